@@ -1,0 +1,1 @@
+"""What crosses borders: frozen records that verify, print and serialise themselves."""

@@ -1,0 +1,141 @@
+"""EGraph: the saturated e-graph as plain data; every node names the rule that made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.attrs import Attr, attr_from_json
+from eqsat.model.program import Program, infer
+from eqsat.model.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class ENode:
+    """One e-node. `rule` is an index into `EGraph.rules`, -1 for the input program.
+
+    `source` is the node the rule matched (its left side's outermost node), -1 if none.
+    `subsumed`: a rule with `apply: replace` took it out of the search.
+    """
+
+    op: str
+    attr: Attr
+    children: tuple[int, ...]
+    eclass: int
+    rule: int = -1
+    source: int = -1
+    subsumed: bool = False
+
+
+@dataclass(frozen=True)
+class RuleStat:
+    """What one rule did: where it stands, matches, nodes it was first to make, seconds."""
+
+    name: str
+    at: str
+    doc: str
+    matches: int
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EGraph:
+    """Classes are 0 … n-1; `values[i]` is the class of node i of the input program."""
+
+    nodes: tuple[ENode, ...]
+    types: tuple[tuple[TensorType, ...], ...]  # per class
+    roots: tuple[int, ...]  # per result of the program
+    values: tuple[int, ...]
+    rules: tuple[RuleStat, ...]
+    rounds: int
+    stop: str  # saturated | nodes | rounds | seconds
+    seconds: float
+
+    @cached_property
+    def classes(self) -> tuple[tuple[int, ...], ...]:
+        """Node numbers per class."""
+        found: list[list[int]] = [[] for _ in self.types]
+        for i, n in enumerate(self.nodes):
+            found[n.eclass].append(i)
+        return tuple(tuple(c) for c in found)
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, Attr, tuple[int, ...]], int]:
+        return {(n.op, n.attr, n.children): i for i, n in enumerate(self.nodes)}
+
+    def find(self, op: str, attr: Attr, children: tuple[int, ...]) -> int | None:
+        """The number of this node, if the e-graph holds it."""
+        return self._index.get((op, attr, children))
+
+    def locate(self, program: Program) -> tuple[int, ...] | None:
+        """The class of every node of a program, or None if the e-graph does not hold it all."""
+        at: list[int] = []
+        for n in program.nodes:
+            i = self.find(n.op, n.attr, tuple(at[o] for o in n.operands))
+            if i is None:
+                return None
+            at.append(self.nodes[i].eclass)
+        return tuple(at)
+
+    def holds(self, program: Program) -> bool:
+        """Whether this program is one of those the e-graph says are equal to its input."""
+        at = self.locate(program)
+        return at is not None and tuple(at[r] for r in program.results) == self.roots
+
+    def verify(self) -> None:
+        """ValueError if a child is missing or the nodes of a class differ in type."""
+        for i, n in enumerate(self.nodes):
+            if any(not 0 <= c < len(self.types) for c in n.children):
+                raise ValueError(f"node {i}: a child class does not exist")
+            types = infer(n.op, n.attr, [self.types[c] for c in n.children])
+            if types != self.types[n.eclass]:
+                raise ValueError(
+                    f"node {i} `{n.op}` gives {types}, its class is {self.types[n.eclass]}"
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        attrs: dict[Attr, int] = {}
+        nodes = [
+            [n.op, attrs.setdefault(n.attr, len(attrs)), list(n.children), n.eclass, n.rule,
+             n.source, int(n.subsumed)]
+            for n in self.nodes
+        ]  # fmt: skip
+        return {
+            "format": 1,
+            "attrs": [a.to_json() for a in attrs],
+            "nodes": nodes,
+            "types": [[str(t) for t in c] for c in self.types],
+            "roots": list(self.roots),
+            "values": list(self.values),
+            "rules": [list(vars(r).values()) for r in self.rules],
+            "rounds": self.rounds,
+            "stop": self.stop,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> EGraph:
+        attrs = [attr_from_json(a) for a in data["attrs"]]
+        nodes = tuple(
+            ENode(op, attrs[a], tuple(ch), c, rule, source, bool(sub))
+            for op, a, ch, c, rule, source, sub in data["nodes"]
+        )
+        types = tuple(tuple(TensorType.parse(t) for t in c) for c in data["types"])
+        rules = tuple(RuleStat(*r) for r in data["rules"])
+        return cls(
+            nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
+            data["rounds"], data["stop"], data["seconds"],
+        )  # fmt: skip
+
+    def to_text(self) -> str:
+        """One line per class: its type and its nodes."""
+        lines = []
+        for c, members in enumerate(self.classes):
+            ops = ", ".join(
+                f"{self.nodes[i].op}({', '.join(f'c{x}' for x in self.nodes[i].children)})"
+                for i in members
+            )
+            lines.append(f"c{c}: {', '.join(map(str, self.types[c]))} = {ops}")
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,163 @@
+"""Program: an immutable, hash-consed DAG of tensor ops; weights travel beside it by content hash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.attrs import LEAVES, OPS, Attr, Generic, Leaf, ShapeError, attr_from_json
+from eqsat.model.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Node:
+    """One op: its operands are earlier nodes; ops with several results are read by `result`."""
+
+    op: str
+    operands: tuple[int, ...]
+    attr: Attr
+    types: tuple[TensorType, ...]
+
+    @property
+    def type(self) -> TensorType:
+        """The type of a single-result node."""
+        return self.types[0]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Nodes in topological order and the numbers of the results."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    results: tuple[int, ...]
+
+    def verify(self) -> None:
+        """ShapeError if a node is out of order, ill-typed, or unknown."""
+        for i, node in enumerate(self.nodes):
+            if node.op not in OPS or not isinstance(node.attr, OPS[node.op]):
+                raise ShapeError(f"%{i}: no op named `{node.op}`")
+            if any(not 0 <= o < i for o in node.operands):
+                raise ShapeError(f"%{i}: operands must come before their use")
+            types = infer(node.op, node.attr, [self.nodes[o].types for o in node.operands])
+            if types != node.types:
+                raise ShapeError(f"%{i}: `{node.op}` gives {types}, not {node.types}")
+        if any(not 0 <= r < len(self.nodes) for r in self.results):
+            raise ShapeError("a result names a node that does not exist")
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Input nodes by argument number."""
+        found = [i for i, n in enumerate(self.nodes) if n.op == "input"]
+        return tuple(sorted(found, key=lambda i: self.leaf(i).index))
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        return tuple(i for i, n in enumerate(self.nodes) if n.op == "weight")
+
+    def leaf(self, i: int) -> Leaf:
+        attr = self.nodes[i].attr
+        assert isinstance(attr, Leaf)
+        return attr
+
+    @cached_property
+    def uses(self) -> tuple[int, ...]:
+        """How often each node is used, as an operand (each position once) or as a result."""
+        count = Counter(o for n in self.nodes for o in n.operands)
+        count.update(self.results)
+        return tuple(count[i] for i in range(len(self.nodes)))
+
+    @property
+    def op_count(self) -> int:
+        """Ops that are not leaves."""
+        return sum(n.op not in LEAVES for n in self.nodes)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(self.nodes[i].type.nbytes for i in self.weights)
+
+    def to_text(self) -> str:
+        """The `.eqs` text of this program (see `lang.programs`, which reads it back)."""
+        from eqsat.model.text import program_text
+
+        return program_text(self)
+
+    __str__ = to_text
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "name": self.name,
+            "nodes": [
+                {"op": n.op, "operands": list(n.operands), "attr": n.attr.to_json()}
+                for n in self.nodes
+            ],
+            "results": list(self.results),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Program:
+        b = Builder(data["name"])
+        for n in data["nodes"]:
+            b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"]))
+        return b.build(data["results"])
+
+
+def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[TensorType, ...]:
+    """Result types of an op; ShapeError says what does not fit."""
+    if op == "result":
+        return attr.infer(op, operands[0])
+    if any(len(t) != 1 for t in operands):
+        raise ShapeError(f"`{op}` reads a value with several results; name one with `result`")
+    return attr.infer(op, tuple(t[0] for t in operands))
+
+
+class Builder:
+    """Builds a Program node by node; equal nodes become one."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.nodes: list[Node] = []
+        self._known: dict[tuple[str, tuple[int, ...], Attr], int] = {}
+
+    def add(self, op: str, operands: tuple[int, ...], attr: Attr) -> int:
+        """The number of this node, new or known; ShapeError if operands do not fit."""
+        key = (op, operands, attr)
+        if key not in self._known:
+            self._known[key] = self.append(op, operands, attr)
+        return self._known[key]
+
+    def append(self, op: str, operands: tuple[int, ...], attr: Attr) -> int:
+        """Like `add`, without looking for an equal node (numbers stay as in a file)."""
+        types = infer(op, attr, [self.nodes[o].types for o in operands])
+        self.nodes.append(Node(op, operands, attr, types))
+        number = len(self.nodes) - 1
+        self._known.setdefault((op, operands, attr), number)
+        return number
+
+    def type(self, i: int) -> TensorType:
+        return self.nodes[i].type
+
+    def build(self, results: list[int] | tuple[int, ...]) -> Program:
+        return Program(self.name, tuple(self.nodes), tuple(results))
+
+
+def prune(program: Program) -> Program:
+    """The program without nodes no result needs; inputs stay, as they are its signature."""
+    needed = set(program.results) | set(program.inputs)
+    for i in range(len(program.nodes) - 1, -1, -1):
+        if i in needed:
+            needed.update(program.nodes[i].operands)
+    new: dict[int, int] = {}
+    b = Builder(program.name)
+    for i in sorted(needed):
+        n = program.nodes[i]
+        new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+    return b.build([new[r] for r in program.results])
+
+
+def is_elementwise(attr: Attr) -> bool:
+    """A generic without reduction loops."""
+    return isinstance(attr, Generic) and attr.rank == len(attr.sizes)

@@ -1,0 +1,157 @@
+"""RuleSet: rewrite rules as typed terms, every part of them with its place in the YAML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.model.diag import Span
+
+PHASES = ("canonicalise", "contract", "propagate", "cancel")
+
+
+# ---- attribute expressions: evaluated in Python, between saturation steps -----------------------
+@dataclass(frozen=True)
+class Name:
+    """A variable bound by the left side, `let:` or `foreach:`."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Value:
+    """A literal: int, string, bool, or a list of ints."""
+
+    value: Any
+    span: Span
+
+
+@dataclass(frozen=True)
+class Function:
+    """A call of an attribute function of `ops.attrs.FUNCTIONS`."""
+
+    name: str
+    args: tuple[AttrExpr, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a `let:` row, or a field of a tile: `c.operands`."""
+
+    base: AttrExpr
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Compare:
+    """`left op right` with op one of == != < <= > >= ; only in conditions."""
+
+    op: str
+    left: AttrExpr
+    right: AttrExpr
+    span: Span
+
+
+@dataclass(frozen=True)
+class Not:
+    inner: AttrExpr
+    span: Span
+
+
+AttrExpr = Name | Value | Function | Field | Compare | Not
+
+
+# ---- terms ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Var:
+    """A tensor variable."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Splat:
+    """`*xs` (several operands) or `*pack(xs, layout=c.operands)` (one op per operand)."""
+
+    inner: Var | Apply
+    span: Span
+
+
+@dataclass(frozen=True)
+class Apply:
+    """`op(operands…, key=attribute…)`.
+
+    A key is the op's whole-attribute key (`sig`, `layout`, `groups`; see `ops.attrs.OP_KEYS`) or
+    one of its fields (`perm`, `pos`, `tiles`, `outer`, `pad`, `shape` …).
+    """
+
+    op: str
+    operands: tuple[Term, ...]
+    attrs: tuple[tuple[str, AttrExpr], ...]
+    span: Span
+
+
+Term = Var | Splat | Apply
+
+
+@dataclass(frozen=True)
+class Example:
+    """`start` must become equal to `reaches`, or must not become equal to `avoids`."""
+
+    name: str
+    given: tuple[tuple[str, str], ...]  # operand name -> type text
+    start: str
+    reaches: str
+    avoids: str
+    span: Span
+    start_span: Span
+    goal_span: Span
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rewrite: wherever `left` matches and `where` holds, `right` is equal."""
+
+    name: str
+    ruleset: str
+    doc: str
+    left: Apply
+    right: Term
+    lets: tuple[tuple[str, AttrExpr], ...]
+    where: tuple[AttrExpr, ...]
+    foreach: tuple[tuple[str, AttrExpr], ...]
+    phase: str
+    apply: str  # add | replace
+    tags: tuple[str, ...]
+    source: str
+    max_matches: int | None
+    examples: tuple[Example, ...]
+    span: Span
+
+    @property
+    def at(self) -> str:
+        """Where the rule stands, as `file:line:column`."""
+        return str(self.span)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in the order of their files; imports are already resolved."""
+
+    name: str
+    doc: str
+    rules: tuple[Rule, ...]
+
+    def without(self, *names: str) -> RuleSet:
+        """The same set without these rules (or tags)."""
+        keep = [r for r in self.rules if r.name not in names and not set(r.tags) & set(names)]
+        return replace(self, rules=tuple(keep))
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        known = {r.name for r in self.rules}
+        more = tuple(r for r in other.rules if r.name not in known)
+        return RuleSet(f"{self.name} + {other.name}", self.doc, self.rules + more)

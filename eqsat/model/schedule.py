@@ -1,0 +1,114 @@
+"""Schedule: the extracted program cut into dispatches, with the lifetime of every buffer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.attrs import CONVERSIONS, VIEWS
+from eqsat.model.program import Program
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One kernel: nodes of the schedule's program computed together.
+
+    A node may appear in several dispatches: it is then computed again in each.
+    """
+
+    members: tuple[int, ...]
+    reads: tuple[int, ...]  # nodes whose buffers it reads
+    writes: tuple[int, ...]  # nodes whose values it writes to buffers
+    time_ps: int
+    step: int
+    name: str  # e.g. "contraction+elementwise"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes at a dispatch border: live from step `first` to step `last`, both included.
+
+    role: argument | result | temporary | weight. Arguments, results and weights are live all the
+    time, as their owner is the caller.
+    """
+
+    node: int
+    nbytes: int
+    role: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`program` holds every chosen op, the ahead-of-time ones included."""
+
+    program: Program
+    dispatches: tuple[Dispatch, ...]
+    buffers: tuple[Buffer, ...]
+    ahead: tuple[int, ...]  # nodes computed once, from weights only
+    target: str
+
+    @cached_property
+    def resident_bytes(self) -> int:
+        """Weights kept in memory, in the layouts the schedule reads."""
+        return sum(b.nbytes for b in self.buffers if b.role == "weight")
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Arguments + results + weights + temporaries at the worst step."""
+        steps = range(1 + max((d.step for d in self.dispatches), default=0))
+        fixed = sum(b.nbytes for b in self.buffers if b.role != "temporary")
+        live = [
+            sum(b.nbytes for b in self.buffers if b.role == "temporary" and b.first <= s <= b.last)
+            for s in steps
+        ]
+        return fixed + max(live, default=0)
+
+    @cached_property
+    def time_ps(self) -> int:
+        return sum(d.time_ps for d in self.dispatches)
+
+    def ops(self, kinds: frozenset[str] | set[str]) -> list[tuple[Dispatch, int]]:
+        """Run-time nodes of these ops, with the dispatch that computes them."""
+        nodes = self.program.nodes
+        return [(d, i) for d in self.dispatches for i in d.members if nodes[i].op in kinds]
+
+    def is_conversion(self, dispatch: Dispatch) -> bool:
+        """A dispatch without arithmetic that moves data between layouts."""
+        ops = {self.program.nodes[i].op for i in dispatch.members} - VIEWS
+        return bool(ops) and ops <= CONVERSIONS
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "program": self.program.to_json(),
+            "dispatches": [asdict(d) for d in self.dispatches],
+            "buffers": [asdict(b) for b in self.buffers],
+            "ahead": list(self.ahead),
+            "target": self.target,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Schedule:
+        dispatches = tuple(
+            Dispatch(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+            for d in data["dispatches"]
+        )
+        buffers = tuple(Buffer(**b) for b in data["buffers"])
+        program = Program.from_json(data["program"])
+        return cls(program, dispatches, buffers, tuple(data["ahead"]), data["target"])
+
+    def to_text(self) -> str:
+        lines = []
+        for i, d in enumerate(self.dispatches):
+            reads = ", ".join(f"%{r}" for r in d.reads)
+            writes = ", ".join(f"%{w}" for w in d.writes)
+            lines.append(f"dispatch {i} {d.name} ({d.time_ps / 1e6:.3f} us) reads {reads} writes {writes}")
+            lines += [f"  %{m} = {self.program.nodes[m].op} : {self.program.nodes[m].types[0]}" for m in d.members]
+        for b in self.buffers:
+            lines.append(f"buffer %{b.node} {b.nbytes} bytes, {b.role}, steps {b.first}..{b.last}")
+        return "\n".join(lines) + "\n"
+
+    __str__ = to_text

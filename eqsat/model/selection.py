@@ -1,0 +1,110 @@
+"""Selection: the chosen dispatches in their order, and value, bound and gap of every goal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GoalRequest:
+    """What to minimise: unweighted goals are lexicographic, `within` loosens one (0.01 = 1 %).
+
+    With weights on all, the objective is Σ weight · goal / baseline. Mixing is an error (E404).
+    """
+
+    name: str  # time | memory | dispatches, or a plugged-in goal
+    weight: float | None = None
+    within: float = 0.0
+
+
+@dataclass(frozen=True)
+class GoalResult:
+    """A goal's value and the proven bound (integers: ps, bytes, counts); gap = (v - b) / v."""
+
+    value: int
+    bound: int
+
+    @property
+    def gap(self) -> float:
+        return 0.0 if self.value <= self.bound else (self.value - self.bound) / self.value
+
+
+@dataclass(frozen=True)
+class Group:
+    """One dispatch as the search sees it: e-nodes computed together.
+
+    `members` are e-node numbers in topological order; `reads` are classes read from memory;
+    `writes` are classes written to memory, the last one computed being the group's own result.
+    A class is named as its reader or writer sees it; reshapes between them move no data.
+    """
+
+    members: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    time_ps: int
+    step: int  # groups of one step run one after another; buffers are freed after a step
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A group a limit of the target removed: what it was, its bytes, the limit, where it stands."""
+
+    what: str
+    bytes: int
+    limit: int
+    limit_name: str  # vector | scratch | operands
+    place: str
+    result_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Groups in execution order; `ahead` are e-nodes computed once from weights.
+
+    `stop`: optimal | gap | wall | deterministic_time (why the solver stopped).
+    """
+
+    groups: tuple[Group, ...]
+    ahead: tuple[int, ...]
+    goals: tuple[tuple[str, GoalResult], ...]
+    stop: str
+    removed: tuple[Removed, ...] = ()
+    seconds: float = 0.0
+
+    def goal(self, name: str) -> GoalResult:
+        return dict(self.goals)[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "groups": [
+                [list(g.members), list(g.reads), list(g.writes), g.time_ps, g.step]
+                for g in self.groups
+            ],
+            "ahead": list(self.ahead),
+            "goals": {k: [v.value, v.bound] for k, v in self.goals},
+            "stop": self.stop,
+            "removed": [list(vars(r).values()) for r in self.removed],
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Selection:
+        groups = tuple(
+            Group(tuple(m), tuple(r), tuple(w), t, s) for m, r, w, t, s in data["groups"]
+        )
+        goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
+        removed = tuple(Removed(*r) for r in data["removed"])
+        return cls(groups, tuple(data["ahead"]), goals, data["stop"], removed, data["seconds"])
+
+    def to_text(self) -> str:
+        lines = [
+            f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals
+        ]
+        for i, g in enumerate(self.groups):
+            lines.append(
+                f"group {i} (step {g.step}, {g.time_ps} ps): nodes {list(g.members)}"
+                f" reads {list(g.reads)} writes {list(g.writes)}"
+            )
+        return "\n".join([*lines, f"stop: {self.stop}", ""])

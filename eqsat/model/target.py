@@ -1,0 +1,147 @@
+"""Target: one machine – memory, rates, tiles, what may fuse, and what is legal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+# how the loops of a producer relate to those of its consumer inside a dispatch
+INDEX_RELATIONS = ("identity", "permutation", "any")
+# kinds of ops as fusion sees them
+KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "opaque")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One level of the memory hierarchy, nearest first."""
+
+    name: str
+    size_bytes: int
+    bandwidth: float  # bytes per second
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`left op right`, e.g. `m <= 8` or `lhs == f32`.
+
+    left: a loop extent (m, n, k, batch) or an element type (lhs, rhs, acc).
+    """
+
+    left: str
+    op: str  # == != < <= > >=
+    right: int | str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the vocabulary: extents per role, and the share of the peak rate it reaches."""
+
+    sizes: tuple[tuple[str, int], ...]  # role (m, n, k) -> extent; extent 1 leaves the loop alone
+    rate: float
+    when: tuple[Condition, ...] = ()
+
+    def __getitem__(self, role: str) -> int:
+        return dict(self.sizes)[role]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Which ops may share a dispatch."""
+
+    roots: int = 1  # contractions and reductions per dispatch
+    operands: int = 16  # operands + results per dispatch
+    members: int = 6  # ops per dispatch the search enumerates
+    multi_result: bool = False  # values used outside may become extra results
+    siblings: bool = False  # consumers of one operand may share a dispatch
+    index_relation: str = "permutation"
+    # producer kind -> consumer kinds it may be computed inside of
+    join: tuple[tuple[str, tuple[str, ...]], ...] = (
+        ("elementwise", ("elementwise", "reduction", "contraction", "conversion", "move")),
+        ("conversion", ("elementwise", "reduction", "contraction", "conversion")),
+        ("reduction", ("elementwise", "conversion")),
+        ("contraction", ("elementwise", "conversion")),
+        ("move", ("elementwise", "conversion")),
+        ("opaque", ()),
+    )
+    # what may be computed again in several dispatches: kinds, or fill, broadcast, cast, all
+    clone: tuple[str, ...] = ("fill", "broadcast", "cast")
+
+    def joins(self, producer: str, consumer: str) -> bool:
+        return consumer in dict(self.join).get(producer, ())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hard limits of one dispatch in bytes; None is no limit."""
+
+    scratch_bytes: int | None = None
+    vector_bytes: int | None = None  # a member that cannot be tiled with its group is one vector
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine as the search sees it; figures carry their `source`."""
+
+    name: str
+    doc: str
+    executor: str  # xla | kernels | pallas
+    data_tiling: bool
+    memory: tuple[Memory, ...]
+    launch_ps: int
+    rates: tuple[tuple[str, float], ...]  # dtype -> operations per second; empty: compute is free
+    untiled_rate: float  # share of the peak an unpacked contraction reaches
+    elementwise_rate: float  # share of the peak scalar bodies reach
+    tiles: tuple[tuple[str, tuple[Tile, ...]], ...]  # op kind -> vocabulary
+    tiles_forced: bool = False  # no unpacked contraction may remain
+    fusion: Fusion = field(default_factory=Fusion)
+    limits: Limits = field(default_factory=Limits)
+    budget: tuple[tuple[str, int], ...] = ()  # goal -> hard upper bound
+    source: str = ""
+    file: str = ""
+    # key path of the file -> "file:line:column", for messages that name a limit
+    places: tuple[tuple[str, str], ...] = ()
+
+    def vocabulary(self, kind: str) -> tuple[Tile, ...]:
+        return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
+
+    def rate(self, dtype: str) -> float | None:
+        """Operations per second for an element type; None if compute is free here."""
+        if not self.rates:
+            return None
+        rates = dict(self.rates)
+        return rates.get(dtype, min(rates.values()))
+
+    def place(self, path: str) -> str:
+        """Where a key stands in the target's file, for messages."""
+        return dict(self.places).get(path, self.file or self.name)
+
+    def with_fusion(self, **changes: Any) -> Target:
+        return replace(self, fusion=replace(self.fusion, **changes))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1} | asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Target:
+        d = {k: v for k, v in data.items() if k != "format"}
+        d["memory"] = tuple(Memory(**m) for m in d["memory"])
+        d["tiles"] = tuple((k, tuple(_tile(t) for t in v)) for k, v in d["tiles"])
+        f = d["fusion"]
+        f["join"] = tuple((k, tuple(v)) for k, v in f["join"])
+        d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
+        d["limits"] = Limits(**d["limits"])
+        for key in ("rates", "budget", "places"):
+            d[key] = tuple((k, v) for k, v in d[key])
+        return cls(**d)
+
+    def verify(self) -> None:
+        """ValueError if a figure makes no sense."""
+        if not self.memory or any(m.bandwidth <= 0 or m.size_bytes <= 0 for m in self.memory):
+            raise ValueError("a target needs memory levels with positive size and bandwidth")
+        if self.fusion.index_relation not in INDEX_RELATIONS:
+            raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
+
+
+def _tile(data: dict[str, Any]) -> Tile:
+    sizes = tuple((k, v) for k, v in data["sizes"])
+    return Tile(sizes, data["rate"], tuple(Condition(**c) for c in data["when"]))

@@ -1,0 +1,110 @@
+"""Printing of attributes and programs in the `.eqs` notation (read back by `lang.programs`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqsat.model.attrs import (
+    Attr,
+    Encoding,
+    Fill,
+    Generic,
+    Layout,
+    Leaf,
+    Map,
+    Move,
+    Opaque,
+    Reshape,
+    Result,
+    Transpose,
+)
+from eqsat.model.expr import literal
+
+if TYPE_CHECKING:
+    from eqsat.model.program import Program
+
+
+def _ints(values: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, values)) + "]"
+
+
+def _map(m: Map) -> str:
+    return "[" + ", ".join(map(str, m)) + "]"
+
+
+def _pads(pads: tuple[str, ...]) -> str:
+    words = ["none" if p == "-" else "any" if p == "?" else p for p in pads]
+    padded = {w for w in words if w != "none"}
+    if not padded:
+        return ""
+    return f", pad={padded.pop()}" if len(padded) == 1 else f", pad=[{', '.join(words)}]"
+
+
+def _generic(g: Generic) -> str:
+    parts = [f"loops={_ints(g.sizes)}"]
+    parts.append("maps=[" + ", ".join(_map(m) for m in g.maps) + "]")
+    bodies = [str(y.body) for y in g.yields]
+    parts.append("body=" + (bodies[0] if len(bodies) == 1 else f"[{', '.join(bodies)}]"))
+    if g.combine:
+        combines = [y.combine for y in g.yields]
+        parts.append("combine=" + (combines[0] if len(combines) == 1 else f"[{', '.join(combines)}]"))
+    if g.tile:
+        parts.append(f"tile={_ints(g.tile)}")
+    return ", ".join(parts)
+
+
+def _layout(a: Layout) -> str:
+    return f"pos={_ints(a.pos)}, tiles={_ints(a.tiles)}, outer={_ints(a.outer)}{_pads(a.pads)}"
+
+
+def _move(a: Move) -> str:
+    if a.op == "pad":
+        return f"low={_ints(a.args[0])}, high={_ints(a.args[1])}, value={a.args[2]}"
+    if a.op == "slice":
+        return f"start={_ints(a.args[0])}, limit={_ints(a.args[1])}, stride={_ints(a.args[2])}"
+    return f"axis={a.args[0]}"
+
+
+def attr_text(op: str, attr: Attr) -> str:
+    """The keywords of an op, e.g. `perm=[1, 0]`; empty for leaves."""
+    match attr:
+        case Generic():
+            return _generic(attr)
+        case Transpose():
+            return f"perm={_ints(attr.perm)}"
+        case Reshape():
+            return f"shape={_ints(attr.shape)}"
+        case Layout():
+            shape = f", shape={_ints(attr.source)}" if op != "pack" else ""
+            return _layout(attr) + shape
+        case Move():
+            return _move(attr)
+        case Encoding():
+            names = ", ".join(f'"{d}"' for d in attr.dtypes)
+            return f'role="{attr.role}", contraction="{attr.contraction}", dtypes=[{names}]'
+        case Fill():
+            return f"value={literal(attr.value)}"
+        case Opaque():
+            return f'primitive="{attr.primitive}", key="{attr.key}"'
+        case Result():
+            return f"index={attr.index}"
+    return ""
+
+
+def program_text(program: Program) -> str:
+    """One line per node; leaves by their names, other values as `%3`."""
+    names: dict[int, str] = {}
+    lines = [f"program {program.name}"]
+    for i, n in enumerate(program.nodes):
+        if isinstance(n.attr, Leaf):
+            names[i] = n.attr.name
+            key = f" key={n.attr.key}" if n.attr.key else ""
+            lines.append(f"{n.op} {n.attr.name}: {n.type}{key}")
+            continue
+        names[i] = f"%{i}"
+        inner = [names[o] for o in n.operands]
+        text = attr_text(n.op, n.attr)
+        types = ", ".join(map(str, n.types))
+        lines.append(f"%{i} = {n.op}({', '.join([*inner, text] if text else inner)}) : {types}")
+    lines.append("return " + ", ".join(names[r] for r in program.results))
+    return "\n".join(lines) + "\n"
