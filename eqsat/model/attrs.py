@@ -93,7 +93,9 @@ class Attr:
         raise NotImplementedError
 
     def to_json(self) -> Any:
-        return {"kind": self.kind} | {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}
+        return {"kind": self.kind} | {
+            f.name: _jsonable(getattr(self, f.name)) for f in fields(self)
+        }
 
 
 def _jsonable(value: Any) -> Any:
@@ -168,6 +170,7 @@ class Generic(Attr):
     shapes: tuple[Shape, ...]  # per operand
     yields: tuple[Yield, ...]
     tile: tuple[int, ...] = ()  # (m, n, k) if a rule packed this contraction, else ()
+    dtypes: tuple[str, ...] = ()  # element type per operand
     __hash__ = Attr.__hash__
 
     @property
@@ -189,6 +192,8 @@ class Generic(Attr):
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         _check_operands("generic", self.shapes, operands)
+        types = tuple(t.dtype for t in operands)
+        _require(self.dtypes == types, f"`generic` wants operands of {self.dtypes}, got {types}")
         self.verify()
         return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
 
@@ -200,7 +205,9 @@ class Generic(Attr):
             for e, size in zip(m, shape, strict=True):
                 self._check_bounds(i, e, size)
         for y in self.yields:
-            _require(bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions")
+            _require(
+                bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions"
+            )
             _require(
                 all(0 <= o < len(self.maps) for o in y.body.operands()),
                 "the body names an operand that is not there",
@@ -303,7 +310,9 @@ class Layout(Attr):
             _require(
                 divisible == (p == "-"),
                 f"dim {d} of size {self.source[d]} and tile {t} "
-                + ("need no padding" if divisible else "need a padding value: `pad=0` or `pad=any`"),
+                + (
+                    "need no padding" if divisible else "need a padding value: `pad=0` or `pad=any`"
+                ),
             )
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
@@ -368,7 +377,12 @@ def _gather_shape(m: Move) -> Shape:
     return (*m.sources[0][:axis], *m.sources[1], *m.sources[0][axis + 1 :])
 
 
-MOVE_SHAPES = {"pad": _pad_shape, "slice": _slice_shape, "concat": _concat_shape, "gather": _gather_shape}
+MOVE_SHAPES = {
+    "pad": _pad_shape,
+    "slice": _slice_shape,
+    "concat": _concat_shape,
+    "gather": _gather_shape,
+}
 
 
 @dataclass(frozen=True, eq=True)

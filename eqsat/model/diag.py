@@ -110,7 +110,13 @@ def fail(code: str, message: str, span: Span | None = None, **extra: Any) -> Eqs
 def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """In reading order: by file, line and column; those without a place come first."""
     return tuple(
-        sorted(diagnostics, key=lambda d: ((d.span.file, d.span.line, d.span.column) if d.span else ("", 0, 0), d.code))
+        sorted(
+            diagnostics,
+            key=lambda d: (
+                (d.span.file, d.span.line, d.span.column) if d.span else ("", 0, 0),
+                d.code,
+            ),
+        )
     )
 
 

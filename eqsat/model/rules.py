@@ -93,6 +93,7 @@ class Apply:
     operands: tuple[Term, ...]
     attrs: tuple[tuple[str, AttrExpr], ...]
     span: Span
+    name: str = ""  # a left-side op may be named: `pack(t := transpose(x, perm=p), layout=l)`
 
 
 Term = Var | Splat | Apply
@@ -131,6 +132,7 @@ class Rule:
     max_matches: int | None
     examples: tuple[Example, ...]
     span: Span
+    also: tuple[Apply, ...] = ()  # further left sides that must match somewhere in the e-graph
 
     @property
     def at(self) -> str:

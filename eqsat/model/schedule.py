@@ -105,8 +105,13 @@ class Schedule:
         for i, d in enumerate(self.dispatches):
             reads = ", ".join(f"%{r}" for r in d.reads)
             writes = ", ".join(f"%{w}" for w in d.writes)
-            lines.append(f"dispatch {i} {d.name} ({d.time_ps / 1e6:.3f} us) reads {reads} writes {writes}")
-            lines += [f"  %{m} = {self.program.nodes[m].op} : {self.program.nodes[m].types[0]}" for m in d.members]
+            lines.append(
+                f"dispatch {i} {d.name} ({d.time_ps / 1e6:.3f} us) reads {reads} writes {writes}"
+            )
+            lines += [
+                f"  %{m} = {self.program.nodes[m].op} : {self.program.nodes[m].types[0]}"
+                for m in d.members
+            ]
         for b in self.buffers:
             lines.append(f"buffer %{b.node} {b.nbytes} bytes, {b.role}, steps {b.first}..{b.last}")
         return "\n".join(lines) + "\n"

@@ -99,9 +99,7 @@ class Selection:
         return cls(groups, tuple(data["ahead"]), goals, data["stop"], removed, data["seconds"])
 
     def to_text(self) -> str:
-        lines = [
-            f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals
-        ]
+        lines = [f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals]
         for i, g in enumerate(self.groups):
             lines.append(
                 f"group {i} (step {g.step}, {g.time_ps} ps): nodes {list(g.members)}"

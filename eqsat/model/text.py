@@ -47,7 +47,9 @@ def _generic(g: Generic) -> str:
     parts.append("body=" + (bodies[0] if len(bodies) == 1 else f"[{', '.join(bodies)}]"))
     if g.combine:
         combines = [y.combine for y in g.yields]
-        parts.append("combine=" + (combines[0] if len(combines) == 1 else f"[{', '.join(combines)}]"))
+        parts.append(
+            "combine=" + (combines[0] if len(combines) == 1 else f"[{', '.join(combines)}]")
+        )
     if g.tile:
         parts.append(f"tile={_ints(g.tile)}")
     return ", ".join(parts)

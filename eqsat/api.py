@@ -1,0 +1,323 @@
+"""The one file that knows the order of the phases: read, merge, saturate, extract, schedule, run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.egraph import EGraph
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import GoalRequest, GoalResult, Selection
+from eqsat.model.target import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eqsat.execute.verify import Verification
+    from eqsat.execute.xla import Executable
+    from eqsat.frontends.jaxpr import Traced
+    from eqsat.report.explain import Explanation
+
+DEFAULT_GOALS = ("time", "memory", "dispatches")
+PHASES = ("program", "egraph", "selection", "schedule")
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program with what travels beside it: weights by content hash, opaque calls by key."""
+
+    program: Program
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+    traced: Traced | None = None
+
+
+@dataclass
+class Run:
+    """One optimization and everything it made; each stage is plain data."""
+
+    source: Source
+    canonical: Program  # what was searched: elementwise chains merged
+    target: Target
+    rules: RuleSet
+    goals: tuple[GoalRequest, ...]
+    seconds: dict[str, float | None]
+    search: dict[str, Any]  # time_limit, seed, threads: what to repeat the search with
+    egraph: EGraph | None = None
+    selection: Selection | None = None
+    schedule: Schedule | None = None
+    baseline: Selection | None = None
+    baseline_schedule: Schedule | None = None
+    verification: Verification | None = None
+
+    @property
+    def program(self) -> Program:
+        return self.source.program
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `--output-format json` prints."""
+        from eqsat.report.summary import summary
+
+        return summary(self)
+
+    def explain(self, value: str | None = None, *, price: bool = True) -> Explanation:
+        """Which rules made a choice, the next best and its price, which limits removed a group.
+
+        Raises EqsatError (E303) if the program has no such value.
+        """
+        from eqsat.report.explain import explain
+
+        return explain(self, value, self._price if price else None)
+
+    def _price(self, node: int) -> int | None:
+        """First goal's value with this e-node forbidden, minus the chosen value; None if needed."""
+        from eqsat.extract import extract
+
+        assert self.egraph is not None and self.selection is not None
+        nodes = tuple(
+            replace(n, subsumed=True) if i == node else n for i, n in enumerate(self.egraph.nodes)
+        )
+        without = replace(self.egraph, nodes=nodes)
+        try:
+            other, _ = extract(without, self.target, self.goals[:1], **self.search)
+        except EqsatError:
+            return None
+        name = self.goals[0].name
+        return other.goal(name).value - self.selection.goal(name).value
+
+    def compile(self) -> Executable:
+        """A plain JAX callable with the calling convention of the traced function."""
+        return self._executable
+
+    @cached_property
+    def _executable(self) -> Executable:
+        from eqsat.execute.xla import build
+
+        return build(
+            self._need_schedule(), self.source.opaque, self.source.weights, self.source.traced
+        )
+
+    def verify(self, samples: int = 4, seed: int = 0) -> Verification:
+        """Random inputs through the schedule and through the float64 reference."""
+        from eqsat.execute.verify import verify
+
+        with _timed(self.seconds, "compile"):
+            executable = self._executable.compile()
+        with _timed(self.seconds, "verify"):
+            self.verification = verify(
+                self.program, executable, self.source.weights, self.source.opaque,
+                samples=samples, seed=seed,
+            )  # fmt: skip
+        return self.verification
+
+    def _need_schedule(self) -> Schedule:
+        if self.schedule is None:
+            raise fail("E405", "this run stopped before a schedule was made")
+        return self.schedule
+
+    def save(self, folder: str | Path) -> Path:
+        """The artefact folder, written aside and renamed, so it is whole or not there."""
+        from eqsat.report.artefact import save
+
+        return save(self, Path(folder))
+
+    def report(self, path: str | Path) -> Path:
+        """One self-contained HTML page."""
+        from eqsat.report.html import write_page
+
+        return write_page(self, Path(path))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin
+
+
+def optimize(
+    function_or_program: Callable[..., Any] | Program | Source,
+    *example_args: Any,
+    rules: Sequence[str] | str | RuleSet = ("default",),
+    target: str | Path | Target = "reference",
+    goals: Sequence[str | GoalRequest] = DEFAULT_GOALS,
+    weights: Sequence[str] = (),
+    without: Sequence[str] = (),
+    budget: Mapping[str, int] | None = None,
+    settings: Sequence[str] = (),
+    limits: Any = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    threads: int = 2,
+    verify: bool = False,
+    stop_after: str | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Find the best program the rules can reach, under the target's cost model.
+
+    example_args: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are packed
+    once, ahead of time; arrays the function closes over always are. goals: in order of priority
+    (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
+    bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. limits: a
+    `saturate.Limits`. Raises EqsatError; exit_code 3 if nothing is admissible.
+    """
+    seconds: dict[str, float | None] = dict.fromkeys(
+        ("read", "saturate", "extract", "schedule", "compile", "verify")
+    )
+    if stop_after is not None and stop_after not in PHASES:
+        raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    with _timed(seconds, "read"):
+        from eqsat.ops.merge import merge_elementwise
+
+        source = _source(function_or_program, example_args, weights)
+        machine = _target(target, settings, budget or {})
+        ruleset = _rules(rules).without(*_known(without, _rules(rules)))
+        wanted = tuple(g if isinstance(g, GoalRequest) else goal_request(g) for g in goals)
+        canonical = merge_elementwise(source.program)
+    search = {"time_limit": time_limit, "seed": seed, "threads": threads}
+    run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
+    _search(run, limits, stop_after, progress or (lambda *_: None))
+    if verify and run.schedule is not None:
+        run.verify(seed=seed)
+    return run
+
+
+def _search(run: Run, limits: Any, stop_after: str | None, progress: Progress) -> None:
+    progress("read", run.seconds["read"] or 0.0)
+    if stop_after == "program":
+        return
+    with _timed(run.seconds, "saturate"):
+        from eqsat.saturate import saturate
+
+        run.egraph = saturate(run.canonical, run.rules, run.target, limits)
+    progress("saturate", run.seconds["saturate"] or 0.0)
+    if stop_after == "egraph":
+        return
+    with _timed(run.seconds, "extract"):
+        from eqsat.extract import extract
+
+        run.selection, run.baseline = extract(run.egraph, run.target, run.goals, **run.search)
+    progress("extract", run.seconds["extract"] or 0.0)
+    if stop_after == "selection":
+        return
+    with _timed(run.seconds, "schedule"):
+        from eqsat.schedule import build
+
+        run.schedule = build(run.egraph, run.selection, run.target)
+        if run.baseline is not None:
+            run.baseline_schedule = build(run.egraph, run.baseline, run.target)
+    progress("schedule", run.seconds["schedule"] or 0.0)
+
+
+def goal_request(text: str) -> GoalRequest:
+    """`time`, `time:0.5` (a weight) or `time:within=1%` → GoalRequest; EqsatError (E407)."""
+    name, _, rest = text.partition(":")
+    if name not in DEFAULT_GOALS:
+        raise fail("E407", f"no goal `{name}`", help=f"one of {', '.join(DEFAULT_GOALS)}")
+    try:
+        if rest.startswith("within="):
+            share = rest.removeprefix("within=")
+            scale = 0.01 if share.endswith("%") else 1.0
+            return GoalRequest(name, within=float(share.rstrip("% ")) * scale)
+        return GoalRequest(name, weight=float(rest) if rest else None)
+    except ValueError:
+        raise fail("E407", f"`{text}`: write `{name}:0.5` or `{name}:within=1%`") from None
+
+
+def _source(what: Any, args: tuple[Any, ...], weights: Sequence[str]) -> Source:
+    if isinstance(what, Source):
+        return what
+    if isinstance(what, Program):
+        return Source(what)
+    from eqsat.frontends.jaxpr import trace
+
+    traced = trace(what, args, weights=tuple(weights))
+    return Source(traced.program, traced.weights, traced.opaque, traced)
+
+
+def _target(what: str | Path | Target, settings: Sequence[str], budget: Mapping[str, int]) -> Target:
+    machine = what if isinstance(what, Target) else target(what)
+    if settings:
+        from eqsat.lang.targets import override
+
+        machine = override(machine, list(settings))
+    merged = dict(machine.budget) | dict(budget)
+    return replace(machine, budget=tuple(sorted(merged.items())))
+
+
+def _rules(what: Sequence[str] | str | RuleSet) -> RuleSet:
+    if isinstance(what, RuleSet):
+        return what
+    return rules(*([what] if isinstance(what, str) else what))
+
+
+def _known(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
+    from eqsat.model.diag import did_you_mean
+
+    known = {r.name for r in ruleset.rules} | {t for r in ruleset.rules for t in r.tags}
+    for n in names:
+        if n not in known:
+            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, known))
+    return names
+
+
+def rules(*names: str) -> RuleSet:
+    """Rule sets by name (`default`, `layout/pack`) or path, merged in this order."""
+    from eqsat.lang.rulesets import load_rulesets
+
+    return load_rulesets(list(names))
+
+
+def target(name_or_file: str | Path) -> Target:
+    """A target by name (`avx512`) or file."""
+    from eqsat.lang.targets import load_target
+
+    return load_target(str(name_or_file))
+
+
+def read(spec: str) -> Source:
+    """`x.eqs`, `x.py:function`, or a name under experiments/programs → Source."""
+    from eqsat.reading import read_program
+
+    return read_program(spec)
+
+
+def load(folder: str | Path) -> Run:
+    """A saved run; EqsatError (E306) if the folder is not one."""
+    from eqsat.report.artefact import load as load_folder
+
+    return load_folder(Path(folder))
+
+
+def compare(a: Run, b: Run) -> Any:
+    """What differs between two extracted programs, and the rules behind each difference."""
+    from eqsat.report.compare import compare_runs
+
+    return compare_runs(a, b)
+
+
+__all__ = [
+    "DEFAULT_GOALS",
+    "GoalRequest",
+    "GoalResult",
+    "Run",
+    "Source",
+    "compare",
+    "goal_request",
+    "load",
+    "optimize",
+    "read",
+    "rules",
+    "target",
+]

@@ -1,0 +1,55 @@
+"""Values every answer must compute: AND/OR dominators over logical values.
+
+Without a cut per needed value CP-SAT does not prove layout graphs (`docs/decisions.md`).
+"""
+
+from __future__ import annotations
+
+from eqsat.extract.pool import Pool
+
+_SKIP = ("leaf", "view", "conversion")
+
+
+def entries(pool: Pool) -> dict[int, list[frozenset[int]]]:
+    """Per value: the values each node reads that computes it anew (conversions do not)."""
+    space = pool.space
+    found: dict[int, list[frozenset[int]]] = {}
+    for nodes in pool.producers.values():
+        for i in nodes:
+            if space.kinds[i] in _SKIP:
+                continue
+            reads = frozenset(space.value[c] for c in space.egraph.nodes[i].children)
+            for c in space.outputs[i]:
+                if space.value[c] not in reads:
+                    found.setdefault(space.value[c], []).append(reads)
+    return found
+
+
+def needed_values(pool: Pool) -> tuple[int, ...]:
+    """Values that hold no leaf and that every derivation of the roots computes, ascending.
+
+    need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
+    """
+    ways = {v: w for v, w in entries(pool).items() if not pool.space.is_source(v)}
+    everything = sum(1 << v for v in ways)
+    need = dict.fromkeys(ways, everything)
+    changed = True
+    while changed:
+        changed = False
+        for v, options in ways.items():
+            new = everything
+            for reads in options:
+                new &= _union(need, reads)
+            new |= 1 << v
+            if new != need[v]:
+                need[v], changed = new, True
+    roots = [pool.space.value[r] for r in pool.space.roots if r not in pool.held]
+    total = _union(need, frozenset(roots))
+    return tuple(v for v in sorted(ways) if total >> v & 1)
+
+
+def _union(need: dict[int, int], values: frozenset[int]) -> int:
+    total = 0
+    for v in values:
+        total |= need.get(v, 0)
+    return total

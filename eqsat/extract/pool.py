@@ -1,0 +1,154 @@
+"""Which nodes of an e-graph may be chosen: all but the subsumed, or the input program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.legality import Legality
+from eqsat.extract.space import Space
+from eqsat.model.selection import Removed
+
+FREE_OPS = frozenset({"reshape", "result"})  # part of a buffer or of their producer
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates of one extraction; `input_only` leaves the nodes of the input program."""
+
+    legality: Legality
+    input_only: bool
+
+    @property
+    def space(self) -> Space:
+        return self.legality.space
+
+    def allows(self, node: int) -> bool:
+        n = self.space.egraph.nodes[node]
+        return n.rule == -1 if self.input_only else not n.subsumed
+
+    @cached_property
+    def _nodes(self) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.space.egraph.nodes)) if self.allows(i))
+
+    @cached_property
+    def limited(self) -> dict[int, Removed]:
+        """Nodes a limit of the target removes, whatever dispatch they are in."""
+        found = {i: self.legality.limit_of(i) for i in self._nodes if not self.is_ahead_node(i)}
+        return {i: r for i, r in found.items() if r is not None}
+
+    @cached_property
+    def untiled(self) -> tuple[int, ...]:
+        """Unpacked contractions that `tiles: forced` removes."""
+        return tuple(
+            i
+            for i in self._nodes
+            if not self.legality.is_admissible(i) and not self.is_ahead_node(i)
+        )
+
+    def is_ahead_node(self, node: int) -> bool:
+        outputs = self.space.outputs[node]
+        return bool(outputs) and all(self.space.buffer[c] in self.ahead for c in outputs)
+
+    @cached_property
+    def producers(self) -> dict[int, tuple[int, ...]]:
+        """Per buffer: the nodes that compute it at run time, by number."""
+        found: dict[int, list[int]] = {}
+        gone = set(self.untiled) | self.limited.keys()
+        for i in self._nodes:
+            if self.space.kinds[i] in ("leaf", "view") or i in gone:
+                continue
+            for b in dict.fromkeys(self.space.buffer[c] for c in self.space.outputs[i]):
+                if b not in self.space.operands[i]:
+                    found.setdefault(b, []).append(i)
+        return {b: tuple(p) for b, p in found.items()}
+
+    @cached_property
+    def relaxed(self) -> dict[int, tuple[int, ...]]:
+        """Per buffer: the `relax` nodes that see another buffer as this one, for free."""
+        found: dict[int, list[int]] = {}
+        for i in self._nodes:
+            n = self.space.egraph.nodes[i]
+            b = self.space.buffer[n.eclass]
+            if n.op == "relax" and self.space.operands[i] != (b,):
+                found.setdefault(b, []).append(i)
+        return {b: tuple(p) for b, p in found.items()}
+
+    @cached_property
+    def fills(self) -> dict[int, int]:
+        """Per buffer that holds one value everywhere: its `fill` node."""
+        nodes = self.space.egraph.nodes
+        found: dict[int, int] = {}
+        for i in self._nodes:
+            if nodes[i].op == "fill":
+                found.setdefault(self.space.buffer[nodes[i].eclass], i)
+        return found
+
+    @cached_property
+    def ahead(self) -> dict[int, int]:
+        """Per buffer that needs only weights: the node of its cheapest derivation.
+
+        Cost is the number of nodes; ties go to the smaller node number.
+        """
+        costs: dict[int, int] = {}
+        options = [i for i in self._nodes if self._may_be_ahead(i)]
+        changed = True
+        while changed:
+            changed = False
+            for i in options:
+                cost = self._ahead_cost(i, costs)
+                b = self.space.buffer[self.space.egraph.nodes[i].eclass]
+                if cost is not None and cost < costs.get(b, 1 << 60):
+                    costs[b], changed = cost, True
+        best: dict[int, int] = {}
+        for i in options:
+            b = self.space.buffer[self.space.egraph.nodes[i].eclass]
+            if b in costs and self._ahead_cost(i, costs) == costs[b]:
+                best.setdefault(b, i)
+        return best
+
+    def _may_be_ahead(self, node: int) -> bool:
+        n = self.space.egraph.nodes[node]
+        single = n.op == "result" and len(self.space.egraph.types[n.children[0]]) == 1
+        return n.op not in ("input", "fill", "reshape") and not single
+
+    def _ahead_cost(self, node: int, costs: dict[int, int]) -> int | None:
+        if self.space.egraph.nodes[node].op == "weight":
+            return 1
+        operands = self.space.operands[node]
+        weights = [o for o in operands if o not in self.fills]
+        if not weights or any(o not in costs for o in weights):
+            return None
+        return 1 + sum(costs[o] for o in weights)
+
+    @cached_property
+    def resident(self) -> frozenset[int]:
+        """Ahead buffers a dispatch may read; those that are `relax`ed views are read through."""
+        nodes = self.space.egraph.nodes
+        single = (b for b, i in self.ahead.items() if nodes[i].op != "relax")
+        return frozenset(b for b in single if len(self.space.egraph.types[b]) == 1)
+
+    @cached_property
+    def held(self) -> frozenset[int]:
+        """Buffers that are there before the first dispatch."""
+        return self.space.inputs | self.resident
+
+    def ahead_nodes(self, buffers: Iterable[int]) -> tuple[int, ...]:
+        """The nodes that compute these buffers from weights, operands first."""
+        done: dict[int, None] = {}
+        for b in sorted(buffers):
+            self._add_ahead(b, done)
+        return tuple(done)
+
+    def _add_ahead(self, buffer: int, done: dict[int, None]) -> None:
+        stack = [(buffer, False)]
+        while stack:
+            b, ready = stack.pop()
+            node = self.ahead.get(b, self.fills.get(b))
+            assert node is not None, f"buffer {b} has no derivation from weights"
+            if ready:
+                done.setdefault(node)
+            elif node not in done:
+                stack.append((b, True))
+                stack += [(o, False) for o in reversed(self.space.operands[node])]

@@ -1,0 +1,243 @@
+"""What an e-graph means to the extractor: buffers, values, and when each value is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.model.attrs import CONVERSIONS
+from eqsat.model.egraph import EGraph
+from eqsat.model.tensor import TensorType
+from eqsat.ops.contraction import kind
+
+# a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
+Moment = tuple[int, int, int, int]
+SAME_VALUE = CONVERSIONS | {"relax", "reshape"}
+
+
+def union_find(size: int, pairs: list[tuple[int, int]]) -> tuple[int, ...]:
+    """The smallest element of each element's set."""
+    parent = list(range(size))
+
+    def root(a: int) -> int:
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        return a
+
+    for a, b in pairs:
+        x, y = root(a), root(b)
+        parent[max(x, y)] = min(x, y)
+    return tuple(root(a) for a in range(size))
+
+
+@dataclass(frozen=True)
+class Space:
+    """Facts of a whole e-graph; which nodes are candidates is decided in `candidates`.
+
+    A *buffer* is a set of classes that are free bitcasts of each other (reshapes); a *value* is a
+    set of classes that are layouts of one logical tensor. Both are named by their smallest class.
+    """
+
+    egraph: EGraph
+
+    def type(self, eclass: int) -> TensorType:
+        """The type of a single-result class."""
+        return self.egraph.types[eclass][0]
+
+    def nbytes(self, eclass: int) -> int:
+        return self.type(eclass).nbytes
+
+    def _same(self, ops: frozenset[str]) -> list[tuple[int, int]]:
+        g = self.egraph
+        return [
+            (n.children[0], n.eclass)
+            for n in g.nodes
+            if n.op in ops or (n.op == "result" and len(g.types[n.children[0]]) == 1)
+        ]
+
+    @cached_property
+    def buffer(self) -> tuple[int, ...]:
+        """Per class: its buffer."""
+        return union_find(len(self.egraph.types), self._same(frozenset({"reshape"})))
+
+    @cached_property
+    def value(self) -> tuple[int, ...]:
+        """Per class: its value."""
+        return union_find(len(self.egraph.types), self._same(SAME_VALUE))
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Per node: its kind as fusion sees it."""
+        return tuple(kind(n.op, n.attr) for n in self.egraph.nodes)
+
+    @cached_property
+    def result_nodes(self) -> dict[int, tuple[int, ...]]:
+        """Per class with several results: the `result` nodes that read it, one per class."""
+        found: dict[int, dict[int, int]] = {}
+        for i, n in enumerate(self.egraph.nodes):
+            if n.op == "result" and len(self.egraph.types[n.children[0]]) > 1:
+                found.setdefault(n.children[0], {}).setdefault(n.eclass, i)
+        return {c: tuple(f.values()) for c, f in found.items()}
+
+    def views_of(self, node: int) -> tuple[int, ...]:
+        """The `result` nodes that belong to a node with several results, else nothing."""
+        eclass = self.egraph.nodes[node].eclass
+        if len(self.egraph.types[eclass]) == 1:
+            return ()
+        return self.result_nodes.get(eclass, ())
+
+    @cached_property
+    def outputs(self) -> tuple[tuple[int, ...], ...]:
+        """Per node: the classes it computes (those of its `result` nodes if it has several)."""
+        g = self.egraph
+        return tuple(
+            (n.eclass,)
+            if len(g.types[n.eclass]) == 1
+            else tuple(g.nodes[r].eclass for r in self.views_of(i))
+            for i, n in enumerate(g.nodes)
+        )
+
+    @cached_property
+    def operands(self) -> tuple[tuple[int, ...], ...]:
+        """Per node: the buffers it reads, by operand."""
+        return tuple(tuple(self.buffer[c] for c in n.children) for n in self.egraph.nodes)
+
+    @cached_property
+    def inputs(self) -> frozenset[int]:
+        """Buffers the caller hands over."""
+        return frozenset(self.buffer[n.eclass] for n in self.egraph.nodes if n.op == "input")
+
+    @cached_property
+    def input_bytes(self) -> int:
+        """Bytes of all arguments, used or not."""
+        nodes = self.egraph.nodes
+        return sum(self.nbytes(n.eclass) for n in nodes if n.op == "input")
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Distinct result buffers, in the order of the program's results."""
+        return tuple(dict.fromkeys(self.buffer[r] for r in self.egraph.roots))
+
+    @cached_property
+    def _sources(self) -> frozenset[int]:
+        """Values that hold a leaf: they need no computing, only conversions."""
+        return frozenset(
+            self.value[n.eclass]
+            for n, k in zip(self.egraph.nodes, self.kinds, strict=True)
+            if k == "leaf"
+        )
+
+    def is_source(self, value: int) -> bool:
+        return value in self._sources
+
+    @cached_property
+    def _computing(self) -> tuple[tuple[int, int, frozenset[int]], ...]:
+        """(node, value it computes, values it reads) of all nodes that are not conversions."""
+        found = []
+        for i, n in enumerate(self.egraph.nodes):
+            if self.kinds[i] in ("leaf", "view", "conversion"):
+                continue
+            reads = frozenset(self.value[c] for c in n.children)
+            found += [(i, v, reads) for v in sorted({self.value[c] for c in self.outputs[i]})]
+        return tuple(found)
+
+    @cached_property
+    def _program_positions(self) -> dict[int, tuple[int, ...]]:
+        """Per value: where the input program computes it (once per class)."""
+        real = {
+            c
+            for i, n in enumerate(self.egraph.nodes)
+            if n.rule == -1 and self.kinds[i] not in ("leaf", "view", "conversion")
+            for c in self.outputs[i]
+        }
+        found: dict[int, list[int]] = {}
+        seen: set[int] = set()
+        for i, c in enumerate(self.egraph.values):
+            if c in real and c not in seen:
+                seen.add(c)
+                found.setdefault(self.value[c], []).append(i)
+        return {v: tuple(p) for v, p in found.items()}
+
+    @cached_property
+    def positions(self) -> dict[int, tuple[Moment, ...]]:
+        """Per value: when it may be computed, earliest first; sources run just before a reader."""
+        at = {
+            v: tuple((p, 0, 0, 0) for p in positions)
+            for v, positions in self._program_positions.items()
+            if not self.is_source(v)
+        }
+        at |= self._new_positions({v: p[0][:2] for v, p in at.items()})
+        return at | self._source_positions(at)
+
+    def _new_positions(self, known: dict[int, tuple[int, int]]) -> dict[int, tuple[Moment, ...]]:
+        """Values the program does not hold come right after all they need (shortest way)."""
+        fixed = set(known) | set(self._sources)
+        found = dict(known) | dict.fromkeys(sorted(self._sources), (-1, 0))
+        changed = True
+        while changed:
+            changed = False
+            for _, v, reads in self._computing:
+                if v in fixed or not reads <= found.keys():
+                    continue
+                position, depth = max((found[r] for r in reads), default=(-1, 0))
+                if (position, depth + 1) < found.get(v, (1 << 60, 0)):
+                    found[v] = (position, depth + 1)
+                    changed = True
+        return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in fixed}
+
+    def _source_positions(
+        self, at: dict[int, tuple[Moment, ...]]
+    ) -> dict[int, tuple[Moment, ...]]:
+        end = (len(self.egraph.values), 0, 0, 0)
+        first = dict.fromkeys(sorted(self._sources), end)
+        for _, v, reads in self._computing:
+            for r in reads & self._sources:
+                if v in at:
+                    first[r] = min(first[r], at[v][0])
+        return {v: (m,) for v, m in first.items()}
+
+    @cached_property
+    def conversion_levels(self) -> dict[int, int]:
+        """Per value: sub-levels its conversions may need, 3 or the input program's longest chain."""
+        depth: dict[int, int] = {}
+        for c in self.egraph.values:
+            for i in self.egraph.classes[c]:
+                n = self.egraph.nodes[i]
+                if n.rule == -1 and self.kinds[i] == "conversion":
+                    below = depth.get(self.buffer[n.children[0]], 0)
+                    b = self.buffer[c]
+                    depth[b] = max(depth.get(b, 0), min(below + 1, 32))
+        levels: dict[int, int] = {}
+        for b, d in depth.items():
+            levels[self.value[b]] = max(levels.get(self.value[b], 3), d)
+        return levels
+
+    def earliest(self, buffer: int, held: frozenset[int]) -> Moment | None:
+        """The first moment something may have written this buffer; None if it is always there."""
+        if buffer in held:
+            return None
+        value = self.value[buffer]
+        if value not in self.positions:
+            return (1 << 60, 0, 0, 0)
+        position, depth, tie, _ = self.positions[value][0]
+        level = -self.levels(value) if self.is_source(value) else 0
+        return (position, depth, tie, level)
+
+    def levels(self, value: int) -> int:
+        """How many sub-levels conversions of this value get."""
+        return self.conversion_levels.get(value, 3)
+
+    def name(self, node: int) -> str:
+        """`transpose %1` if the program holds the value, else `transpose c7` (its class)."""
+        n = self.egraph.nodes[node]
+        number = self._first_number.get(n.eclass)
+        place = f"c{n.eclass}" if number is None else f"%{number}"
+        return f"{n.op} {place}"
+
+    @cached_property
+    def _first_number(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for i, c in enumerate(self.egraph.values):
+            found.setdefault(c, i)
+        return found

@@ -1,0 +1,327 @@
+"""A JAX function and example arguments → a Program, its weights and its opaque calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.opaque import OpaqueCall, fingerprint
+from eqsat.frontends.primitives import CALLS, PRIMITIVES
+from eqsat.frontends.regions import Unit, is_foreign, units
+from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
+from eqsat.model.attrs import Leaf, Opaque, Result
+from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.program import Builder, Program, prune
+from eqsat.model.tensor import TensorType
+
+_CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function, and what is needed to call it with the same pytrees.
+
+    bindings: per flat argument ("input", its number) or ("weight", its key).
+    weights: content key → array; a weight given only as a shape or a tracer has no array here,
+    its key stands for the argument (`flat_weights` reads it from the arguments of a call).
+    captured: tracers of an outer transformation the function closes over, passed after the
+    inputs; a Traced with any is good for that transformation only.
+    custom_derivatives: the function holds custom derivatives or stop_gradient, which the program
+    does not keep; differentiate the function itself, not the program.
+    """
+
+    program: Program
+    weights: dict[str, np.ndarray[Any, Any]] = field(repr=False)
+    opaque: dict[str, OpaqueCall]
+    in_tree: Any
+    out_tree: Any
+    in_avals: tuple[Any, ...]
+    input_paths: tuple[str, ...]
+    bindings: tuple[tuple[str, int | str], ...]
+    captured: tuple[Any, ...] = ()
+    custom_derivatives: bool = False
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The program's inputs for a call, captured tracers last; EqsatError E306 if trees differ."""
+        flat = self._flatten(args, kwargs)
+        given = [x for x, (kind, _) in zip(flat, self.bindings, strict=True) if kind == "input"]
+        return [*given, *self.captured]
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """key → array for every weight: those of the call where the key stands for an argument."""
+        found: dict[str, Any] = dict(self.weights)
+        for x, (kind, key) in zip(self._flatten(args, kwargs), self.bindings, strict=True):
+            if kind == "weight" and key not in self.weights:
+                found[str(key)] = x
+        return found
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the tree the function returns."""
+        import jax
+
+        return jax.tree_util.tree_unflatten(self.out_tree, list(results))
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
+        import jax
+
+        flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
+        if tree != self.in_tree:
+            raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
+        return flat
+
+
+def trace(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    weights: tuple[str, ...] = (),
+    name: str = "",
+) -> Traced:
+    """Trace `function` on arrays, ShapeDtypeStructs or tracers, and translate its jaxpr.
+
+    weights: names of parameters whose arrays are weights (content keys).
+    EqsatError: E301 tracing failed, E302 an element type without a name, E303 a side effect,
+    E304 an unknown name in `weights`.
+    """
+    import jax
+
+    named = dict(kwargs or {})
+    title = name or getattr(function, "__name__", "function")
+    leaves, in_tree = jax.tree_util.tree_flatten_with_path((tuple(args), named))
+    labels = [_label(function, path) for path, _ in leaves]
+    avals = tuple(_aval(x, text) for (_, x), (_, text) in zip(leaves, labels, strict=True))
+    _check_weights(function, weights, {root for root, _ in labels})
+    closed, shapes = _jaxpr(function, in_tree, avals, title)
+    reader = _Reader(Context(Builder(title)))
+    values, bindings = [], []
+    for (_, x), (root, text), aval in zip(leaves, labels, avals, strict=True):
+        value, binding = reader.leaf(x, aval, text, is_weight=root in weights)
+        values.append(value)
+        bindings.append(binding)
+    consts = [reader.constant(c) for c in closed.consts]
+    found = reader.run(closed.jaxpr, consts, values)
+    ctx = reader.ctx
+    program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
+    kept = {program.leaf(i).key for i in program.weights}
+    called = {n.attr.key for n in program.nodes if isinstance(n.attr, Opaque)}
+    return Traced(
+        program,
+        {k: v for k, v in ctx.weights.items() if k in kept},
+        {k: v for k, v in ctx.opaque.items() if k in called},
+        in_tree,
+        jax.tree_util.tree_structure(shapes),
+        avals,
+        tuple(text for _, text in labels),
+        tuple(bindings),
+        tuple(reader.captured),
+        ctx.custom_derivatives,
+    )
+
+
+def _label(function: Callable[..., Any], path: tuple[Any, ...]) -> tuple[str, str]:
+    """(parameter name, whole path) of an argument leaf, e.g. ("params", "params['w1']")."""
+    import jax
+
+    side, at, *rest = path
+    root = str(at.key) if side.idx == 1 else _parameter(function, at.idx)
+    tail = jax.tree_util.keystr(tuple(rest))
+    starred = side.idx == 0 and root.startswith("*")
+    text = f"{root[1:]}[{at.idx}]{tail}" if starred else f"{root}{tail}"
+    return root.lstrip("*"), text
+
+
+def _parameter(function: Callable[..., Any], index: int) -> str:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # builtins and some callables have none
+        return f"arg{index}"
+    for at, p in enumerate(parameters):
+        if p.kind is p.VAR_POSITIONAL:
+            return f"*{p.name}"
+        if at == index:
+            return p.name
+    return f"arg{index}"
+
+
+def _check_weights(
+    function: Callable[..., Any], weights: tuple[str, ...], known: set[str]
+) -> None:
+    for w in weights:
+        if w not in known:
+            raise fail(
+                "E304",
+                f"`weights` names `{w}`, which is no argument with arrays",
+                help=did_you_mean(w, known),
+            )
+
+
+def _aval(x: Any, path: str) -> Any:
+    import jax
+
+    try:
+        found = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+    except TypeError as error:
+        raise fail("E301", f"argument `{path}` is a {type(x).__name__}, not an array") from error
+    tensor_type(found, path)
+    return jax.ShapeDtypeStruct(
+        found.shape, found.dtype, weak_type=bool(getattr(found, "weak_type", False))
+    )
+
+
+def _jaxpr(
+    function: Callable[..., Any], in_tree: Any, avals: tuple[Any, ...], title: str
+) -> tuple[Any, Any]:
+    import jax
+
+    def flat(*leaves: Any) -> Any:
+        args, kwargs = jax.tree_util.tree_unflatten(in_tree, leaves)
+        return function(*args, **kwargs)
+
+    try:
+        return jax.make_jaxpr(flat, return_shape=True)(*avals)
+    except EqsatError:
+        raise
+    except Exception as error:
+        what = str(error).strip().splitlines()
+        raise fail(
+            "E301",
+            f"JAX cannot trace `{title}`: {type(error).__name__}: {what[0] if what else ''}",
+            help="the function must be one that `jax.jit` accepts; the cause is above",
+        ) from error
+
+
+@dataclass
+class _Reader:
+    """Walks a jaxpr; `ctx` collects the program, `captured` the tracers closed over."""
+
+    ctx: Context
+    inputs: int = 0
+    captured: list[Any] = field(default_factory=list)
+
+    def leaf(
+        self, x: Any, aval: Any, path: str, is_weight: bool
+    ) -> tuple[Value, tuple[str, int | str]]:
+        """An argument as an input or a weight, and how a call binds it."""
+        import jax
+
+        t = tensor_type(aval, path)
+        if not is_weight:
+            number = self.inputs
+            return self.input(t, path), ("input", number)
+        if isinstance(x, jax.ShapeDtypeStruct | jax.core.Tracer):
+            key = weight_key(np.frombuffer(f"{path} {t}".encode(), np.uint8))
+            return self.ctx.weight_leaf(t, key, path), ("weight", key)
+        value = np.asarray(x, aval.dtype)
+        return self.ctx.weight(value, path), ("weight", weight_key(value))
+
+    def input(self, t: TensorType, path: str) -> Value:
+        leaf = Leaf(self.ctx.name(path), t, index=self.inputs)
+        self.inputs += 1
+        return self.ctx.add("input", (), leaf)
+
+    def constant(self, c: Any, aval: Any = None) -> Value:
+        """A closed-over array: a scalar in bodies, a weight, or an input if it is a tracer."""
+        import jax
+
+        if isinstance(c, jax.core.Tracer):
+            self.captured.append(c)
+            return self.input(tensor_type(c.aval, "a captured value"), f"captured{self.inputs}")
+        t = tensor_type(c if aval is None else aval, "a closed-over array")
+        array = np.asarray(c)
+        if not array.shape:
+            return Value((), t.dtype, constant=round_to(array, t.dtype))
+        return self.ctx.weight(array, f"const{len(self.ctx.weights)}")
+
+    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """The values of a jaxpr's results."""
+        env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env |= dict(zip(jaxpr.invars, args, strict=True))
+        parts = units(jaxpr)
+        for at, unit in enumerate(parts):
+            outs = self._exports(parts, at, jaxpr) if unit.foreign else unit.eqns[0].outvars
+            env |= zip(outs, self._unit(unit, outs, env), strict=True)
+        return [self._read(v, env) for v in jaxpr.outvars]
+
+    def _read(self, v: Any, env: dict[Any, Value]) -> Value:
+        from jax.extend.core import Literal
+
+        if is_foreign(v):
+            tensor_type(v.aval, "a result")
+        return self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v]
+
+    def _exports(self, parts: Sequence[Unit], at: int, jaxpr: Any) -> list[Any]:
+        """What a region defines and something after it reads."""
+        read = {id(v) for u in parts[at + 1 :] for e in u.eqns for v in e.invars}
+        read |= {id(v) for v in jaxpr.outvars}
+        return [v for e in parts[at].eqns for v in e.outvars if id(v) in read]
+
+    def _unit(self, unit: Unit, outs: list[Any], env: dict[Any, Value]) -> list[Value]:
+        eqn = unit.eqns[0]
+        if unit.foreign:
+            return self._keep(unit.eqns, outs, env)
+        if eqn.primitive.name in CALLS:
+            return self._inline(eqn, [self._read(v, env) for v in eqn.invars])
+        lower = PRIMITIVES.get(eqn.primitive.name)
+        found = lower and lower(self.ctx, eqn, [self._read(v, env) for v in eqn.invars])
+        return self._keep(unit.eqns, outs, env) if found is None else found
+
+    def _inline(self, eqn: Any, args: list[Value]) -> list[Value]:
+        name = eqn.primitive.name
+        self.ctx.custom_derivatives |= name in _CUSTOM
+        inner = eqn.params[CALLS[name]]
+        if hasattr(inner, "consts"):
+            consts = [self.constant(c) for c in inner.consts]
+            return self.run(inner.jaxpr, consts, args)
+        return self.run(inner, [], args)
+
+    def _keep(
+        self, eqns: tuple[Any, ...], outs: list[Any], env: dict[Any, Value]
+    ) -> list[Value]:
+        """One opaque node for these equations; operands are the variables from outside."""
+        from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr
+
+        title = "+".join(dict.fromkeys(e.primitive.name for e in eqns))
+        kept = [v for v in outs if not isinstance(v, DropVar)]
+        effects = frozenset().union(*(e.effects for e in eqns))
+        if effects and not kept:
+            raise fail(
+                "E303",
+                f"`{title}` has a side effect and no result, which a program cannot keep",
+                help="move it out of the function",
+            )
+        if not kept:
+            return [Value((), "f32")] * len(outs)  # nobody reads a DropVar
+        reads = _free(eqns)
+        closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects), [])
+        operands = [self.ctx.materialise(self._read(v, env)) for v in reads]
+        nodes = self._opaque(title, closed, operands, kept)
+        values = dict(zip(map(id, kept), nodes, strict=True))
+        return [values.get(id(v), Value((), "f32")) for v in outs]
+
+    def _opaque(self, title: str, closed: Any, operands: list[int], outs: list[Any]) -> list[Value]:
+        ctx = self.ctx
+        results = tuple(tensor_type(v.aval, f"a result of {title}") for v in outs)
+        types = tuple(ctx.builder.type(o) for o in operands)
+        key = fingerprint(closed)
+        ctx.opaque[key] = OpaqueCall(title, key, types, results, closed)
+        attr = Opaque(title, key, types, results)
+        node = ctx.builder.add("opaque", tuple(operands), attr)
+        if len(results) == 1:
+            return [ctx.full(node)]
+        return [ctx.add("result", (node,), Result(i)) for i in range(len(results))]
+
+
+def _free(eqns: tuple[Any, ...]) -> list[Any]:
+    """Variables read but not defined here, in the order of first use."""
+    from jax.extend.core import Literal
+
+    defined = {v for e in eqns for v in e.outvars}
+    read = [v for e in eqns for v in e.invars if not isinstance(v, Literal)]
+    return [v for v in dict.fromkeys(read) if v not in defined]

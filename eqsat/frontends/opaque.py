@@ -1,0 +1,157 @@
+"""A piece of a jaxpr nobody modelled → a callable that keeps it whole, with a stable key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.diag import fail
+from eqsat.model.tensor import TensorType
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+@dataclass(frozen=True)
+class OpaqueCall:
+    """A kept computation: `call` takes JAX or NumPy arrays (or tracers) and returns a list.
+
+    closed: the ClosedJaxpr it stands for; None when it was loaded from its exported form, which
+    runs but cannot be differentiated.
+    """
+
+    primitive: str
+    key: str
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    closed: Any = field(repr=False, default=None)
+    exported: Any = field(repr=False, default=None)
+
+    def call(self, *arrays: Any) -> list[Any]:
+        """The results, as JAX itself computes them."""
+        if self.closed is None:
+            return list(self.exported.call(*arrays))
+        from jax.extend.core import jaxpr_as_fun
+
+        return list(jaxpr_as_fun(self.closed)(*arrays))
+
+    __call__ = call
+
+    def export(self) -> bytes:
+        """StableHLO bytes with a header, for CPU, CUDA and TPU where the lowering allows it.
+
+        Elsewhere for the present platform alone.
+        """
+        exported = self.exported or _export(self)
+        header = {
+            "format": 1,
+            "primitive": self.primitive,
+            "key": self.key,
+            "operands": [str(t) for t in self.operands],
+            "results": [str(t) for t in self.results],
+            "platforms": list(exported.platforms),
+            "calling_convention_version": exported.calling_convention_version,
+            "module_kept_var_idx": list(exported.module_kept_var_idx),
+            "uses_global_constants": exported.uses_global_constants,
+        }
+        return json.dumps(header).encode() + b"\n" + exported.mlir_module_serialized
+
+    @classmethod
+    def load(cls, data: bytes) -> OpaqueCall:
+        """Undo `export`; EqsatError E305 if the bytes are something else."""
+        head, _, module = data.partition(b"\n")
+        try:
+            h = json.loads(head)
+            operands = tuple(TensorType.parse(t) for t in h["operands"])
+            results = tuple(TensorType.parse(t) for t in h["results"])
+            exported = _restore(h, operands, results, module)
+        except (ValueError, KeyError, TypeError) as error:
+            raise fail("E305", f"this is no exported opaque op: {error}") from error
+        return cls(h["primitive"], h["key"], operands, results, None, exported)
+
+
+def _shape_struct(t: TensorType) -> Any:
+    import jax
+
+    from eqsat.ops.meaning import element_dtype
+
+    return jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype))
+
+
+def _export(call: OpaqueCall) -> Any:
+    import jax
+    from jax import export
+
+    avals = [_shape_struct(t) for t in call.operands]
+    function = jax.jit(lambda *xs: tuple(call.call(*xs)))
+    try:
+        return export.export(function, platforms=PLATFORMS)(*avals)
+    except (NotImplementedError, ValueError, TypeError):
+        return export.export(function)(*avals)  # e.g. a primitive with no TPU lowering
+
+
+def _restore(
+    header: dict[str, Any],
+    operands: Sequence[TensorType],
+    results: Sequence[TensorType],
+    module: bytes,
+) -> Any:
+    """An `Exported` around the module, on the frame of a trivial one of the same signature.
+
+    JAX's own `serialize` needs the flatbuffers package, which is no dependency of ours.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax import export
+
+    wanted = [_shape_struct(t) for t in results]
+    frame = export.export(
+        jax.jit(lambda *_: tuple(jnp.zeros(w.shape, w.dtype) for w in wanted)),
+        platforms=header["platforms"],
+    )(*[_shape_struct(t) for t in operands])
+    return replace(
+        frame,
+        mlir_module_serialized=module,
+        calling_convention_version=header["calling_convention_version"],
+        module_kept_var_idx=tuple(header["module_kept_var_idx"]),
+        uses_global_constants=header["uses_global_constants"],
+        _get_vjp=None,
+    )
+
+
+def fingerprint(closed: Any) -> str:
+    """16 hex digits of the printed jaxpr and every array inside it.
+
+    Stable across processes as far as the printed parameters are; a Python function among them
+    prints with its address, which keeps two different functions apart within a process.
+    """
+    digest = hashlib.sha256(str(closed.jaxpr).encode())
+    for array in _arrays(closed):
+        value = np.asarray(array)
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """Constants, literals and array parameters, which a printed jaxpr may abbreviate."""
+    import jax
+    from jax.extend import core
+
+    if isinstance(value, core.ClosedJaxpr):
+        yield from value.consts
+        yield from _arrays(value.jaxpr)
+    elif isinstance(value, core.Jaxpr):
+        for eqn in value.eqns:
+            yield from (v.val for v in eqn.invars if isinstance(v, core.Literal))
+            for parameter in eqn.params.values():
+                yield from _arrays(parameter)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _arrays(item)
+    elif isinstance(value, np.ndarray | jax.Array):
+        yield value

@@ -1,0 +1,177 @@
+"""What a traced JAX value is here: a scalar, or a node seen through an indexing map."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.attrs import Affine, Attr, Fill, Leaf, Map, Reshape, Shape, Yield, affine, dim
+from eqsat.model.diag import fail
+from eqsat.model.expr import Expr, arg, const
+from eqsat.model.program import Builder
+from eqsat.model.tensor import TensorType, is_float
+from eqsat.ops import scalar
+from eqsat.ops.canonical import compose, generic_node, identity
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of `shape`: element i is node[map(i)], or `constant` everywhere if node is -1.
+
+    Broadcasts, squeezes and reversals stay maps; a consumer composes them into its own.
+    """
+
+    shape: Shape
+    dtype: str
+    node: int = -1
+    map: Map = ()
+    constant: bool | int | float = 0
+
+    @property
+    def is_constant(self) -> bool:
+        return self.node < 0
+
+
+@dataclass
+class Context:
+    """The program being built, and the arrays and kept calls that travel beside it."""
+
+    builder: Builder
+    weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    opaque: dict[str, Any] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    custom_derivatives: bool = False
+
+    def full(self, node: int) -> Value:
+        """A node as it is."""
+        t = self.builder.type(node)
+        return Value(t.shape, t.dtype, node, identity(t.rank))
+
+    def add(self, op: str, operands: Sequence[int], attr: Attr) -> Value:
+        return self.full(self.builder.add(op, tuple(operands), attr))
+
+    def name(self, wanted: str) -> str:
+        """An identifier no leaf has yet."""
+        plain = re.sub(r"\W+", "_", wanted).strip("_") or "x"
+        plain = f"_{plain}" if plain[0].isdigit() else plain
+        found, n = plain, 1
+        while found in self.names:
+            n += 1
+            found = f"{plain}_{n}"
+        self.names.add(found)
+        return found
+
+    def weight(self, array: Any, name: str) -> Value:
+        """A weight leaf for a concrete array; equal arrays are one leaf."""
+        value = np.asarray(array)
+        key = weight_key(value)
+        if key not in self.weights:
+            self.weights[key] = value
+            return self.weight_leaf(tensor_type(value, name), key, name)
+        found = next(
+            i for i, n in enumerate(self.builder.nodes) if isinstance(n.attr, Leaf) and n.attr.key == key
+        )
+        return self.full(found)
+
+    def weight_leaf(self, t: TensorType, key: str, name: str) -> Value:
+        return self.add("weight", (), Leaf(self.name(name), t, key=key))
+
+    def materialise(self, value: Value) -> int:
+        """The node that holds this value as a tensor of its own."""
+        if value.is_constant:
+            t = TensorType(value.dtype, value.shape)
+            return self.builder.add("fill", (), Fill(value.constant, t))
+        source = self.builder.type(value.node).shape
+        if value.map == identity(len(value.shape)) and source == value.shape:
+            return value.node
+        if _only_unit_dims_differ(value, source):
+            return self.builder.add("reshape", (value.node,), Reshape(source, value.shape))
+        loops = range(len(value.shape))
+        return self.generic(value.shape, loops, [(value, identity(len(loops)))], arg(0), value.dtype).node
+
+    def generic(
+        self,
+        sizes: Sequence[int],
+        result_loops: Sequence[int],
+        operands: Sequence[tuple[Value, Sequence[Affine]]],
+        body: Expr,
+        dtype: str,
+        combine: str = "",
+    ) -> Value:
+        """A loop nest over values; operand i's dims are indexed by the expressions beside it."""
+        consts = {i: const(v.constant) for i, (v, _) in enumerate(operands) if v.is_constant}
+        if len(consts) == len(operands) and combine:
+            # a reduction needs something to read: the loops of a constant have no operand
+            operands = [(self.full(self.materialise(v)), m) for v, m in operands]
+            consts = {}
+        kept = [i for i in range(len(operands)) if i not in consts]
+        number = {i: arg(j) for j, i in enumerate(kept)}
+        used = [(operands[i][0].node, compose(operands[i][0].map, operands[i][1])) for i in kept]
+        yields = [Yield(body.substitute(consts | number), dtype, combine)]
+        return self.full(generic_node(self.builder, sizes, result_loops, used, yields))
+
+    def elementwise(self, body: Expr, values: Sequence[Value], shape: Shape, dtype: str) -> Value:
+        """One body over values of one shape; scalars and dims of extent 1 broadcast."""
+        if all(v.is_constant for v in values):
+            return Value(shape, dtype, constant=fold(body, values, dtype))
+        operands = [
+            (v, [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(v.shape)])
+            for v in values
+        ]
+        return self.generic(shape, range(len(shape)), operands, body, dtype)
+
+
+def _only_unit_dims_differ(value: Value, source: Shape) -> bool:
+    """Whether the view keeps every element in its place, extent-1 dims aside."""
+    dims = [e.dim for e in value.map if e.terms]
+    if any(e.constant for e in value.map) or None in dims:
+        return False
+    kept = [d for d in dims if d is not None]
+    return kept == sorted(set(kept)) and math.prod(source) == math.prod(value.shape)
+
+
+def fold(body: Expr, values: Sequence[Value], dtype: str) -> bool | int | float:
+    """The body of constants, rounded to the element type as JAX would."""
+    held = [np.asarray(v.constant, scalar.held_dtype(v.dtype)) for v in values]
+    return round_to(scalar.evaluate(body, held), dtype)
+
+
+def round_to(value: Any, dtype: str) -> bool | int | float:
+    """A Python scalar that this element type can hold."""
+    with np.errstate(all="ignore"):
+        if is_float(dtype):
+            return float(np.asarray(value, np.float64).astype(element_dtype(dtype)))
+        return scalar.hold(value, dtype).item()
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """Our name of a NumPy or JAX dtype, None if we have none (complex, PRNG keys, tokens)."""
+    return DTYPE_NAMES.get(str(dtype))
+
+
+def tensor_type(aval: Any, what: str) -> TensorType:
+    """The type of anything with shape and dtype; EqsatError E302 for an element type without name."""
+    name = dtype_name(aval.dtype)
+    if name is None:
+        raise fail(
+            "E302",
+            f"`{what}` has element type {aval.dtype}, which programs cannot hold",
+            help="pass real numbers, integers or bools; for a PRNG key pass "
+            "`jax.random.key_data(key)` and wrap it inside the function",
+        )
+    return TensorType(name, tuple(int(d) for d in aval.shape))
+
+
+def weight_key(array: Any) -> str:
+    """Content hash of an array: 16 hex digits of SHA-256 over type, shape and bytes."""
+    value = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{value.dtype}{list(np.shape(array))}".encode())
+    digest.update(value.tobytes())
+    return digest.hexdigest()[:16]

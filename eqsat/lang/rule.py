@@ -1,0 +1,188 @@
+"""One rule of a rule-set file → `model.rules.Rule` (two with `both_ways`), and its examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord
+from eqsat.lang.source import KeyPath, Placed, Source
+from eqsat.lang.terms import TermReader, plain_form
+from eqsat.model.diag import Diagnostic, EqsatError
+from eqsat.model.program import Program
+from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term
+
+
+@dataclass
+class _Sides:
+    """What was read of a rule; a part that could not be read is missing."""
+
+    left: Apply | None
+    right: Term | None
+    also: tuple[Apply, ...]
+    foreach: tuple[tuple[str, AttrExpr], ...]
+    lets: tuple[tuple[str, AttrExpr], ...]
+    where: tuple[AttrExpr, ...]
+
+
+class RuleReader:
+    """Reads the rule at `path`; what is wrong goes to `problems`."""
+
+    def __init__(
+        self,
+        source: Source,
+        path: KeyPath,
+        ruleset: RuleSetRecord,
+        record: RuleRecord,
+        problems: list[Diagnostic],
+    ):
+        self.source = source
+        self.path = path
+        self.ruleset = ruleset
+        self.record = record
+        self.problems = problems
+
+    def read(self) -> list[Rule]:
+        """The rule, and with `both_ways` its reverse; empty if it is refused."""
+        before = len(self.problems)
+        sides = self._sides("rewrite", "to", self.problems)
+        examples = [self._example(i, e) for i, e in enumerate(self.record.examples)]
+        if len(self.problems) > before or sides.left is None or sides.right is None:
+            return []
+        rule = self._rule(sides, sides.left, sides.right, tuple(examples))
+        for i, example in enumerate(rule.examples):
+            self._check_example(rule, example, i)
+        self._refuse_no_change(rule)
+        return [rule, *self._reverse(rule)]
+
+    def _texts(self, key: str) -> list[Placed]:
+        return self.source.strings((*self.path, key))
+
+    def _sides(self, left: str, right: str, problems: list[Diagnostic]) -> _Sides:
+        """Read in the order of evaluation: patterns, foreach, let, where, right side."""
+        reader = TermReader(problems=problems)
+        start = len(problems)
+        first = reader.left(self.source.placed((*self.path, left)))
+        also = [reader.left(t) for t in self._texts("also")]
+        loops = [reader.foreach(t) for t in self._texts("foreach")]
+        lets = [reader.let(t) for t in self._texts("let")]
+        where = [reader.condition(t) for t in self._texts("where")]
+        self._explain_flow_list(start, problems)
+        last = reader.right(self.source.placed((*self.path, right)))
+        if len(problems) == start:
+            self._refuse_unused(reader, [x[0] for x in (*loops, *lets) if x], problems)
+        return _Sides(
+            first, last,
+            tuple(x for x in also if x),
+            tuple(x for x in loops if x),
+            tuple(x for x in lets if x),
+            tuple(x for x in where if x),
+        )  # fmt: skip
+
+    def _explain_flow_list(self, start: int, problems: list[Diagnostic]) -> None:
+        """`where: [f(a, b)]` is split at its comma by YAML: say so."""
+        hint = "write one per line (`- …`): commas split a list in brackets"
+        for key in ("where", "let", "foreach", "also"):
+            spans = [t.whole() for t in self._texts(key)]
+            if (*self.path, key) not in self.source.flow:
+                continue
+            for i in range(start, len(problems)):
+                at = problems[i].span
+                if problems[i].code in ("E010", "E019") and at is not None:
+                    inside = any(s.line == at.line and s.column <= at.column for s in spans)
+                    problems[i] = replace(problems[i], help=hint) if inside else problems[i]
+
+    def _refuse_unused(
+        self, reader: TermReader, names: list[str], problems: list[Diagnostic]
+    ) -> None:
+        for name in names:
+            if name not in reader.scope.used:
+                span = reader.scope.known[name][1]
+                problems.append(Diagnostic("E019", f"`{name}` is never used", span))
+
+    def _rule(
+        self, sides: _Sides, left: Apply, right: Term, examples: tuple[Example, ...]
+    ) -> Rule:
+        r = self.record
+        return Rule(
+            r.name, self.ruleset.ruleset, r.doc, left, right, sides.lets, sides.where,
+            sides.foreach, r.phase or self.ruleset.phase, r.apply,
+            tuple(dict.fromkeys((*self.ruleset.tags, *r.tags))), r.source, r.max_matches,
+            examples, self.source.span((*self.path, "name"), key=True), sides.also,
+        )  # fmt: skip
+
+    def _refuse_no_change(self, rule: Rule) -> None:
+        names: dict[str, str] = {}
+        if plain_form(rule.left, names) == plain_form(rule.right, names):
+            span = self.source.span((*self.path, "to"))
+            self.problems.append(Diagnostic("E018", "both sides are the same term", span))
+
+    # ---- both ways --------------------------------------------------------------------------
+    def _reverse(self, rule: Rule) -> list[Rule]:
+        if not self.record.both_ways:
+            return []
+        if rule.lets or rule.foreach or rule.also or rule.apply == "replace":
+            self._one_way("a rule with `let`, `foreach`, `also` or `apply: replace` has no reverse")
+            return []
+        found: list[Diagnostic] = []
+        sides = self._sides("to", "rewrite", found)
+        if found or sides.left is None or sides.right is None:
+            why = found[0].message if found else "a side cannot be matched"
+            self._one_way(f"the rule cannot be turned round: {why}")
+            return []
+        back = self._rule(sides, sides.left, sides.right, ())
+        return [replace(back, name=f"{rule.name}-back")]
+
+    def _one_way(self, message: str) -> None:
+        span = self.source.span((*self.path, "both_ways"), key=True)
+        self.problems.append(Diagnostic("E024", message, span))
+
+    # ---- examples ---------------------------------------------------------------------------
+    def _example(self, i: int, e: ExampleRecord) -> Example:
+        path = (*self.path, "examples", i)
+        if (e.reaches is None) == (e.avoids is None):
+            message = f"example `{e.name}` needs one of `reaches` and `avoids`"
+            self.problems.append(Diagnostic("E004", message, self.source.span(path)))
+        goal = "reaches" if e.reaches is not None else "avoids"
+        start = self.source.placed((*path, "start")).whole()
+        end = self.source.span((*path, goal))
+        if (*path, goal) in self.source.scalars:
+            end = self.source.placed((*path, goal)).whole()
+        name = self.source.span((*path, "name"), key=True)
+        given = tuple(e.given.items())
+        return Example(e.name, given, e.start, e.reaches or "", e.avoids or "", name, start, end)
+
+    def _check_example(self, rule: Rule, example: Example, i: int) -> None:
+        path = (*self.path, "examples", i)
+        goal = "reaches" if example.reaches else "avoids"
+        texts = (self.source.placed((*path, "start")), self.source.placed((*path, goal)))
+        types = {n: self.source.span((*path, "given", n)) for n, _ in example.given}
+        try:
+            example_programs(rule, example, texts, types)
+        except EqsatError as error:
+            self.problems += error.diagnostics
+
+
+def parse_example(rule: Rule, example: Example) -> tuple[Program, Program]:
+    """Start and goal of an example as programs over the same inputs.
+
+    EqsatError (E3xx) if a term cannot be read, or if the two differ in type (E305).
+    """
+    from eqsat.lang.source import place
+
+    texts = (
+        place(example.start, example.start_span),
+        place(example.reaches or example.avoids, example.goal_span),
+    )
+    return example_programs(rule, example, texts, {n: example.span for n, _ in example.given})
+
+
+def example_programs(
+    rule: Rule, example: Example, texts: tuple[Placed, Placed], types: dict[str, object]
+) -> tuple[Program, Program]:
+    """`parse_example` for texts whose every character has its place."""
+    from eqsat.lang.programs import parse_term
+
+    name = f"{rule.name}.{example.name}"
+    start = parse_term(texts[0], name, example.given, types)
+    want = start.nodes[start.results[0]].types
+    return start, parse_term(texts[1], name, example.given, types, want)

@@ -1,0 +1,74 @@
+"""The schema of a rule-set file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from eqsat.lang.problems import OneOrMore, Record, coded
+
+_NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+
+
+def _named(what: str, pattern: str, sample: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise coded("E005", f"`{value}` is not {what}", f"small letters, as in `{sample}`")
+        return value
+
+    return AfterValidator(check)
+
+
+def _schema(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+RuleName = Annotated[str, _named("a rule name", _NAME, "fold-transpose"), _schema(_NAME)]
+_SET = rf"{_NAME}(/{_NAME})*"
+SetName = Annotated[str, _named("a rule-set name", _SET, "layout/pack"), _schema(_SET)]
+Phase = Literal["canonicalise", "contract", "propagate", "cancel"]
+
+
+class ExampleRecord(Record):
+    """`start` must become equal to `reaches`, or must not become equal to `avoids`."""
+
+    name: RuleName
+    given: dict[str, str] = Field(description="operand name → type, e.g. `f32[64, 48]`")
+    start: str
+    reaches: str | None = None
+    avoids: str | None = None
+
+
+class RuleRecord(Record):
+    """One rewrite rule."""
+
+    name: RuleName
+    doc: str = Field(description="one sentence: what the rule does and why it is true")
+    rewrite: str = Field(description="the left side, a pattern")
+    to: str = Field(description="the right side")
+    both_ways: bool = False
+    also: OneOrMore = Field(default=[], description="patterns that must match somewhere")
+    where: OneOrMore = Field(default=[], description="conditions; all must hold")
+    let: OneOrMore = Field(default=[], description="`c = pack_loops(g, tile)`")
+    foreach: OneOrMore = Field(default=[], description="`tile in target.tiles(g)`")
+    phase: Phase | None = None
+    apply: Literal["add", "replace"] = "add"
+    tags: list[RuleName] = []
+    source: str = Field(default="", description="the paper or upstream pattern it comes from")
+    max_matches: Annotated[int, Field(ge=1)] | None = None
+    examples: list[ExampleRecord] = []
+
+
+class RuleSetRecord(Record):
+    """A rule set."""
+
+    ruleset: SetName
+    doc: str
+    imports: list[str] = Field(default=[], alias="import")
+    enable: list[str] = Field(default=[], description="keep only these imported rules or tags")
+    disable: list[str] = Field(default=[], description="drop these imported rules or tags")
+    tags: list[RuleName] = []
+    phase: Phase = "canonicalise"
+    rules: list[RuleRecord] = []

@@ -1,0 +1,176 @@
+"""Rule-set YAML → `model.rules.RuleSet`: typed, checked, imports resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from eqsat.lang.problems import read_record
+from eqsat.lang.rule import RuleReader
+from eqsat.lang.ruleformat import RuleSetRecord
+from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.terms import plain_form
+from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
+from eqsat.model.rules import Rule, RuleSet
+from eqsat.plugins import find_names
+
+Folders = Iterable[str | Path]
+
+
+def find_rules(name: str, folders: Folders = (), span: Span | None = None) -> Path:
+    """The file of a rule set: a path, or a name on the search path (E007)."""
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if path.is_file():
+            return path
+        raise fail("E007", f"no rule file `{name}`", span)
+    known = find_names("rules", ".yaml", folders)
+    if name not in known:
+        raise fail("E007", f"no rule set named `{name}`", span, help=did_you_mean(name, known))
+    return known[name]
+
+
+def load_ruleset(name: str | Path, folders: Folders = ()) -> RuleSet:
+    """A rule set by name or path, with the rules of its imports first.
+
+    EqsatError holds all problems of the first file that has any, in reading order.
+    """
+    folders = tuple(folders)
+    return _Loader(folders).load(find_rules(str(name), folders), None)
+
+
+def load_rulesets(names: Iterable[str | Path], folders: Folders = ()) -> RuleSet:
+    """Several rule sets as one; a rule that comes from two of them is there once.
+
+    E006 if two different rules have one name.
+    """
+    folders = tuple(folders)
+    sets = [load_ruleset(n, folders) for n in names]
+    if len(sets) == 1:
+        return sets[0]
+    problems: list[Diagnostic] = []
+    rules = _merged([r for s in sets for r in s.rules], problems)
+    refuse(problems)
+    return RuleSet(" + ".join(s.name for s in sets), "; ".join(s.doc for s in sets), tuple(rules))
+
+
+def read_ruleset(text: str, file: str, folders: Folders = ()) -> RuleSet:
+    """Rule-set YAML text → RuleSet."""
+    return _Loader(tuple(folders)).read(read_yaml(text, file), ())
+
+
+class _Loader:
+    """Loads files once each; `above` are the files whose imports led here."""
+
+    def __init__(self, folders: tuple[str | Path, ...]):
+        self.folders = folders
+        self.loaded: dict[Path, RuleSet] = {}
+
+    def load(self, path: Path, span: Span | None, above: tuple[Path, ...] = ()) -> RuleSet:
+        path = path.resolve()
+        if path in above:
+            chain = " → ".join(p.stem for p in (*above[above.index(path) :], path))
+            raise fail("E008", f"rule sets import each other: {chain}", span)
+        if path not in self.loaded:
+            self.loaded[path] = self.read(load_yaml(_shown(path)), (*above, path))
+        return self.loaded[path]
+
+    def read(self, source: Source, above: tuple[Path, ...]) -> RuleSet:
+        record, problems = read_record(RuleSetRecord, source)
+        if record is None:
+            refuse(problems)
+            raise AssertionError("a refused record has problems")
+        imported = self._imports(source, above, problems)
+        imported = _selected(imported, record, source, problems)
+        own: list[Rule] = []
+        for i, rule in enumerate(record.rules):
+            own += RuleReader(source, ("rules", i), record, rule, problems).read()
+        _refuse_repeated_names(source, record, problems)
+        _refuse_repeated_bodies(own, problems)
+        rules = _merged([*imported, *own], problems)
+        refuse(problems)
+        return RuleSet(record.ruleset, record.doc, tuple(rules))
+
+    def _imports(
+        self, source: Source, above: tuple[Path, ...], problems: list[Diagnostic]
+    ) -> list[Rule]:
+        found: list[Rule] = []
+        for placed in source.strings(("import",)):
+            try:
+                path = find_rules(placed.text, self.folders, placed.whole())
+                found += self.load(path, placed.whole(), above).rules
+            except EqsatError as error:
+                problems += error.diagnostics
+        return _merged(found, problems)
+
+
+def _shown(path: Path) -> Path:
+    """Paths below the working directory are shown relative to it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _merged(rules: list[Rule], problems: list[Diagnostic]) -> list[Rule]:
+    """Each rule once; E006 if two places define rules of one name."""
+    known: dict[str, Rule] = {}
+    for r in rules:
+        first = known.setdefault(r.name, r)
+        if first.span != r.span and first.span.file != r.span.file:
+            message = f"two rules are named `{r.name}`"
+            note = Note(first.span, "first here")
+            problems.append(Diagnostic("E006", message, r.span, "again here", notes=(note,)))
+    return list(known.values())
+
+
+def _selected(
+    rules: list[Rule], record: RuleSetRecord, source: Source, problems: list[Diagnostic]
+) -> list[Rule]:
+    """Imported rules after `enable:` and `disable:`; E009 for a name nothing has."""
+    known = {r.name for r in rules} | {t for r in rules for t in r.tags}
+    for key in ("enable", "disable"):
+        for placed in source.strings((key,)):
+            if placed.text not in known:
+                problems.append(_unknown(placed, known))
+    if record.enable:
+        rules = [r for r in rules if {r.name, *r.tags} & set(record.enable)]
+    return [r for r in rules if not {r.name, *r.tags} & set(record.disable)]
+
+
+def _unknown(placed: Placed, known: set[str]) -> Diagnostic:
+    message = f"no imported rule or tag is named `{placed.text}`"
+    return Diagnostic("E009", message, placed.whole(), help=did_you_mean(placed.text, known))
+
+
+def _refuse_repeated_names(
+    source: Source, record: RuleSetRecord, problems: list[Diagnostic]
+) -> None:
+    seen: dict[str, Span] = {}
+    for i, rule in enumerate(record.rules):
+        span = source.span(("rules", i, "name"))
+        names = [rule.name, f"{rule.name}-back"] if rule.both_ways else [rule.name]
+        for name in names:
+            first = seen.setdefault(name, span)
+            if first is not span:
+                note = Note(first, "first here")
+                message = f"two rules are named `{name}`"
+                problems.append(Diagnostic("E006", message, span, "again here", notes=(note,)))
+
+
+def _refuse_repeated_bodies(rules: list[Rule], problems: list[Diagnostic]) -> None:
+    seen: dict[object, Rule] = {}
+    for r in rules:
+        first = seen.setdefault(_body(r), r)
+        if first is not r and first.span != r.span:
+            message = f"rule `{r.name}` is rule `{first.name}` over again"
+            note = Note(first.span, "the same rewrite")
+            problems.append(Diagnostic("E025", message, r.span, "again here", notes=(note,)))
+
+
+def _body(r: Rule) -> object:
+    """What a rule says, without its names, places and order of conditions."""
+    names: dict[str, str] = {}
+    terms = [plain_form(t, names) for t in (r.left, *r.also)]
+    bound = [plain_form(e, names) for _, e in (*r.foreach, *r.lets) if names.setdefault(_, _)]
+    right = plain_form(r.right, names)
+    where = sorted(repr(plain_form(e, names)) for e in r.where)
+    return (*terms, *bound, right, *where, r.phase, r.apply)

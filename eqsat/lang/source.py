@@ -1,0 +1,251 @@
+"""YAML 1.2 text → plain data, and the place of every key, value and character of a scalar."""
+
+from __future__ import annotations
+
+import io
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, fail, sort_diagnostics
+
+KeyPath = tuple[str | int, ...]
+
+# aliases can make a small file explode ("billion laughs"); no honest file comes near this
+MAX_NODES = 200_000
+_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of one file; turns character offsets into spans."""
+
+    file: str
+    text: str
+    starts: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        lengths = [len(line) + 1 for line in self.text.split("\n")]
+        object.__setattr__(self, "starts", tuple(accumulate(lengths, initial=0))[:-1])
+
+    def line(self, number: int) -> str:
+        """The text of a line, counted from 0."""
+        start = self.starts[number]
+        stop = self.text.find("\n", start)
+        return self.text[start:] if stop < 0 else self.text[start:stop]
+
+    def span(self, start: int, end: int) -> Span:
+        """The span of characters `start` to `end`, cut at the end of the first line."""
+        start = min(start, len(self.text))
+        number = bisect_right(self.starts, start) - 1
+        text = self.line(number)
+        column = start - self.starts[number]
+        stop = min(end - self.starts[number], len(text.rstrip()))
+        return Span(self.file, number + 1, column + 1, max(stop, column + 1) + 1, text)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A piece of text whose every character has a place in a file."""
+
+    text: str
+    lines: Lines
+    offsets: tuple[int, ...]  # file offset of every character
+
+    def span(self, start: int, end: int) -> Span:
+        """The place of characters `start` to `end` (exclusive) of the text."""
+        if not self.offsets:
+            return self.lines.span(0, 1)
+        if start >= len(self.offsets):  # behind the text, e.g. "expected more here"
+            return self.lines.span(self.offsets[-1] + 1, self.offsets[-1] + 2)
+        last = self.offsets[max(start, min(end, len(self.offsets)) - 1)]
+        return self.lines.span(self.offsets[start], last + 1)
+
+    def whole(self) -> Span:
+        return self.span(0, len(self.text))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A YAML file as plain data, with the place of every key and value by key path."""
+
+    lines: Lines
+    data: Any
+    values: dict[KeyPath, Span]
+    keys: dict[KeyPath, Span]
+    scalars: dict[KeyPath, tuple[int, ...]]  # file offset of every character
+    flow: frozenset[KeyPath]  # lists and mappings written with brackets
+    problems: tuple[Diagnostic, ...]  # duplicate keys; the first one is in `data`
+
+    @property
+    def file(self) -> str:
+        return self.lines.file
+
+    def span(self, path: KeyPath, *, key: bool = False) -> Span:
+        """The place of a value (or its key); of the nearest thing around it if there is none."""
+        table = self.keys if key else self.values
+        while path and path not in table:
+            path = path[:-1]
+        return table.get(path) or self.values.get(path) or self.lines.span(0, 1)
+
+    def placed(self, path: KeyPath) -> Placed:
+        """The text of a string value with the place of every character."""
+        value: Any = self.data
+        for part in path:
+            value = value[part]
+        return Placed(value, self.lines, self.scalars[path])
+
+    def strings(self, path: KeyPath) -> list[Placed]:
+        """A value that is one string or a list of strings, as a list; empty if it is missing."""
+        if path not in self.values:
+            return []
+        if path in self.scalars:
+            return [self.placed(path)]
+        count = sum(1 for p in self.values if p[:-1] == path)
+        return [self.placed((*path, i)) for i in range(count)]
+
+
+def place(text: str, span: Span) -> Placed:
+    """Text that stands on one line from `span.column` on, e.g. a term kept in a model record."""
+    padding = "\n" * (span.line - 1)
+    lines = Lines(span.file, padding + (span.text or " " * (span.column - 1) + text))
+    start = len(padding) + span.column - 1
+    return Placed(text, lines, tuple(range(start, start + len(text))))
+
+
+def read_file(path: str | Path) -> str:
+    """The text of a file; E001 if it cannot be read or is not UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise fail("E001", f"cannot read `{path}`: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise fail("E001", f"`{path}` is not UTF-8 text") from None
+
+
+def read_yaml(text: str, file: str) -> Source:
+    """YAML text → Source. E001 if it is not YAML, holds tags, or is empty."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    lines = Lines(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(io.StringIO(lines.text))
+        if root is None:
+            raise fail("E001", "the file is empty", lines.span(0, 1))
+        walk = _Walk(lines, yaml.constructor)
+        data = walk.node(root, (), ())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = lines.span(mark.index, mark.index + 1) if mark else lines.span(0, 1)
+        raise fail("E001", f"not valid YAML: {error.problem or error.context}", at) from None
+    except YAMLError as error:
+        at = getattr(error, "position", 0)
+        what = getattr(error, "reason", "it cannot be read")
+        raise fail("E001", f"not valid YAML: {what}", lines.span(at, at + 1)) from None
+    return Source(
+        lines, data, walk.values, walk.keys, walk.scalars, frozenset(walk.flow),
+        tuple(walk.problems),
+    )  # fmt: skip
+
+
+def load_yaml(path: str | Path) -> Source:
+    """A YAML file → Source."""
+    return read_yaml(read_file(path), str(path))
+
+
+def refuse(problems: list[Diagnostic]) -> None:
+    """EqsatError with these problems in reading order, if there are any."""
+    if problems:
+        raise EqsatError(*sort_diagnostics(dict.fromkeys(problems)))
+
+
+class _Walk:
+    """Collects data and places from YAML nodes."""
+
+    def __init__(self, lines: Lines, constructor: Any):
+        self.lines = lines
+        self.constructor = constructor
+        self.values: dict[KeyPath, Span] = {}
+        self.keys: dict[KeyPath, Span] = {}
+        self.scalars: dict[KeyPath, tuple[int, ...]] = {}
+        self.flow: set[KeyPath] = set()
+        self.problems: list[Diagnostic] = []
+
+    def node(self, node: Any, path: KeyPath, above: tuple[int, ...]) -> Any:
+        span = self._span(node)
+        if id(node) in above:
+            raise fail("E001", "not valid YAML: an alias that holds itself", span)
+        if len(self.values) >= MAX_NODES:
+            raise fail("E001", f"not readable: more than {MAX_NODES} values", span)
+        self.values[path] = span
+        if getattr(node, "flow_style", False):
+            self.flow.add(path)
+        above = (*above, id(node))
+        if node.id == "mapping":
+            return self._mapping(node, path, above)
+        if node.id == "sequence":
+            return [self.node(v, (*path, i), above) for i, v in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: Any, path: KeyPath, above: tuple[int, ...]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for k, v in node.value:
+            if k.id != "scalar":
+                raise fail("E001", "not readable: a key is one word", self._span(k))
+            key, span = str(k.value), self._span(k)
+            at = (*path, key)
+            if key in out:
+                note = Note(self.keys[at], "first here")
+                message = f"key `{key}` appears twice"
+                self.problems.append(
+                    Diagnostic("E002", message, span, "again here", notes=(note,))
+                )
+                continue
+            self.keys[at] = span
+            out[key] = self.node(v, at, above)
+        return out
+
+    def _scalar(self, node: Any, path: KeyPath) -> Any:
+        value = self.constructor.construct_object(node)
+        if isinstance(value, str):
+            raw = self.lines.text[node.start_mark.index : node.end_mark.index]
+            self.scalars[path] = _offsets(value, raw, node.style, node.start_mark.index)
+        return value
+
+    def _span(self, node: Any) -> Span:
+        return self.lines.span(node.start_mark.index, node.end_mark.index)
+
+
+def _offsets(value: str, raw: str, style: str | None, base: int) -> tuple[int, ...]:
+    """File offset of every character of a scalar, whatever its style and line folding."""
+    at = raw.find("\n") + 1 if style in ("|", ">") else 1 if style in ("'", '"') else 0
+    found: list[int] = []
+    for c in value:
+        if not c.isspace():
+            at = _skip_space(raw, at, style)
+        found.append(base + min(at, max(len(raw) - 1, 0)))
+        at += _width(c, raw, at, style)
+    return tuple(found)
+
+
+def _skip_space(raw: str, at: int, style: str | None) -> int:
+    while at < len(raw) and (raw[at].isspace() or (style == '"' and raw[at : at + 2] == "\\\n")):
+        at += 2 if raw[at] == "\\" else 1
+    return at
+
+
+def _width(c: str, raw: str, at: int, style: str | None) -> int:
+    """How many characters of the file stand for this one."""
+    if style == '"' and raw[at : at + 1] == "\\":
+        match = _ESCAPE.match(raw, at)
+        return match.end() - at if match else 1
+    if style == "'" and raw[at : at + 2] == "''":
+        return 2
+    if c.isspace() and not raw[at : at + 1].isspace():
+        return 0  # a line break folded away, e.g. the last one of a block scalar
+    return 1

@@ -1,0 +1,60 @@
+"""Python expression syntax as a notation: text → `ast`, with the place of every piece."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass
+
+from eqsat.lang.source import Placed
+from eqsat.model.diag import Diagnostic, Span
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A parsed text; `body` is the expression, `span` gives the place of any node in it."""
+
+    placed: Placed
+    body: ast.expr
+
+    def range(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+        """Characters of the text a node covers (`ast` counts UTF-8 bytes)."""
+        raw = self.placed.text.encode()
+        start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
+        return len(raw[:start].decode()), len(raw[:end].decode())
+
+    def span(self, node: ast.expr | ast.keyword) -> Span:
+        return self.placed.span(*self.range(node))
+
+    def text(self, node: ast.expr | ast.keyword) -> str:
+        """The piece of the text a node was read from."""
+        start, end = self.range(node)
+        return self.placed.text[start:end]
+
+    def key(self, node: ast.keyword) -> Span:
+        """The place of the key of `key=value`."""
+        start, _ = self.range(node)
+        return self.placed.span(start, start + len(node.arg or "**"))
+
+
+def parse(placed: Placed, code: str, masked: str | None = None) -> Tree | Diagnostic:
+    """The tree of a text, or what is wrong with it under `code`.
+
+    masked: the same text, of the same length, with words replaced that Python reserves.
+    """
+    text = placed.text if masked is None else masked
+    # same length, so that offsets stay: line breaks of a folded term mean nothing
+    flat = text.replace("\n", " ").replace("\t", " ")
+    lead = len(flat) - len(flat.lstrip())
+    if not flat.strip():
+        return Diagnostic(code, "cannot read this term: it is empty", placed.whole())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # e.g. `1 is x`, refused later
+            body = ast.parse(flat.strip(), mode="eval").body
+    except SyntaxError as error:
+        at = lead + max((error.offset or 1) - 1, 0)
+        return Diagnostic(code, f"cannot read this term: {error.msg}", placed.span(at, at + 1))
+    except (RecursionError, ValueError, MemoryError):
+        return Diagnostic(code, "cannot read this term: it is nested too deeply", placed.whole())
+    return Tree(Placed(placed.text[lead:], placed.lines, placed.offsets[lead:]), body)

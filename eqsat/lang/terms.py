@@ -1,0 +1,383 @@
+"""The one-line term language of rules: text → terms and attribute expressions, typed by kinds.
+
+Bare names are variables, `name(` is an op or an attribute function, keywords are attributes. A left
+side binds names; everything after it may only use them. All problems of a text are collected.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from eqsat.lang.attributes import Attributes, Scope
+from eqsat.lang.source import Placed
+from eqsat.lang.syntax import Tree, parse
+from eqsat.model.diag import Diagnostic, did_you_mean
+from eqsat.model.rules import Apply, AttrExpr, Compare, Function, Splat, Term, Value, Var
+from eqsat.ops.attrs import ARITY, FIELDS, WHOLE
+
+# fields of a layout that may be left out: `outer` is then the identity, `pad` none
+OPTIONAL_FIELDS = frozenset({"outer", "pad"})
+# what iterating over a kind gives
+ITEMS = {"tiles": "tile", "ints": "int", "layouts": "layout"}
+
+__all__ = ["Scope", "TermReader", "read_binding"]
+
+
+@dataclass
+class TermReader:
+    """Reads the texts of one rule; bindings go to `scope`, what is wrong to `problems`."""
+
+    scope: Scope = field(default_factory=Scope)
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def left(self, placed: Placed) -> Apply | None:
+        """A pattern: it binds variables. None if it cannot be read."""
+        tree = self._parse(placed)
+        if tree is None:
+            return None
+        reader = _Terms(tree, self, binding=True)
+        if not isinstance(tree.body, ast.Call):
+            reader.report("E010", tree.body, "a left side is an op: write `op(x, …)`")
+            return None
+        return reader.apply(tree.body)
+
+    def right(self, placed: Placed) -> Term | None:
+        """A term over bound variables. None if it cannot be read."""
+        tree = self._parse(placed)
+        if tree is None:
+            return None
+        return _Terms(tree, self, binding=False).term(tree.body)
+
+    def condition(self, placed: Placed) -> AttrExpr | None:
+        """One condition of `where:`."""
+        tree = self._parse(placed)
+        return None if tree is None else Attributes(tree, self.scope, self.problems).condition()
+
+    def let(self, placed: Placed) -> tuple[str, AttrExpr] | None:
+        """`c = pack_loops(g, tile)`; binds `c`."""
+        found = self._binding(placed, "=", "let", "c = pack_loops(g, tile)")
+        if found is None:
+            return None
+        name, place, attributes = found
+        expr, kind = attributes.infer(attributes.tree.body)
+        return self._bind(name, place, expr, kind)
+
+    def foreach(self, placed: Placed) -> tuple[str, AttrExpr] | None:
+        """`tile in target.tiles(g)`; binds `tile`."""
+        found = self._binding(placed, " in ", "foreach", "tile in target.tiles(g)")
+        if found is None:
+            return None
+        name, place, attributes = found
+        expr, kind = attributes.infer(attributes.tree.body)
+        if kind and kind not in ITEMS:
+            message = f"`foreach` runs over {', '.join(ITEMS)}, not over {kind}"
+            span = attributes.tree.span(attributes.tree.body)
+            self.problems.append(Diagnostic("E019", message, span))
+            kind = ""
+        return self._bind(name, place, expr, ITEMS.get(kind, ""))
+
+    def _parse(self, placed: Placed) -> Tree | None:
+        found = parse(placed, "E010")
+        if isinstance(found, Tree):
+            return found
+        self.problems.append(found)
+        return None
+
+    def _binding(
+        self, placed: Placed, word: str, key: str, sample: str
+    ) -> tuple[str, Placed, Attributes] | None:
+        parts = read_binding(placed, word)
+        if parts is None:
+            message = f"`{key}` cannot be read"
+            self.problems.append(
+                Diagnostic("E019", message, placed.whole(), help=f"write `{sample}`")
+            )
+            return None
+        name, value = parts
+        tree = self._parse(value)
+        if tree is None:
+            self.scope.poison(name.text)
+            return None
+        return name.text, name, Attributes(tree, self.scope, self.problems)
+
+    def _bind(
+        self, name: str, place: Placed, expr: AttrExpr | None, kind: str
+    ) -> tuple[str, AttrExpr] | None:
+        if name in self.scope:
+            message = f"`{name}` is bound already"
+            self.problems.append(Diagnostic("E019", message, place.whole(), help="another name"))
+            return None
+        self.scope.bind(name, kind, place.whole())
+        return None if expr is None else (name, expr)
+
+
+def read_binding(placed: Placed, word: str) -> tuple[Placed, Placed] | None:
+    """`name WORD expression` → the two pieces, or None."""
+    at = placed.text.find(word)
+    name = placed.text[: max(at, 0)].strip()
+    if at < 0 or not name.isidentifier():
+        return None
+    start, rest = placed.text.index(name), at + len(word)
+    if placed.text[rest : rest + 1] == "=":
+        return None
+    return _cut(placed, start, start + len(name)), _cut(placed, rest, len(placed.text))
+
+
+def _cut(placed: Placed, start: int, end: int) -> Placed:
+    return Placed(placed.text[start:end], placed.lines, placed.offsets[start:end])
+
+
+class _Terms:
+    """Terms of one text: ops, operands, splats."""
+
+    def __init__(self, tree: Tree, reader: TermReader, binding: bool):
+        self.tree = tree
+        self.scope = reader.scope
+        self.problems = reader.problems
+        self.binding = binding
+        self.attributes = Attributes(tree, reader.scope, reader.problems)
+
+    def report(self, code: str, node: ast.expr | ast.keyword, message: str, help: str = "") -> None:
+        self.problems.append(Diagnostic(code, message, self.tree.span(node), help=help))
+
+    def term(self, node: ast.expr) -> Term | None:
+        """A tensor: a variable or an op."""
+        match node:
+            case ast.Name():
+                return self._variable(node, "tensor")
+            case ast.Call():
+                return self.apply(node)
+            case ast.NamedExpr():
+                return self._named(node)
+            case ast.Starred():
+                self.report("E022", node, "a splat stands among the operands of `generic` only")
+                return None
+        self.report(
+            "E010", node, "a tensor is wanted here", "write a name, or an op: `op(x, attr=value)`"
+        )
+        return None
+
+    def _variable(self, node: ast.Name, kind: str) -> Var | None:
+        span = self.tree.span(node)
+        if self.binding and node.id not in self.scope:
+            self.scope.bind(node.id, kind, span)
+            return Var(node.id, span)
+        problem = self.scope.use(node.id, (kind,), span)
+        if problem is None:
+            return Var(node.id, span)
+        self.problems.append(problem)
+        return None
+
+    def _named(self, node: ast.NamedExpr) -> Apply | None:
+        name = node.target.id if isinstance(node.target, ast.Name) else ""
+        if not self.binding:
+            self.report("E010", node, "only an op of a left side can be named")
+            return None
+        if not isinstance(node.value, ast.Call):
+            self.report("E010", node, "only an op can be named: `t := op(x, …)`")
+            return None
+        if name in self.scope:
+            self.report("E021", node.target, f"`{name}` is bound already")
+            return None
+        self.scope.bind(name, "tensor", self.tree.span(node.target))
+        term = self.apply(node.value)
+        if term is None:
+            return None
+        return Apply(term.op, term.operands, term.attrs, term.span, name)
+
+    def apply(self, node: ast.Call, over: str = "") -> Apply | None:
+        """An op with its operands and attributes; `over` is the splat a zip runs over."""
+        op = node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
+        if op not in ARITY:
+            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, ARITY))
+            self._still_bind(node)
+            return None
+        operands = self._operands(op, node, over)
+        attrs = self._attrs(op, node, zipped=bool(over))
+        if operands is None or attrs is None:
+            return None
+        return Apply(op, operands, attrs, self.tree.span(node))
+
+    def _still_bind(self, node: ast.expr) -> None:
+        """Names below a mistake are known, whatever their kinds: no follow-up errors."""
+        called = node.func if isinstance(node, ast.Call) else None
+        for inner in ast.walk(node):
+            if self.binding and isinstance(inner, ast.Name) and inner is not called:
+                self.scope.poison(inner.id)
+
+    # ---- operands ---------------------------------------------------------------------------
+    def _operands(self, op: str, node: ast.Call, over: str) -> tuple[Term, ...] | None:
+        want = ARITY[op]
+        count = len(node.args)
+        if want is not None and count != want:
+            message = f"`{op}` takes {want} operand{'s' * (want != 1)}, got {count}"
+            self.report("E012", node, message)
+            self._still_bind(node)
+            return None
+        if want is None and not count:
+            self.report("E012", node, f"`{op}` takes at least one operand, got none")
+            return None
+        if over:
+            return self._zipped(node.args[0])
+        if want is not None:
+            found: list[Term | None] = [self.term(node.args[0])]
+        else:
+            found = [self._operand(a) for a in node.args]
+            self._check_splats(node)
+        return None if None in found else tuple(t for t in found if t is not None)
+
+    def _zipped(self, node: ast.expr) -> tuple[Term, ...] | None:
+        if not isinstance(node, ast.Name):
+            self.report("E022", node, "a splat of an op runs over a splat variable: `*pack(xs, …)`")
+            return None
+        found = self._variable(node, "tensors")
+        return None if found is None else (found,)
+
+    def _operand(self, node: ast.expr) -> Term | None:
+        if not isinstance(node, ast.Starred):
+            return self.term(node)
+        span = self.tree.span(node)
+        if isinstance(node.value, ast.Name):
+            inner: Var | Apply | None = self._variable(node.value, "tensors")
+        elif isinstance(node.value, ast.Call) and not self.binding:
+            inner = self.apply(node.value, over="*")
+        else:
+            self.report("E022", node, "a splat of a left side is a name: `*xs`")
+            return None
+        return None if inner is None else Splat(inner, span)
+
+    def _check_splats(self, node: ast.Call) -> None:
+        """A left side has `*xs`, `*a, term, *b`, or no splat: else a match is not one match."""
+        splats = [isinstance(a, ast.Starred) for a in node.args]
+        if not self.binding or not any(splats) or splats in ([True], [True, False, True]):
+            self._check_repeated(node)
+            return
+        wrong = next(a for a in node.args if isinstance(a, ast.Starred))
+        self.report(
+            "E022", wrong, "a left side reads `*xs`, or one operand between two splats",
+            "write `generic(*a, x, *b, sig=g)`",
+        )  # fmt: skip
+
+    def _check_repeated(self, node: ast.Call) -> None:
+        stars = [a for a in node.args if isinstance(a, ast.Starred)]
+        names = [self.tree.text(a) for a in stars]
+        if self.binding and len(set(names)) < len(names):
+            self.report("E022", stars[-1], f"`{names[-1]}` appears twice on the left side")
+
+    # ---- attributes --------------------------------------------------------------------------
+    def _attrs(
+        self, op: str, node: ast.Call, zipped: bool
+    ) -> tuple[tuple[str, AttrExpr], ...] | None:
+        keys = _keys(op)
+        before = len(self.problems)
+        found: list[tuple[str, AttrExpr]] = []
+        for k in node.keywords:
+            kind = keys.get(k.arg or "")
+            if kind is None:
+                message = f"`{op}` has no attribute `{k.arg}`"
+                span = self.tree.key(k)
+                self.problems.append(
+                    Diagnostic("E013", message, span, help=did_you_mean(str(k.arg), keys))
+                )
+                self._still_bind(k.value)
+                continue
+            expr = self._value(k.value, f"{kind}s" if zipped and kind == "layout" else kind)
+            if expr is not None:
+                found.append((str(k.arg), expr))
+        self._check_keys(op, node)
+        if len(self.problems) > before:
+            return None
+        return tuple(self._pads(node, found))
+
+    def _check_keys(self, op: str, node: ast.Call) -> None:
+        whole = WHOLE.get(op, ("", ""))[0]
+        given = [k.arg for k in node.keywords]
+        fields = FIELDS.get(op, {})
+        if whole and whole in given:
+            for k in node.keywords:
+                if k.arg in fields:
+                    message = f"`{op}` is given both as `{whole}` and by its field `{k.arg}`"
+                    self.problems.append(Diagnostic("E013", message, self.tree.key(k)))
+            return
+        missing = [f for f in fields if f not in OPTIONAL_FIELDS and f not in given]
+        if missing and (not whole or set(given) & set(fields)):
+            self._missing(op, node, missing[0])
+        elif whole and not set(given) & set(fields):
+            self._missing(op, node, whole)
+
+    def _missing(self, op: str, node: ast.Call, key: str) -> None:
+        hint = f"write `{op}(…, {key}={key[0]})` to match any value" if self.binding else ""
+        self.report("E014", node, f"`{op}` needs attribute `{key}`", hint)
+
+    def _value(self, node: ast.expr, kind: str) -> AttrExpr | None:
+        if not self.binding or self.attributes.is_literal(node, kind):
+            return self.attributes.of_kind(node, kind)
+        if not isinstance(node, ast.Name):
+            what = self.tree.text(node)
+            if isinstance(node, ast.Call):
+                what = self.tree.text(node.func) + "(…)"
+            self.report(
+                "E015", node, f"`{what}` computes a value; a left side can only match",
+                "bind a plain name and test it under `where:`",
+            )  # fmt: skip
+            self._still_bind(node)
+            return None
+        if node.id not in self.scope:
+            self.scope.bind(node.id, kind, self.tree.span(node))
+        return self.attributes.of_kind(node, kind)
+
+    def _pads(
+        self, node: ast.Call, found: list[tuple[str, AttrExpr]]
+    ) -> list[tuple[str, AttrExpr]]:
+        """One padding for all tiles (`pad=0`) is spread over tiles that are written out."""
+        given = dict(found)
+        pad, tiles = given.get("pad"), given.get("tiles")
+        if not isinstance(pad, Value) or not isinstance(pad.value, str):
+            return found
+        if isinstance(tiles, Value):
+            spread = Value([pad.value] * len(tiles.value), pad.span)
+            return [(k, spread if k == "pad" else v) for k, v in found]
+        message = "one padding for all tiles needs `tiles` written out"
+        self.problems.append(
+            Diagnostic("E017", message, pad.span, help="match `layout=l` instead")
+        )
+        return found
+
+
+def _keys(op: str) -> dict[str, str]:
+    """Attribute keys of an op and their kinds."""
+    whole = WHOLE.get(op)
+    return ({whole[0]: whole[1]} if whole else {}) | FIELDS.get(op, {})
+
+
+def plain_form(term: object, names: dict[str, str]) -> object:
+    """A term or expression without places and with variables numbered by first use."""
+    match term:
+        case Compare(op, left, right):
+            return (op, plain_form(left, names), plain_form(right, names))
+        case Function(name, args):
+            return (name, *(plain_form(a, names) for a in args))
+        case Value(value):
+            return ("value", repr(value))
+        case Splat(inner):
+            return ("*", plain_form(inner, names))
+        case Apply():
+            named = names.setdefault(term.name, f"v{len(names)}") if term.name else ""
+            operands = tuple(plain_form(o, names) for o in term.operands)
+            attrs = tuple((k, plain_form(v, names)) for k, v in sorted(term.attrs, key=lambda a: a[0]))
+            return (term.op, named, operands, attrs)
+    return _plain_rest(term, names)
+
+
+def _plain_rest(term: object, names: dict[str, str]) -> object:
+    from eqsat.model.rules import Field, Name, Not
+
+    match term:
+        case Var(name) | Name(name):
+            return names.setdefault(name, f"v{len(names)}")
+        case Field(base, name):
+            return (".", plain_form(base, names), name)
+        case Not(inner):
+            return ("not", plain_form(inner, names))
+    return term

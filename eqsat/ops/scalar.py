@@ -1,0 +1,320 @@
+"""Scalar functions of generic bodies: what each means in NumPy, its result type and its cost.
+
+The reference holds every floating value in float64 and integers and bools in their own type;
+integers wrap. Integer division, remainder, shifts and float → integer casts mean what XLA's do
+(https://openxla.org/xla/operation_semantics).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.expr import Expr
+from eqsat.model.tensor import DTYPES, is_float
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Function:
+    """One scalar function.
+
+    result: "same" (the type of its operands) or "bool". cost: operations, an addition being 1.
+    """
+
+    name: str
+    arity: int
+    numpy: Callable[..., Any]
+    cost: int = 1
+    commutative: bool = False
+    result: str = "same"
+
+    @property
+    def keeps_zero(self) -> bool:
+        """Whether f(0, …, 0) is 0."""
+        zeros = [np.int64(0) if self.name in INTEGER_ONLY else np.float64(0)] * self.arity
+        with np.errstate(all="ignore"):
+            return bool(np.all(np.equal(self.numpy(*zeros), 0)))
+
+
+def _is_int(x: Array) -> bool:
+    return x.dtype.kind in "iu"
+
+
+def _div(a: Array, b: Array) -> Array:
+    if not _is_int(a):
+        return np.divide(a, b)
+    # XLA: truncation toward zero; x / 0 has all bits set
+    floor = np.floor_divide(a, b)
+    up = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.where(b == 0, np.invert(np.zeros_like(a)), floor + up.astype(a.dtype))
+
+
+def _rem(a: Array, b: Array) -> Array:
+    return np.where(b == 0, a, np.fmod(a, b)) if _is_int(a) else np.fmod(a, b)
+
+
+def _pow(a: Array, b: Array) -> Array:
+    if not (_is_int(a) and _is_int(b)):
+        return np.power(a, b)
+    inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b & 1), 0)).astype(a.dtype)
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
+
+
+def _round_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    return whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0.0)
+
+
+def _shift_right_logical(a: Array, b: Array) -> Array:
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    return np.right_shift(a.astype(unsigned), b.astype(unsigned)).astype(a.dtype)
+
+
+def _erf_inv_scalar(y: float) -> float:
+    if math.isnan(y) or abs(y) > 1:
+        return math.nan
+    if abs(y) == 1:
+        return math.copysign(math.inf, y)
+    if abs(y) > 0.5:
+        # the lower tail keeps the digits of 1 - |y|
+        return math.copysign(NormalDist().inv_cdf((1 - abs(y)) / 2), y) / math.sqrt(2)
+    x = y * math.sqrt(math.pi) / 2
+    for _ in range(6):  # Newton converges quadratically from here on [-0.5, 0.5]
+        x -= (math.erf(x) - y) * math.sqrt(math.pi) / 2 * math.exp(x * x)
+    return x
+
+
+def _each(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """NumPy has no erf; the reference may be slow."""
+    return np.vectorize(function, otypes=[np.float64])
+
+
+def _rsqrt(x: Array) -> Array:
+    return np.divide(1.0, np.sqrt(x))
+
+
+def _logistic(x: Array) -> Array:
+    return np.divide(1.0, 1.0 + np.exp(-x))
+
+
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+    return np.minimum(np.maximum(x, low), high)
+
+
+INTEGER_ONLY = frozenset(
+    {"and", "or", "xor", "not", "shift_left", "shift_right_arithmetic", "shift_right_logical"}
+)
+
+_TABLE = (
+    Function("add", 2, np.add, commutative=True),
+    Function("sub", 2, np.subtract),
+    Function("mul", 2, np.multiply, commutative=True),
+    Function("div", 2, _div, 4),
+    Function("max", 2, np.maximum, commutative=True),
+    Function("min", 2, np.minimum, commutative=True),
+    Function("pow", 2, _pow, 16),
+    Function("rem", 2, _rem, 8),
+    Function("neg", 1, np.negative),
+    Function("abs", 1, np.abs),
+    Function("sign", 1, np.sign),
+    Function("exp", 1, np.exp, 8),
+    Function("exp2", 1, np.exp2, 8),
+    Function("expm1", 1, np.expm1, 10),
+    Function("log", 1, np.log, 8),
+    Function("log1p", 1, np.log1p, 10),
+    Function("sqrt", 1, np.sqrt, 4),
+    Function("rsqrt", 1, _rsqrt, 4),
+    Function("cbrt", 1, np.cbrt, 12),
+    Function("sin", 1, np.sin, 12),
+    Function("cos", 1, np.cos, 12),
+    Function("tan", 1, np.tan, 16),
+    Function("tanh", 1, np.tanh, 12),
+    Function("sinh", 1, np.sinh, 12),
+    Function("cosh", 1, np.cosh, 12),
+    Function("asin", 1, np.arcsin, 16),
+    Function("acos", 1, np.arccos, 16),
+    Function("atan", 1, np.arctan, 16),
+    Function("atan2", 2, np.arctan2, 20),
+    Function("asinh", 1, np.arcsinh, 16),
+    Function("acosh", 1, np.arccosh, 16),
+    Function("atanh", 1, np.arctanh, 16),
+    Function("logistic", 1, _logistic, 12),
+    Function("erf", 1, _each(math.erf), 12),
+    Function("erfc", 1, _each(math.erfc), 14),
+    Function("erf_inv", 1, _each(_erf_inv_scalar), 20),
+    Function("floor", 1, np.floor),
+    Function("ceil", 1, np.ceil),
+    Function("round_even", 1, np.rint),
+    Function("round_away", 1, _round_away, 2),
+    Function("select", 3, np.where),
+    Function("clamp", 3, _clamp, 2),
+    Function("eq", 2, np.equal, commutative=True, result="bool"),
+    Function("ne", 2, np.not_equal, commutative=True, result="bool"),
+    Function("lt", 2, np.less, result="bool"),
+    Function("le", 2, np.less_equal, result="bool"),
+    Function("gt", 2, np.greater, result="bool"),
+    Function("ge", 2, np.greater_equal, result="bool"),
+    Function("and", 2, np.bitwise_and, commutative=True),
+    Function("or", 2, np.bitwise_or, commutative=True),
+    Function("xor", 2, np.bitwise_xor, commutative=True),
+    Function("not", 1, np.invert),
+    Function("shift_left", 2, np.left_shift),
+    Function("shift_right_arithmetic", 2, np.right_shift),
+    Function("shift_right_logical", 2, _shift_right_logical),
+    Function("is_finite", 1, np.isfinite, result="bool"),
+    Function("nextafter", 2, np.nextafter, 4),
+)
+FUNCTIONS: dict[str, Function] = {f.name: f for f in _TABLE}
+
+
+def held_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type the reference holds an element type in; i4 sits in int8."""
+    bits, kind = DTYPES[dtype]
+    if kind == "f":
+        return np.dtype(np.float64)
+    if kind == "b":
+        return np.dtype(np.bool_)
+    return np.dtype(f"{kind}{max(bits, 8) // 8}")
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest value of an integer type."""
+    bits, kind = DTYPES[dtype]
+    return (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def hold(x: Any, dtype: str) -> Array:
+    """Convert to the held form of an element type as XLA's ConvertElementType does.
+
+    float → integer truncates and saturates, NaN becomes 0; integer → integer wraps; float → float
+    stays exact, because the reference does not round.
+    """
+    value = np.asarray(x)
+    held = held_dtype(dtype)
+    if held.kind == "b":
+        return np.not_equal(value, 0)
+    if held.kind in "iu" and value.dtype.kind not in "iub":
+        return _saturate(value.astype(np.float64), dtype, held)
+    value = value.astype(held)
+    return _wrap_i4(value) if dtype == "i4" else value
+
+
+def _wrap_i4(value: Array) -> Array:
+    return (np.right_shift(np.left_shift(value, 4), 4)).astype(np.int8)
+
+
+def _saturate(x: Array, dtype: str, held: np.dtype[Any]) -> Array:
+    low, high = integer_range(dtype)
+    inside = (x > low) & (x < high)
+    whole = np.trunc(np.where(inside, x, 0.0)).astype(held)
+    ends = np.where(x >= high, held.type(high), np.where(x <= low, held.type(low), held.type(0)))
+    return np.where(inside, whole, ends)
+
+
+def evaluate(expr: Expr, operands: Sequence[Array]) -> Array:
+    """The body on operands that broadcast against one another, with NumPy float64 meaning."""
+    with np.errstate(all="ignore"):
+        return np.asarray(_evaluate(expr, operands))
+
+
+def _evaluate(e: Expr, operands: Sequence[Array]) -> Any:
+    if e.fn == "arg":
+        return operands[e.value]
+    if e.fn == "const":
+        return e.value
+    if e.fn == "cast":
+        return hold(_evaluate(e.args[0], operands), e.value)
+    function = FUNCTIONS[e.fn]
+    return function.numpy(*_typed(function, [_evaluate(a, operands) for a in e.args]))
+
+
+def _typed(function: Function, values: list[Any]) -> list[Array]:
+    """Python scalars take the element type of the operands beside them."""
+    peers = values[1:] if function.name == "select" else values
+    strong = [v.dtype for v in peers if isinstance(v, np.ndarray | np.generic)]
+    weak = np.result_type(*[np.asarray(v) for v in peers])
+    peer = strong[0] if strong else weak
+    typed = [v if hasattr(v, "dtype") else np.asarray(v, peer) for v in peers]
+    return typed if len(peers) == len(values) else [np.asarray(values[0]), *typed]
+
+
+def result_dtype(expr: Expr, operands: Sequence[str]) -> str | None:
+    """The element type of a body; None if only constants decide it.
+
+    ValueError if the operands of a function differ in type.
+    """
+    if expr.fn == "arg":
+        return operands[expr.value]
+    if expr.fn == "const":
+        return "bool" if isinstance(expr.value, bool) else None
+    if expr.fn == "cast":
+        return expr.value
+    known = [result_dtype(a, operands) for a in expr.args]
+    if FUNCTIONS[expr.fn].result == "bool":
+        return "bool"
+    found = {k for k in (known[1:] if expr.fn == "select" else known) if k is not None}
+    if expr.fn == "pow":  # an integer exponent is fine
+        return known[0] or known[1]
+    if len(found) > 1:
+        raise ValueError(f"`{expr.fn}` of {' and '.join(sorted(found))}: cast one of them")
+    return found.pop() if found else None
+
+
+def cost(expr: Expr) -> int:
+    """Scalar operations of one evaluation of a body; casts cost 1."""
+    own = 0 if expr.fn in ("arg", "const") else 1
+    if expr.fn in FUNCTIONS:
+        own = FUNCTIONS[expr.fn].cost
+    return own + sum(cost(a) for a in expr.args)
+
+
+def keeps_zero(expr: Expr, zeroed: set[int]) -> bool:
+    """Whether the body is 0 when the operands in `zeroed` are, whatever the others hold.
+
+    0 · x counts only if x is a finite constant or zeroed too, because 0 · NaN is not 0
+    (knowledge of what survives padding: relu, tanh, mul … do; exp, + constant, x / y do not).
+    """
+    value = _fold(expr, zeroed)
+    return value is not None and bool(value == 0)
+
+
+def _fold(e: Expr, zeroed: set[int]) -> Any:
+    """The value of `e` with zeros put in, None if it depends on anything else."""
+    if e.fn == "arg":
+        return 0 if e.value in zeroed else None
+    if e.fn == "const":
+        return e.value
+    values = [_fold(a, zeroed) for a in e.args]
+    if e.fn == "cast":
+        return None if values[0] is None else hold(values[0], e.value)[()]
+    if e.fn == "select" and values[0] is None:
+        same = values[1] is not None and values[2] is not None and values[1] == values[2]
+        return values[1] if same else None
+    if e.fn == "and" and any(v is not None and v == 0 for v in values):
+        return 0
+    if any(v is None for v in values):
+        return None
+    if e.fn not in INTEGER_ONLY and e.fn not in ("select", "eq", "ne"):
+        values = [np.float64(v) for v in values]
+    return evaluate(Expr(e.fn, tuple(Expr("const", (), _plain(v)) for v in values)), [])[()]
+
+
+def _plain(v: Any) -> bool | int | float:
+    return v.item() if isinstance(v, np.generic) else v
+
+
+def neutral(combine: str, dtype: str) -> bool | int | float:
+    """The value a reduction starts from: x combined with it is x."""
+    kind = DTYPES[dtype][1]
+    if kind == "b":
+        return combine in ("and", "min", "mul")
+    low, high = (-math.inf, math.inf) if is_float(dtype) else integer_range(dtype)
+    ones = high if kind == "u" else -1
+    return {"add": 0, "mul": 1, "max": low, "min": high, "and": ones, "or": 0}[combine]
