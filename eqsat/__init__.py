@@ -1,0 +1,47 @@
+"""eqsat: equality saturation and exact extraction for tensor data layouts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat.api import (
+        Run, Source, compare, load, optimize, read, rules, target,
+    )  # fmt: skip
+    from eqsat.decorator import jit
+    from eqsat.lab.experiment import Experiment
+    from eqsat.model.diag import EqsatError
+    from eqsat.model.program import Program
+
+__version__ = "0.1.0"
+# public name -> module; loaded on first use, so that `import eqsat` stays light
+_HOME = {
+    "EqsatError": "eqsat.model.diag",
+    "Experiment": "eqsat.lab.experiment",
+    "Program": "eqsat.model.program",
+    "Run": "eqsat.api",
+    "Source": "eqsat.api",
+    "compare": "eqsat.api",
+    "jit": "eqsat.decorator",
+    "load": "eqsat.api",
+    "optimize": "eqsat.api",
+    "read": "eqsat.api",
+    "rules": "eqsat.api",
+    "target": "eqsat.api",
+}
+__all__ = [
+    "EqsatError", "Experiment", "Program", "Run", "Source", "compare", "jit", "load", "optimize",
+    "read", "rules", "target",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module `eqsat` has no attribute `{name}`")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -246,7 +246,9 @@ def _source(what: Any, args: tuple[Any, ...], weights: Sequence[str]) -> Source:
     return Source(traced.program, traced.weights, traced.opaque, traced)
 
 
-def _target(what: str | Path | Target, settings: Sequence[str], budget: Mapping[str, int]) -> Target:
+def _target(
+    what: str | Path | Target, settings: Sequence[str], budget: Mapping[str, int]
+) -> Target:
     machine = what if isinstance(what, Target) else target(what)
     if settings:
         from eqsat.lang.targets import override
@@ -288,9 +290,9 @@ def target(name_or_file: str | Path) -> Target:
 
 def read(spec: str) -> Source:
     """`x.eqs`, `x.py:function`, or a name under experiments/programs → Source."""
-    from eqsat.reading import read_program
+    from eqsat.reading import read_spec
 
-    return read_program(spec)
+    return Source(*read_spec(spec))
 
 
 def load(folder: str | Path) -> Run:

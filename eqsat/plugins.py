@@ -25,12 +25,12 @@ def data_folder(kind: str) -> Path:
 def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     """Folders to search, first wins: those given, then `EQSAT_PATH`, then eqsat's own.
 
-    Each entry of `EQSAT_PATH` may be such a folder itself or hold one named `kind`.
+    An entry of `EQSAT_PATH` holds a folder named `kind`, or is such a folder itself.
     """
     found = [Path(f) for f in folders]
-    for entry in os.environ.get("EQSAT_PATH", "").split(os.pathsep):
-        if entry:
-            found += [Path(entry) / kind, Path(entry)]
+    for entry in filter(None, os.environ.get("EQSAT_PATH", "").split(os.pathsep)):
+        inner = Path(entry) / kind
+        found.append(inner if inner.is_dir() else Path(entry))
     return tuple(f for f in (*found, data_folder(kind)) if f.is_dir())
 
 

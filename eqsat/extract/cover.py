@@ -26,11 +26,13 @@ def entries(pool: Pool) -> dict[int, list[frozenset[int]]]:
 
 
 def needed_values(pool: Pool) -> tuple[int, ...]:
-    """Values that hold no leaf and that every derivation of the roots computes, ascending.
+    """Values that hold no leaf, need computing at run time, and that every derivation of the roots computes, ascending.
 
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """
-    ways = {v: w for v, w in entries(pool).items() if not pool.space.is_source(v)}
+    known = {pool.space.value[b] for b in pool.ahead}
+    found = entries(pool)
+    ways = {v: w for v, w in found.items() if not pool.space.is_source(v) and v not in known}
     everything = sum(1 << v for v in ways)
     need = dict.fromkeys(ways, everything)
     changed = True

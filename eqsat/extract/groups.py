@@ -47,10 +47,6 @@ def order(pool: Pool, nodes: set[int]) -> tuple[int, ...]:
     """Nodes of a group in topological order, smaller numbers first among the ready ones."""
     space = pool.space
     made = {space.buffer[space.egraph.nodes[n].eclass]: n for n in nodes}
-    for n in nodes:
-        if space.kinds[n] != "view":
-            made |= dict.fromkeys((space.buffer[c] for c in space.outputs[n]), n)
-    made |= {space.buffer[space.egraph.nodes[n].eclass]: n for n in nodes if is_result(pool, n)}
     waits = {n: {made[o] for o in space.operands[n] if o in made} - {n} for n in nodes}
     found: list[int] = []
     while waits:
@@ -59,11 +55,6 @@ def order(pool: Pool, nodes: set[int]) -> tuple[int, ...]:
         found.append(min(ready))
         del waits[found[-1]]
     return tuple(found)
-
-
-def is_result(pool: Pool, node: int) -> bool:
-    n = pool.space.egraph.nodes[node]
-    return n.op == "result" and len(pool.space.egraph.types[n.children[0]]) > 1
 
 
 @dataclass(frozen=True)

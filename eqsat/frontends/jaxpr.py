@@ -150,9 +150,7 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
     return f"arg{index}"
 
 
-def _check_weights(
-    function: Callable[..., Any], weights: tuple[str, ...], known: set[str]
-) -> None:
+def _check_weights(function: Callable[..., Any], weights: tuple[str, ...], known: set[str]) -> None:
     for w in weights:
         if w not in known:
             raise fail(
@@ -281,11 +279,9 @@ class _Reader:
             return self.run(inner.jaxpr, consts, args)
         return self.run(inner, [], args)
 
-    def _keep(
-        self, eqns: tuple[Any, ...], outs: list[Any], env: dict[Any, Value]
-    ) -> list[Value]:
+    def _keep(self, eqns: tuple[Any, ...], outs: list[Any], env: dict[Any, Value]) -> list[Value]:
         """One opaque node for these equations; operands are the variables from outside."""
-        from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr
+        from jax.extend.core import ClosedJaxpr, DebugInfo, DropVar, Jaxpr
 
         title = "+".join(dict.fromkeys(e.primitive.name for e in eqns))
         kept = [v for v in outs if not isinstance(v, DropVar)]
@@ -299,7 +295,8 @@ class _Reader:
         if not kept:
             return [Value((), "f32")] * len(outs)  # nobody reads a DropVar
         reads = _free(eqns)
-        closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects), [])
+        info = DebugInfo("opaque", title, ("",) * len(reads), ("",) * len(kept))
+        closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects, info), [])
         operands = [self.ctx.materialise(self._read(v, env)) for v in reads]
         nodes = self._opaque(title, closed, operands, kept)
         values = dict(zip(map(id, kept), nodes, strict=True))

@@ -129,7 +129,9 @@ def _reshape(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     places = [i for i, s in enumerate(shape) if s != 1]
     if x.is_constant or [x.shape[i] for i in wide] == [shape[i] for i in places]:
         at = dict(zip(wide, places, strict=False))
-        return [_view(x, shape, [dim(at[i]) if i in at else affine([]) for i in range(len(x.shape))])]
+        return [
+            _view(x, shape, [dim(at[i]) if i in at else affine([]) for i in range(len(x.shape))])
+        ]
     node = ctx.materialise(x)
     return [ctx.add("reshape", (node,), Reshape(x.shape, shape))]
 

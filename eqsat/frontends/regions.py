@@ -104,13 +104,9 @@ def _path_back(needs: list[list[int]], label: list[int]) -> tuple[int, int] | No
     return None
 
 
-def _order(
-    members: dict[int, list[int]], label: list[int], needs: list[list[int]]
-) -> list[int]:
+def _order(members: dict[int, list[int]], label: list[int], needs: list[list[int]]) -> list[int]:
     """Groups such that each follows what it reads, as near to the program's order as that allows."""
-    waits = {
-        g: {label[s] for i in inside for s in needs[i]} - {g} for g, inside in members.items()
-    }
+    waits = {g: {label[s] for i in inside for s in needs[i]} - {g} for g, inside in members.items()}
     done: list[int] = []
     while waits:
         ready = min(g for g, w in waits.items() if w <= set(done))

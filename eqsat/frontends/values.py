@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.model.attrs import Affine, Attr, Fill, Leaf, Map, Reshape, Shape, Yield, affine, dim
 from eqsat.model.diag import fail
-from eqsat.model.expr import Expr, arg, const
+from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
@@ -76,7 +76,9 @@ class Context:
             self.weights[key] = value
             return self.weight_leaf(tensor_type(value, name), key, name)
         found = next(
-            i for i, n in enumerate(self.builder.nodes) if isinstance(n.attr, Leaf) and n.attr.key == key
+            i
+            for i, n in enumerate(self.builder.nodes)
+            if isinstance(n.attr, Leaf) and n.attr.key == key
         )
         return self.full(found)
 
@@ -94,7 +96,9 @@ class Context:
         if _only_unit_dims_differ(value, source):
             return self.builder.add("reshape", (value.node,), Reshape(source, value.shape))
         loops = range(len(value.shape))
-        return self.generic(value.shape, loops, [(value, identity(len(loops)))], arg(0), value.dtype).node
+        return self.generic(
+            value.shape, loops, [(value, identity(len(loops)))], arg(0), value.dtype
+        ).node
 
     def generic(
         self,
@@ -121,11 +125,28 @@ class Context:
         """One body over values of one shape; scalars and dims of extent 1 broadcast."""
         if all(v.is_constant for v in values):
             return Value(shape, dtype, constant=fold(body, values, dtype))
+        same = _chosen(body, values)
+        if same is not None and same.shape == shape and same.dtype == dtype:
+            return same
         operands = [
             (v, [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(v.shape)])
             for v in values
         ]
         return self.generic(shape, range(len(shape)), operands, body, dtype)
+
+
+def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
+    """The operand this body only hands on: `select` by a constant, `max` with -inf, `min` with inf.
+
+    JAX's own variance and softmax are full of them.
+    """
+    consts = [v.constant if v.is_constant else None for v in values]
+    if body == call("select", arg(0), arg(2), arg(1)) and consts[0] is not None:
+        return values[2 if consts[0] else 1]
+    bound = {"max": -math.inf, "min": math.inf}.get(body.fn)
+    if bound is None or body != call(body.fn, arg(0), arg(1)) or bound not in consts:
+        return None
+    return values[1 - consts.index(bound)]
 
 
 def _only_unit_dims_differ(value: Value, source: Shape) -> bool:

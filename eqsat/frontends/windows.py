@@ -71,7 +71,11 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Va
     channels = x.shape[spec.lhs_spec[1]]
     groups = p["feature_group_count"]
     depthwise = groups > 1 and groups == channels == kernel.shape[spec.rhs_spec[0]]
-    if p["batch_group_count"] != 1 or set(p["lhs_dilation"]) - {1} or (groups > 1 and not depthwise):
+    if (
+        p["batch_group_count"] != 1
+        or set(p["lhs_dilation"]) - {1}
+        or (groups > 1 and not depthwise)
+    ):
         return None
     if any(v < 0 for pair in padding for v in pair):
         return None
@@ -102,7 +106,9 @@ def _conv_maps(
     else:
         lhs[spec.lhs_spec[1]] = rhs[spec.rhs_spec[1]] = dim(len(sizes))
         sizes.append(kernel.shape[spec.rhs_spec[1]])
-    for j, (stride, dilation) in enumerate(zip(p["window_strides"], p["rhs_dilation"], strict=True)):
+    for j, (stride, dilation) in enumerate(
+        zip(p["window_strides"], p["rhs_dilation"], strict=True)
+    ):
         width = kernel.shape[spec.rhs_spec[2 + j]]
         terms = [(spec.out_spec[2 + j], int(stride))]
         if width > 1:

@@ -170,7 +170,10 @@ def _body(r: Rule) -> object:
     """What a rule says, without its names, places and order of conditions."""
     names: dict[str, str] = {}
     terms = [plain_form(t, names) for t in (r.left, *r.also)]
-    bound = [plain_form(e, names) for _, e in (*r.foreach, *r.lets) if names.setdefault(_, _)]
+    bound = []
+    for name, e in (*r.foreach, *r.lets):
+        bound.append(plain_form(e, names))
+        names.setdefault(name, f"v{len(names)}")
     right = plain_form(r.right, names)
     where = sorted(repr(plain_form(e, names)) for e in r.where)
     return (*terms, *bound, right, *where, r.phase, r.apply)

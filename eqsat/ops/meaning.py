@@ -155,13 +155,9 @@ def _opaque_op(
             f"opaque op `{attr.primitive}` ({attr.key}) has no function to call",
             help="pass the `opaque` mapping that came with the program",
         )
-    given = [
-        x.astype(element_dtype(t.dtype)) for x, t in zip(xs, attr.operands, strict=True)
-    ]
+    given = [x.astype(element_dtype(t.dtype)) for x, t in zip(xs, attr.operands, strict=True)]
     found = opaque[attr.key](*given)
-    return [
-        scalar.hold(np.asarray(r), t.dtype) for r, t in zip(found, attr.results, strict=True)
-    ]
+    return [scalar.hold(np.asarray(r), t.dtype) for r, t in zip(found, attr.results, strict=True)]
 
 
 def evaluate_node(
@@ -230,7 +226,9 @@ def walk(
     opaque: Mapping[str, OpaqueFunction] | None = None,
 ) -> Iterator[tuple[int, list[Array]]]:
     """(node, its results) in program order; a value is dropped after its last use."""
-    values: dict[int, list[Array]] = {i: [a] for i, a in bind_leaves(program, inputs, weights).items()}
+    values: dict[int, list[Array]] = {
+        i: [a] for i, a in bind_leaves(program, inputs, weights).items()
+    }
     left = list(program.uses)
     for i, node in enumerate(program.nodes):
         if i not in values:

@@ -2,7 +2,7 @@
 
 A producer that one op reads, over the same loops, is computed where it is read: nothing is
 computed twice, no value is left in memory, and every dispatch that could be formed before can be
-formed after. So the search space shrinks (2–3x fewer nodes) and its optimum stays (docs/decisions.md).
+formed after. So the search space shrinks and its optimum stays (docs/decisions.md, 3).
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ MOST_OPERANDS = 6  # a rule is compiled once per arity and position
 
 def merge_elementwise(program: Program) -> Program:
     """The same program with single-use elementwise producers inside their consumers."""
+    merged = _once(program)
+    return merged if merged == program else merge_elementwise(merged)
+
+
+def _once(program: Program) -> Program:
     b = Builder(program.name)
     new: dict[int, int] = {}
     for i, n in enumerate(program.nodes):

@@ -210,14 +210,15 @@ class RuleText:
     def _actions(self, rule: Rule, root: str) -> tuple[list[str], list[str]]:
         outs: list[str] = []
         actions: list[str] = []
-        made = f"(| {self.v.number << SOURCE_BITS} a0)"
-        (result,) = self._make(rule.right, outs, actions, made)
+        (result,) = self._make(rule.right, outs, actions, is_root=True)
         actions.append(f"(union root {result})")
         if rule.apply == "replace":
             actions.append(f"(subsume {root})")
         return actions, outs
 
-    def _make(self, term: Term, outs: list[str], actions: list[str], made: str) -> list[str]:
+    def _make(
+        self, term: Term, outs: list[str], actions: list[str], is_root: bool = False
+    ) -> list[str]:
         """Append the actions that build a right side; returns the names of its values."""
         if isinstance(term, Var):
             return [f"x_{term.name}"]
@@ -226,18 +227,25 @@ class RuleText:
             if isinstance(term.inner, Var):
                 return names
             op = term.inner.op
-            return [self._node(op, [x], outs, actions, made) for x in names]
-        inner = [x for o in term.operands for x in self._make(o, outs, actions, made)]
-        return [self._node(term.op, inner, outs, actions, made)]
+            return [self._node(op, [x], outs, actions) for x in names]
+        inner = [x for o in term.operands for x in self._make(o, outs, actions)]
+        return [self._node(term.op, inner, outs, actions, is_root)]
 
     def _node(
-        self, op: str, inner: list[str], outs: list[str], actions: list[str], made: str
+        self,
+        op: str,
+        inner: list[str],
+        outs: list[str],
+        actions: list[str],
+        is_root: bool = False,
     ) -> str:
+        """Only the outermost node has a source: it is in the class of what was matched."""
         attr, name = f"o{len(outs)}", f"n{len(outs)}"
         outs.append(attr)
         call = " ".join([constructor(op, len(inner)), attr, *inner])
+        made = self.v.number << SOURCE_BITS
         actions.append(f"(let {name} ({call}))")
-        actions.append(f"(set (made_{call}) {made})")
+        actions.append(f"(set (made_{call}) {f'(| {made} a0)' if is_root else made})")
         return name
 
 

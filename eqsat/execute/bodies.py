@@ -1,0 +1,72 @@
+"""Scalar bodies as JAX: an `Expr` and arrays that broadcast → one array, in the element types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from eqsat.model.expr import Expr
+from eqsat.ops.meaning import element_dtype
+
+
+@cache
+def _functions() -> dict[str, Callable[..., Any]]:
+    """Name → JAX function of operands that have one shape (built on first use: JAX is heavy)."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    same = (
+        "add sub mul div max min pow rem neg abs sign exp exp2 expm1 log log1p sqrt rsqrt cbrt sin "
+        "cos tan tanh sinh cosh asin acos atan atan2 asinh acosh atanh logistic erf erfc erf_inv "
+        "floor ceil select clamp eq ne lt le gt ge shift_left shift_right_arithmetic "
+        "shift_right_logical is_finite nextafter"
+    ).split()
+    return {name: getattr(lax, name) for name in same} | {
+        "and": lax.bitwise_and,
+        "or": lax.bitwise_or,
+        "xor": lax.bitwise_xor,
+        "not": lax.bitwise_not,
+        "is_finite": jnp.isfinite,  # lax refuses integers
+        "round_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+        "round_away": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    }
+
+
+def evaluate_body(expr: Expr, operands: Sequence[Any]) -> Any:
+    """The body with JAX's own functions, so that rounding and gradients are JAX's."""
+    if expr.fn == "arg":
+        return operands[expr.value]
+    if expr.fn == "const":
+        return expr.value
+    values = [evaluate_body(a, operands) for a in expr.args]
+    if expr.fn == "cast":
+        return convert(values[0], expr.value)
+    return _functions()[expr.fn](*_aligned(expr.fn, values))
+
+
+def convert(x: Any, dtype: str) -> Any:
+    """A conversion as `lax.convert_element_type` does it; bools are x ≠ 0."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    wanted = element_dtype(dtype)
+    value = jnp.asarray(x)
+    return value if value.dtype == wanted else lax.convert_element_type(value, wanted)
+
+
+def _aligned(fn: str, values: list[Any]) -> list[Any]:
+    """One shape and one element type: Python scalars take the type of the arrays beside them."""
+    import jax.numpy as jnp
+
+    first = 1 if fn == "select" else 0
+    strong = [v.dtype for v in values[first:] if hasattr(v, "dtype")]
+    typed = [v if hasattr(v, "dtype") else _typed(v, strong) for v in values[first:]]
+    head = [jnp.asarray(v) for v in values[:first]]
+    return list(jnp.broadcast_arrays(*head, *typed))
+
+
+def _typed(value: bool | int | float, peers: list[Any]) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(value, peers[0] if peers else None)

@@ -1,0 +1,294 @@
+"""`generic` as JAX: dot_general for contractions, convolutions, else broadcast and reduce.
+
+Each operand is first projected: constants, strides and reversals become slices, so that every
+remaining dim is either one loop or a window sum such as `2*d0 + d4`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from eqsat.execute.bodies import convert, evaluate_body
+from eqsat.execute.convolution import convolve
+from eqsat.model.attrs import Affine, Generic, Map, Shape, dim
+from eqsat.model.expr import Expr
+from eqsat.model.tensor import is_float
+from eqsat.ops import scalar
+from eqsat.ops.meaning import element_dtype
+
+UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
+
+
+def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
+    """One array per yield, each of shape `g.result_shape`."""
+    if math.prod(g.sizes) == 0:
+        return [_empty(g, y.combine, y.dtype) for y in g.yields]
+    g, arrays = _project_all(g, operands)
+    if product_factors(g) is not None:
+        found = _dot(g, arrays)
+        if found is None:
+            found = convolve(g, arrays)
+        if found is not None:
+            return [found]
+    windows = _window_loops(g)
+    if windows and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT:
+        return _unrolled(g, arrays, windows)
+    return _broadcast(g, arrays)
+
+
+def _empty(g: Generic, combine: str, dtype: str) -> Any:
+    import jax.numpy as jnp
+
+    start = scalar.neutral(combine, dtype) if combine else 0
+    return jnp.full(g.result_shape, start, element_dtype(dtype))
+
+
+# -- operands ------------------------------------------------------------------------------------
+
+
+def _project_all(g: Generic, operands: Sequence[Any]) -> tuple[Generic, list[Any]]:
+    """The same generic whose maps hold bare dims and window sums only."""
+    arrays, maps = [], []
+    for x, m in zip(operands, g.maps, strict=True):
+        array, left = project(x, m, g.sizes)
+        arrays.append(array)
+        maps.append(left)
+    shapes = tuple(tuple(int(d) for d in a.shape) for a in arrays)
+    return replace(g, maps=tuple(maps), shapes=shapes), arrays
+
+
+def project(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, Map]:
+    """Slice away constants, strides and reversals; extent-1 constants lose their dim."""
+    from jax import lax
+
+    start, limit, stride, flip = [], [], [], []
+    for axis, e in enumerate(m):
+        low, high = _reach(e, sizes)
+        step = abs(e.terms[0][1]) if len(e.terms) == 1 else 1
+        start.append(low)
+        limit.append(high + 1)
+        stride.append(step)
+        if len(e.terms) == 1 and e.terms[0][1] < 0:
+            flip.append(axis)
+    if _cuts(x.shape, start, limit, stride):
+        x = lax.slice(x, start, limit, stride)
+    x = lax.rev(x, flip) if flip else x
+    kept = [axis for axis, e in enumerate(m) if e.terms]
+    if len(kept) < len(m):
+        x = lax.squeeze(x, [axis for axis in range(len(m)) if axis not in kept])
+    return x, tuple(_plain(m[axis], sizes) for axis in kept)
+
+
+def _reach(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
+    ends = [s * (sizes[d] - 1) for d, s in e.terms]
+    low = e.constant + sum(min(v, 0) for v in ends)
+    return low, e.constant + sum(max(v, 0) for v in ends)
+
+
+def _cuts(shape: Shape, start: list[int], limit: list[int], stride: list[int]) -> bool:
+    return any(start) or list(shape) != limit or any(s != 1 for s in stride)
+
+
+def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
+    """What is left of an expression once its operand is cut to what it reaches."""
+    if len(e.terms) == 1:
+        return dim(e.terms[0][0])
+    return replace(e, constant=e.constant - _reach(e, sizes)[0])
+
+
+# -- contractions --------------------------------------------------------------------------------
+
+
+def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
+    """(cast of operand 0, cast of operand 1) if this sums a product of two operands, else None.
+
+    Casts of a floating product are looked through: the sum may be more precise, never less.
+    """
+    if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
+        return None
+    body = g.body
+    while body.fn == "cast" and is_float(body.value) and is_float(g.yields[0].dtype):
+        body = body.args[0]
+    if body.fn != "mul":
+        return None
+    factors = sorted(body.args, key=lambda a: a.operands())
+    if [a.operands() for a in factors] != [(0,), (1,)]:
+        return None
+    return (factors[0], factors[1]) if all(_is_casts(f) for f in factors) else None
+
+
+def _is_casts(e: Expr) -> bool:
+    return e.fn == "arg" or (e.fn == "cast" and _is_casts(e.args[0]))
+
+
+def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
+    """Operands as the product sees them, left narrow where widening them changes nothing.
+
+    A bf16 product summed in f32 is `preferred_element_type=f32`: hardware does that in one step.
+    """
+    import jax.numpy as jnp
+
+    factors = product_factors(g)
+    assert factors is not None
+    wanted = element_dtype(g.yields[0].dtype)
+    kinds = {a.dtype for a in arrays}
+    direct = all(f.fn == "arg" or f.args[0].fn == "arg" for f in factors)
+    if len(kinds) == 1 and direct and _widens(arrays[0].dtype, wanted):
+        return list(arrays)
+    typed = [evaluate_body(f, arrays) for f in factors]
+    return [jnp.asarray(t).astype(wanted) for t in typed]
+
+
+def _widens(narrow: Any, wide: Any) -> bool:
+    import jax.numpy as jnp
+
+    kinds = [
+        "f"
+        if jnp.issubdtype(d, jnp.floating)
+        else "i"
+        if jnp.issubdtype(d, jnp.signedinteger)
+        else "u"
+        for d in (narrow, wide)
+    ]
+    return kinds[0] == kinds[1] and wide.itemsize >= narrow.itemsize and narrow != jnp.int4
+
+
+def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
+    """`lax.dot_general`, or None if a loop is a window, a diagonal, or summed in one factor only."""
+    from jax import lax
+
+    loops = [[e.dim for e in m] for m in g.maps]
+    if any(None in ls or len(set(ls)) != len(ls) for ls in loops):
+        return None
+    lhs, rhs = loops
+    reduced = set(g.reductions)
+    if not (reduced <= set(lhs) and reduced <= set(rhs)):
+        return None
+    batch = [d for d in lhs if d in rhs and d not in reduced]
+    k = sorted(reduced)
+    numbers = (
+        ([lhs.index(d) for d in k], [rhs.index(d) for d in k]),
+        ([lhs.index(d) for d in batch], [rhs.index(d) for d in batch]),
+    )
+    a, b = operand_types(g, arrays)
+    total = lax.dot_general(
+        a,
+        b,
+        numbers,
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=element_dtype(g.yields[0].dtype),
+    )
+    order = batch + [d for d in lhs if d not in batch + k] + [d for d in rhs if d not in batch + k]
+    return to_loops(total, [d for d in order if d is not None], g.result_shape)
+
+
+def to_loops(x: Any, loops: Sequence[int], shape: Shape) -> Any:
+    """An array whose dims are these loops → all loops of `shape` in order, missing ones repeated."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    ascending = sorted(loops)
+    if list(loops) != ascending:
+        x = lax.transpose(x, [list(loops).index(d) for d in ascending])
+    wide = [shape[d] if d in ascending else 1 for d in range(len(shape))]
+    return jnp.broadcast_to(x.reshape(wide), shape)
+
+
+# -- everything else -----------------------------------------------------------------------------
+
+
+def _window_loops(g: Generic) -> list[int]:
+    """Reduction loops inside sums such as `2*d0 + d4`."""
+    found = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
+    return sorted(found & set(g.reductions))
+
+
+def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any]:
+    """Fix the window loops at each of their positions and combine: every step is plain slices."""
+    total: list[Any] | None = None
+    for flat in range(math.prod(g.sizes[d] for d in windows)):
+        point: dict[int, int] = {}
+        for d in reversed(windows):
+            flat, point[d] = divmod(flat, g.sizes[d])
+        step = generic(_fixed(g, point), arrays)
+        total = (
+            step
+            if total is None
+            else [
+                evaluate_body(Expr(y.combine, (Expr("arg", (), 0), Expr("arg", (), 1))), [a, b])
+                for y, a, b in zip(g.yields, total, step, strict=True)
+            ]
+        )
+    assert total is not None
+    return total
+
+
+def _fixed(g: Generic, point: dict[int, int]) -> Generic:
+    """The generic with some reduction loops held at one value."""
+    kept = [d for d in range(len(g.sizes)) if d not in point]
+    new = {d: i for i, d in enumerate(kept)}
+    maps = tuple(tuple(_fix(e, point).rename(new) for e in m) for m in g.maps)
+    reduces = len(kept) > g.rank
+    yields = tuple(replace(y, combine=y.combine if reduces else "") for y in g.yields)
+    return replace(g, sizes=tuple(g.sizes[d] for d in kept), maps=maps, yields=yields)
+
+
+def _fix(e: Affine, point: dict[int, int]) -> Affine:
+    held = sum(s * point[d] for d, s in e.terms if d in point)
+    return Affine(tuple(t for t in e.terms if t[0] not in point), e.constant + held)
+
+
+def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:
+    import jax.numpy as jnp
+
+    views = [_over_loops(x, m, g.sizes) for x, m in zip(arrays, g.maps, strict=True)]
+    found = []
+    for y in g.yields:
+        value = convert(evaluate_body(y.body, views), y.dtype)
+        full = jnp.broadcast_to(value, g.sizes)
+        found.append(reduce(full, y.combine, tuple(g.reductions)) if y.combine else full)
+    return found
+
+
+def _over_loops(x: Any, m: Map, sizes: Sequence[int]) -> Any:
+    """The operand with one dim per loop, extent 1 where it does not use the loop."""
+    from jax import lax
+
+    loops = [e.dim for e in m]
+    bare = [d for d in loops if d is not None]
+    if len(set(bare)) < len(m):
+        x, bare = _gathered(x, m, sizes)
+    ascending = sorted(bare)
+    if bare != ascending:
+        x = lax.transpose(x, [bare.index(d) for d in ascending])
+    return x.reshape([sizes[d] if d in ascending else 1 for d in range(len(sizes))])
+
+
+def _gathered(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, list[int]]:
+    """Diagonals and wide windows: index with one constant array per dim (rare, and slow)."""
+    import numpy as np
+
+    used = sorted({d for e in m for d, _ in e.terms})
+    grid = np.indices([sizes[d] for d in used])
+    at = [sum((s * grid[used.index(d)] for d, s in e.terms), np.asarray(e.constant)) for e in m]
+    return x[tuple(at)], used
+
+
+def reduce(x: Any, combine: str, axes: tuple[int, ...]) -> Any:
+    """Combine over `axes` in the array's own element type."""
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+
+    whole: dict[str, Any] = {"max": jnp.max, "min": jnp.min}
+    if combine in whole:
+        return whole[combine](x, axis=axes)
+    if combine in ("add", "mul"):
+        return (jnp.sum if combine == "add" else jnp.prod)(x, axis=axes, dtype=x.dtype)
+    if x.dtype == np.bool_:
+        return (jnp.all if combine == "and" else jnp.any)(x, axis=axes)
+    start = np.asarray(0 if combine == "or" else ~np.zeros((), x.dtype), x.dtype)
+    return lax.reduce(x, start, lax.bitwise_and if combine == "and" else lax.bitwise_or, axes)

@@ -1,0 +1,177 @@
+"""One op as ordinary JAX: traceable, differentiable, and the same on CPU, GPU and TPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from eqsat.execute.loops import generic
+from eqsat.model.attrs import (
+    Attr,
+    Fill,
+    Generic,
+    Layout,
+    Move,
+    Opaque,
+    Reshape,
+    Result,
+    Transpose,
+)
+from eqsat.model.diag import fail
+from eqsat.model.expr import read_literal
+from eqsat.model.program import Program
+from eqsat.ops.meaning import element_dtype
+
+OpaqueFunction = Callable[..., Sequence[Any]]
+
+
+def pack(layout: Layout, x: Any) -> Any:
+    """`ops.meaning.pack`; "?" padding holds zeros at run time."""
+    from jax import lax
+
+    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
+    for d, tile, text in zip(layout.pos, layout.tiles, layout.pads, strict=True):
+        missing = -layout.source[d] % tile
+        if missing:
+            value = 0 if text == "?" else read_literal(text)
+            widths = [(0, missing if axis == d else 0, 0) for axis in range(x.ndim)]
+            x = lax.pad(x, _constant(value, x), widths)
+    shape: list[int] = []
+    outer: dict[int, int] = {}
+    inner: dict[int, int] = {}
+    for d, size in enumerate(x.shape):
+        outer[d] = len(shape)
+        shape.append(size // tiles.get(d, 1))
+        if d in tiles:
+            inner[d] = len(shape)
+            shape.append(tiles[d])
+    order = [outer[d] for d in layout.outer] + [inner[d] for d in layout.pos]
+    return lax.transpose(x.reshape(shape), order)
+
+
+def unpack(layout: Layout, x: Any) -> Any:
+    """Undo `pack` and cut the padding off."""
+    from jax import lax
+
+    rank = len(layout.source)
+    slots: list[int] = []
+    padded = list(layout.source)
+    for d in range(rank):
+        slots.append(layout.outer.index(d))
+        if d in layout.pos:
+            at = layout.pos.index(d)
+            padded[d] = x.shape[slots[-1]] * layout.tiles[at]
+            slots.append(rank + at)
+    whole = lax.transpose(x, slots).reshape(padded)
+    if tuple(padded) == layout.source:
+        return whole
+    return lax.slice(whole, [0] * rank, layout.source)
+
+
+def _constant(value: bool | int | float, like: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(value, like.dtype)
+
+
+def _pad(attr: Move, xs: Sequence[Any]) -> Any:
+    from jax import lax
+
+    low, high, text = attr.args
+    widths = [(a, b, 0) for a, b in zip(low, high, strict=True)]
+    return lax.pad(xs[0], _constant(read_literal(str(text)), xs[0]), widths)
+
+
+def _slice(attr: Move, xs: Sequence[Any]) -> Any:
+    from jax import lax
+
+    return lax.slice(xs[0], *attr.args)
+
+
+def _concat(attr: Move, xs: Sequence[Any]) -> Any:
+    from jax import lax
+
+    return lax.concatenate(list(xs), attr.args[0])
+
+
+def _gather(attr: Move, xs: Sequence[Any]) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.take(xs[0], xs[1], axis=attr.args[0], mode="clip")
+
+
+_MOVES: dict[str, Callable[[Move, Sequence[Any]], Any]] = {
+    "pad": _pad,
+    "slice": _slice,
+    "concat": _concat,
+    "gather": _gather,
+}
+
+
+def _layout_op(op: str, layout: Layout, x: Any) -> Any:
+    if op == "relax":
+        return x
+    if op == "retype":
+        return pack(layout, unpack(layout, x))
+    return {"pack": pack, "unpack": unpack}[op](layout, x)
+
+
+def lower(
+    op: str, attr: Attr, operands: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
+) -> list[Any]:
+    """The results of one op; `result` takes all results of its producer.
+
+    EqsatError E501 if an opaque op has no function.
+    """
+    import jax.numpy as jnp
+    from jax import lax
+
+    match attr:
+        case Generic():
+            return generic(attr, operands)
+        case Layout():
+            return [_layout_op(op, attr, operands[0])]
+        case Transpose():
+            return [lax.transpose(operands[0], attr.perm)]
+        case Reshape():
+            return [lax.reshape(operands[0], attr.shape)]
+        case Move():
+            return [_MOVES[op](attr, operands)]
+        case Fill():
+            return [jnp.full(attr.type.shape, attr.value, element_dtype(attr.type.dtype))]
+        case Opaque():
+            return _opaque(attr, operands, opaque)
+        case Result():
+            return [operands[attr.index]]
+    if op in ("set_encoding", "unset_encoding"):
+        return [operands[0]]
+    raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+
+
+def _opaque(
+    attr: Opaque, operands: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
+) -> list[Any]:
+    if attr.key not in opaque:
+        raise fail(
+            "E501",
+            f"opaque op `{attr.primitive}` ({attr.key}) has no function to call",
+            help="pass the `opaque` mapping that came with the program",
+        )
+    return list(opaque[attr.key](*operands))
+
+
+def evaluate(
+    program: Program,
+    nodes: Iterable[int],
+    known: Mapping[int, Any],
+    opaque: Mapping[str, OpaqueFunction],
+) -> dict[int, list[Any]]:
+    """Results of `nodes` (ascending); `known` holds the single results of nodes already there."""
+    values: dict[int, list[Any]] = {i: [x] for i, x in known.items()}
+    for i in nodes:
+        if i in values:
+            continue
+        n = program.nodes[i]
+        read = values[n.operands[0]] if n.op == "result" else [values[o][0] for o in n.operands]
+        values[i] = lower(n.op, n.attr, read, opaque)
+    return values

@@ -1,0 +1,151 @@
+"""Weights → the packed arrays a schedule reads at run time, made once and kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.execute.lowering import OpaqueFunction, evaluate
+from eqsat.model.attrs import Leaf
+from eqsat.model.diag import fail
+from eqsat.model.program import Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.text import attr_text
+
+READABLE = 160  # longer derivations are named by their hash
+
+
+def ahead_nodes(schedule: Schedule) -> list[int]:
+    """Weights and everything computed from them once, in program order."""
+    return sorted({*schedule.ahead, *schedule.program.weights})
+
+
+def resident(schedule: Schedule) -> list[int]:
+    """Ahead nodes that run-time nodes read or that are results: what stays in memory."""
+    program, ahead = schedule.program, set(ahead_nodes(schedule))
+    read = {o for i in run_time_nodes(schedule) for o in program.nodes[i].operands}
+    return sorted((read | set(program.results)) & ahead)
+
+
+def run_time_nodes(schedule: Schedule) -> list[int]:
+    """Nodes the results need, ahead-of-time ones and what only they need left out."""
+    program, ahead = schedule.program, set(ahead_nodes(schedule))
+    needed: set[int] = set()
+    stack = [r for r in program.results if r not in ahead]
+    while stack:
+        i = stack.pop()
+        if i in needed:
+            continue
+        needed.add(i)
+        stack += [o for o in program.nodes[i].operands if o not in ahead]
+    return sorted(needed)
+
+
+def pack_weights(
+    schedule: Schedule,
+    weights: Mapping[str, Any],
+    opaque: Mapping[str, OpaqueFunction] | None = None,
+) -> dict[int, Any]:
+    """Resident node → array. Tracers among the weights are traced through, not packed.
+
+    EqsatError E503 if a weight has no array.
+    """
+    import jax
+
+    leaves = _leaves(schedule.program, weights)
+    if any(isinstance(x, jax.core.Tracer) for x in leaves.values()):
+        return _run(schedule, leaves, opaque or {})
+    # under an outer jit the packing must still happen now, and once
+    with jax.ensure_compile_time_eval():
+        ready = {i: jax.numpy.asarray(x) for i, x in leaves.items()}
+        return jax.jit(lambda xs: _run(schedule, xs, opaque or {}))(ready)
+
+
+def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
+    found = {}
+    for i in program.weights:
+        leaf = program.leaf(i)
+        if leaf.key not in weights:
+            raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
+        found[i] = weights[leaf.key]
+    return found
+
+
+def _run(
+    schedule: Schedule, leaves: Mapping[int, Any], opaque: Mapping[str, OpaqueFunction]
+) -> dict[int, Any]:
+    values = evaluate(schedule.program, ahead_nodes(schedule), leaves, opaque)
+    return {i: values[i][0] for i in resident(schedule)}
+
+
+def content_key(program: Program, node: int) -> str:
+    """How an ahead node follows from weights: content hashes and layouts, e.g.
+
+    `pack(3fa90c…, pos=[0, 1], tiles=[16, 1], outer=[0, 1])`.
+    """
+    memo: dict[int, str] = {}
+    for i in range(node + 1):
+        n = program.nodes[i]
+        if any(o not in memo for o in n.operands):
+            continue  # depends on an input
+        if isinstance(n.attr, Leaf):
+            if n.op == "weight":
+                memo[i] = n.attr.key
+            continue
+        parts = [*(memo[o] for o in n.operands), attr_text(n.op, n.attr), str(n.types[0])]
+        text = f"{n.op}({', '.join(p for p in parts if p)})"
+        memo[i] = text if len(text) <= READABLE else _digest(text)
+    return memo[node]
+
+
+@lru_cache(maxsize=10_000)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save(path: str | Path, schedule: Schedule, packed: Mapping[int, Any]) -> None:
+    """Write packed weights as safetensors, one tensor per content key."""
+    from safetensors.numpy import save_file
+
+    arrays, types = {}, {}
+    for i, array in packed.items():
+        key = content_key(schedule.program, i)
+        value = np.ascontiguousarray(array)
+        types[key] = str(schedule.program.nodes[i].type)
+        arrays[key] = _storable(value)
+    save_file(arrays, str(path), metadata=types | {"format": "1"})
+
+
+def _storable(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Types NumPy itself lacks (bf16, f8, i4) go as bytes; the metadata names the real type."""
+    return value if value.dtype.kind in "fiub" else value.view(np.uint8)
+
+
+def load(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
+    """The packed weights of this schedule, or None if the file lacks one of them.
+
+    EqsatError E504 if the file is no safetensors file.
+    """
+    import jax.numpy as jnp
+    from safetensors import SafetensorError, safe_open
+
+    from eqsat.ops.meaning import element_dtype
+
+    found: dict[int, Any] = {}
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            known = set(file.keys())
+            for i in resident(schedule):
+                key, t = content_key(schedule.program, i), schedule.program.nodes[i].type
+                if key not in known:
+                    return None
+                array = file.get_tensor(key).view(element_dtype(t.dtype)).reshape(t.shape)
+                found[i] = jnp.asarray(array)
+    except (SafetensorError, OSError) as error:
+        raise fail("E504", f"cannot read packed weights from {path}: {error}") from error
+    return found

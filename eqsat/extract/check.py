@@ -1,0 +1,323 @@
+"""The independent checker: is a selection a legal program of its e-graph, and worth what it says?
+
+It knows the e-graph, the target and the selection; it shares prices and fusion legality with the
+search, but no enumeration, no step ranks and no solver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.costs import Costs
+from eqsat.extract.legality import Legality
+from eqsat.extract.space import Space
+from eqsat.model.egraph import EGraph
+from eqsat.model.selection import Group, Selection
+from eqsat.model.target import Target
+
+STOPS = ("optimal", "gap", "wall", "deterministic_time")
+
+
+def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
+    """What is wrong with a selection, one sentence each; nothing if it is fine."""
+    checker = Checker(Space(egraph), target, selection)
+    faults = checker.numbers() or [*checker.ahead_faults(), *checker.all_group_faults()]
+    return faults or [*checker.order_faults(), *checker.sharing_faults(), *checker.goal_faults()]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """One selection under test."""
+
+    space: Space
+    target: Target
+    selection: Selection
+
+    @cached_property
+    def legality(self) -> Legality:
+        return Legality(self.space, self.target)
+
+    @cached_property
+    def costs(self) -> Costs:
+        return Costs(self.space, self.target)
+
+    def buffers(self, classes: tuple[int, ...]) -> list[int]:
+        return [self.space.buffer[c] for c in classes]
+
+    def numbers(self) -> list[str]:
+        """Node and class numbers that do not exist, and other nonsense."""
+        nodes, classes = len(self.space.egraph.nodes), len(self.space.egraph.types)
+        faults = []
+        for i, g in enumerate(self.selection.groups):
+            if not all(0 <= m < nodes for m in g.members) or not g.members:
+                faults.append(f"group {i} has members that do not exist")
+            if not all(
+                0 <= c < classes and len(self.space.egraph.types[c]) == 1
+                for c in (*g.reads, *g.writes)
+            ):
+                faults.append(f"group {i} names classes that are no buffers")
+        if not all(0 <= a < nodes for a in self.selection.ahead):
+            faults.append("ahead names nodes that do not exist")
+        if self.selection.stop not in STOPS:
+            faults.append(f"no stop reason named `{self.selection.stop}`")
+        if any(r.bytes <= r.limit for r in self.selection.removed if r.limit_name != "candidates"):
+            faults.append("something was removed that keeps its limit")
+        return faults
+
+    def is_candidate(self, node: int) -> bool:
+        n = self.space.egraph.nodes[node]
+        return not n.subsumed or n.rule == -1
+
+    @cached_property
+    def ahead_buffers(self) -> frozenset[int]:
+        return frozenset(
+            self.space.buffer[self.space.egraph.nodes[i].eclass] for i in self.selection.ahead
+        )
+
+    def ahead_faults(self) -> list[str]:
+        """Ahead nodes come after their operands, from weights only, each needed and once."""
+        faults, known = [], set()
+        read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
+        read |= set(self.space.roots)
+        read |= {o for i in self.selection.ahead for o in self.space.operands[i]}
+        for i in self.selection.ahead:
+            n = self.space.egraph.nodes[i]
+            b = self.space.buffer[n.eclass]
+            if n.op == "input" or not self.is_candidate(i):
+                faults.append(f"node {i} cannot be computed ahead of time")
+            if b in known or b not in read:
+                faults.append(f"ahead node {i} is computed twice or not needed")
+            if any(o not in known for o in self.space.operands[i]):
+                faults.append(f"ahead node {i} comes before an operand")
+            known.add(b)
+        return faults
+
+    def all_group_faults(self) -> list[str]:
+        return [
+            f"group {i}: {f}"
+            for i, g in enumerate(self.selection.groups)
+            for f in self.group_faults(g)
+        ]
+
+    def group_faults(self, g: Group) -> Iterator[str]:
+        """Whether this is one legal dispatch and has the price it says."""
+        if not all(self.is_candidate(m) for m in g.members):
+            yield "a member was taken out of the search"
+        yield from self._flow_faults(g)
+        yield from self._write_faults(g)
+        yield from self._fusion_faults(g)
+        for m in self._ops(g):
+            limit = self.legality.limit_of(m)
+            if limit:
+                yield f"{limit.what} breaks the {limit.limit_name} limit"
+            if not self.legality.is_admissible(m):
+                yield f"{self.space.name(m)} is an unpacked contraction"
+
+    def _ops(self, g: Group) -> list[int]:
+        return [m for m in g.members if self.space.kinds[m] not in ("leaf", "view")]
+
+    def _makers(self, g: Group) -> dict[int, int]:
+        """Per buffer computed inside: the member that computes it."""
+        return {b: m for m in g.members for b in self._made(m)}
+
+    def _made(self, node: int) -> list[int]:
+        if self.space.kinds[node] == "view":
+            return self.buffers((self.space.egraph.nodes[node].eclass,))
+        return self.buffers(self.space.outputs[node])
+
+    def _flow_faults(self, g: Group) -> Iterator[str]:
+        """Each operand is read, filled, or computed by an earlier member; no read is idle."""
+        reads, used, seen = self.buffers(g.reads), set(), set()
+        if len(set(g.members)) < len(g.members) or len(set(reads)) < len(reads):
+            yield "a member or a read stands there twice"
+        nodes = self.space.egraph.nodes
+        for m in g.members:
+            if nodes[m].op in ("input", "weight", "reshape"):
+                yield f"node {m} `{nodes[m].op}` is no member"
+            if nodes[m].op == "result" and self._produces(g, m) is not None:
+                seen.add(self.space.buffer[nodes[m].eclass])
+                continue
+            for o in self.space.operands[m]:
+                if o not in seen and o not in reads:
+                    yield f"operand c{o} of member {m} comes from nowhere"
+                used.add(o)
+            made = self._made(m)
+            if seen & set(made) and not self.space.views_of(m):
+                yield f"node {m} computes what another member has computed"
+            seen |= set(made)
+        if not set(reads) <= used or set(reads) & seen:
+            yield "reads a class that nobody inside reads, or that is computed inside"
+        if not used >= seen - set(self.buffers(g.writes)):
+            yield "a member is neither used nor written"
+
+    def _produces(self, g: Group, result: int) -> int | None:
+        """The member with several results that a `result` node belongs to."""
+        return next((m for m in g.members if result in self.space.views_of(m)), None)
+
+    def _sinks(self, g: Group) -> list[int]:
+        """Written classes that no member reads."""
+        used = {o for m in g.members for o in self.space.operands[m]}
+        return [w for w in g.writes if self.space.buffer[w] not in used]
+
+    def _write_faults(self, g: Group) -> Iterator[str]:
+        outputs = {c for m in g.members for c in self.space.outputs[m]}
+        fusion = self.legality.fusion
+        sinks = self._sinks(g)
+        if not g.writes or len(set(self.buffers(g.writes))) < len(g.writes):
+            yield "writes nothing, or a class twice"
+        if not set(g.writes) <= outputs:
+            yield "writes a class that no member computes"
+            return
+        if not sinks or g.writes[-1] != sinks[-1]:
+            yield "the last write is not the group's result"
+        units = sum(bool(self.space.views_of(m)) for m in g.members)
+        if len(g.writes) > 1 and not (fusion.multi_result or fusion.siblings or units):
+            yield "writes several classes, the target allows one"
+        if len(g.writes) > len(sinks) and not fusion.multi_result:
+            yield "writes a class from inside, the target does not allow it"
+        time_ps = self.costs.group_ps(g.members, g.reads, sinks)
+        time_ps += sum(
+            self.costs.traffic_ps(self.space.nbytes(w)) for w in g.writes if w not in sinks
+        )
+        if time_ps != g.time_ps:
+            yield f"takes {time_ps} ps, not {g.time_ps}"
+
+    def _fusion_faults(self, g: Group) -> Iterator[str]:
+        fusion, ops = self.legality.fusion, self._ops(g)
+        if len(ops) > 1:
+            if len(ops) > fusion.members:
+                yield f"has {len(ops)} members, the target allows {fusion.members}"
+            if sum(map(self.legality.is_root, ops)) > fusion.roots:
+                yield f"has more roots than {fusion.roots}"
+            if len(g.reads) + len(g.writes) > fusion.operands:
+                yield f"has more operands and results than {fusion.operands}"
+        makers = self._makers(g)
+        rooted: set[int] = set()
+        for m in g.members:
+            for i, o in enumerate(self.space.operands[m]):
+                if o not in makers or self.space.kinds[m] == "view":
+                    rooted |= {m} if makers.get(o) in rooted else set()
+                    continue
+                maker = self._behind_views(makers, o)
+                if maker is not None and not self.legality.may_join(maker, m, i):
+                    yield f"node {maker} may not be computed inside node {m}"
+                if makers[o] in rooted or (maker is not None and self.legality.is_root(maker)):
+                    rooted.add(m)
+                    if self.legality.repeats(m, i):
+                        yield f"node {m} repeats a contraction or reduction"
+        yield from self._connection_faults(g, makers)
+
+    def _behind_views(self, makers: dict[int, int], buffer: int) -> int | None:
+        """The op that computes a buffer inside, seen through relaxed views; None for a fill."""
+        while buffer in makers:
+            maker = makers[buffer]
+            if self.space.kinds[maker] == "leaf":
+                return None
+            if self.space.egraph.nodes[maker].op != "relax":
+                return maker
+            buffer = self.space.operands[maker][0]
+        return None
+
+    def _connection_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
+        """Members hang together by def-use, or by a shared operand if siblings are allowed."""
+        part = {m: m for m in g.members}
+        for m in g.members:
+            linked = [makers[o] for o in self.space.operands[m] if o in makers]
+            linked += [r for r in self.space.views_of(m) if r in part]
+            for other in linked:
+                old, new = part[m], part[other]
+                part = {k: new if v == old else v for k, v in part.items()}
+        parts = sorted({part[m] for m in self._ops(g)})
+        if len(parts) < 2:
+            return
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for m in self._ops(g):
+            for i, o in enumerate(self.space.operands[m]):
+                readers.setdefault(self._read_buffer(g, makers, o), []).append((m, i))
+        shared = [
+            (a, b)
+            for rs in readers.values()
+            for a in rs
+            for b in rs
+            if part[a[0]] < part[b[0]]
+        ]
+        if not self.legality.fusion.siblings or not shared:
+            yield "members do not hang together"
+        unfused = [self.legality.unfused(*sorted(pair)) for pair in shared]
+        if unfused and all(u is not None and u[1] is not None for u in unfused):
+            yield "an unfused member is larger than the vector limit"
+
+    def _read_buffer(self, g: Group, makers: dict[int, int], buffer: int) -> int:
+        while buffer in makers and self.space.egraph.nodes[makers[buffer]].op == "relax":
+            buffer = self.space.operands[makers[buffer]][0]
+        return buffer
+
+    def order_faults(self) -> list[str]:
+        """Steps ascend without holes; reads come from before; roots are there in the end."""
+        steps = [g.step for g in self.selection.groups]
+        faults = []
+        if steps != sorted(steps) or set(steps) != set(range(len(set(steps)))):
+            faults.append("steps do not count up from 0")
+        there = set(self.space.inputs) | self.ahead_buffers
+        written: dict[int, int] = {}
+        for i, g in enumerate(self.selection.groups):
+            for b in self.buffers(g.reads):
+                if b not in there and written.get(b, g.step) >= g.step:
+                    faults.append(f"group {i} reads c{b} before it is written")
+            for b in self.buffers(g.writes):
+                if b in there or b in written:
+                    faults.append(f"group {i} writes c{b}, which is there already")
+                written.setdefault(b, g.step)
+        missing = [r for r in self.space.roots if r not in there | written.keys()]
+        return faults + [f"result c{r} is never written" for r in missing]
+
+    def sharing_faults(self) -> list[str]:
+        """No op is computed twice that must not be, and no group is useless."""
+        count = Counter(m for g in self.selection.groups for m in g.members)
+        faults = [
+            f"node {m} is computed {n} times"
+            for m, n in sorted(count.items())
+            if n > 1 and not self.legality.is_cloneable(m)
+        ]
+        read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
+        read |= set(self.space.roots)
+        for i, g in enumerate(self.selection.groups):
+            if read.isdisjoint(self.buffers(g.writes)):
+                faults.append(f"nobody needs group {i}")
+        return faults
+
+    def peak_bytes(self) -> int:
+        """Arguments, results, resident weights, and the temporaries of the worst step."""
+        space = self.space
+        roots = [r for r in space.roots if r not in space.inputs]
+        read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
+        fixed = space.input_bytes + sum(space.nbytes(b) for b in roots)
+        resident = sum(space.nbytes(b) for b in (read & self.ahead_buffers) - set(roots))
+        groups = self.selection.groups
+        live: Counter[int] = Counter()
+        for g in groups:
+            for b in set(self.buffers(g.writes)) - set(space.roots):
+                ends = [h.step for h in groups if b in self.buffers(h.reads)]
+                for step in range(g.step, max([g.step, *ends]) + 1):
+                    live[step] += space.nbytes(b)
+        return fixed + resident + max(live.values(), default=0)
+
+    def goal_faults(self) -> list[str]:
+        """Goals recomputed from the groups alone."""
+        groups = self.selection.groups
+        actual = {
+            "time": sum(g.time_ps for g in groups),
+            "memory": self.peak_bytes(),
+            "dispatches": len(groups),
+        }
+        stated = dict(self.selection.goals)
+        faults = [f"goal `{n}` is missing" for n in actual if n not in stated]
+        for n, r in stated.items():
+            if n in actual and r.value != actual[n]:
+                faults.append(f"`{n}` is {actual[n]}, not {r.value}")
+            if not 0 <= r.bound <= r.value:
+                faults.append(f"the bound of `{n}` is above its value or negative")
+        return faults

@@ -1,0 +1,251 @@
+"""The extraction problem as a CP-SAT model: it only iterates over the problem's integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from eqsat.extract.problem import Answer, ExtractionProblem
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+# what makes layout graphs prove: a strong linear relaxation, and workers that use it; the
+# default portfolio for few workers overrides the linearisation level
+SUBSOLVERS = ("max_lp", "core", "quick_restart")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solve found; `value` and `bound` are of the objective."""
+
+    status: str  # optimal | feasible | infeasible | unknown
+    answer: Answer | None
+    value: int
+    bound: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """Minimise Σ coefficient · goal under hard caps per goal."""
+
+    weights: dict[str, int]
+    caps: dict[str, int]
+    hint: Answer | None = None
+
+
+class Model:
+    """Variables and constraints of one problem; goals are added on request."""
+
+    def __init__(self, problem: ExtractionProblem):
+        from ortools.sat.python import cp_model
+
+        self.problem = problem
+        self.model = cp_model.CpModel()
+        options = problem.options
+        self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(options))]
+        self.extra = {
+            (i, b): self.model.new_bool_var(f"e{i}_{b}")
+            for i, o in enumerate(options)
+            for b, _ in o.extras
+        }
+        self._derived: list[tuple[Any, list[list[Any]]]] = []  # a literal: all of (any of …)
+        self._roots()
+        self._extras()
+        self._exclusive()
+        self._available()
+
+    def outs(self, buffer: int, before: int | None = None) -> list[cp_model.IntVar]:
+        """The literals that write a buffer, by options of steps before `before`."""
+        writers = self.problem.writers.get(buffer, [])
+        if before is not None:
+            writers = [i for i in writers if self.problem.options[i].step < before]
+        return [self.extra.get((i, buffer), self.x[i]) for i in writers]
+
+    def _roots(self) -> None:
+        # (C1) every root is written, and (C2) no buffer is written twice: Σ out(b) ≤ 1
+        for b in self.problem.writers:
+            if b in self.problem.roots:
+                self.model.add_exactly_one(self.outs(b))
+            elif len(self.outs(b)) > 1:
+                self.model.add_at_most_one(self.outs(b))
+        if any(r not in self.problem.writers for r in self.problem.roots):
+            self.model.add_bool_or([])
+        # (C6) every needed value is computed: Σ x ≥ 1
+        for cover in self.problem.covers:
+            self.model.add_bool_or([self.x[i] for i in cover])
+
+    def _extras(self) -> None:
+        # (C3) an extra result needs its dispatch, and room: e ≤ x, Σ e ≤ slack
+        for i, o in enumerate(self.problem.options):
+            for b, _ in o.extras:
+                self.model.add_implication(self.extra[i, b], self.x[i])
+            if len(o.extras) > o.slack:
+                self.model.add(sum(self.extra[i, b] for b, _ in o.extras) <= o.slack)
+
+    def _exclusive(self) -> None:
+        # (C4) what may not be cloned is computed once: Σ x[g ∋ node] ≤ 1
+        holders: dict[int, list[int]] = {}
+        for i, o in enumerate(self.problem.options):
+            for n in o.exclusive:
+                holders.setdefault(n, []).append(i)
+        for group in holders.values():
+            if len(group) > 1:
+                self.model.add_at_most_one([self.x[i] for i in group])
+
+    def _available(self) -> None:
+        # (C5) a read was written before: Σ x[h ∈ clique] ≤ A(b) ≤ Σ out(b)
+        options = self.problem.options
+        for b, readers in self.problem.readers.items():
+            by_writers: dict[int, list[int]] = {}
+            for h in readers:
+                by_writers.setdefault(len(self.outs(b, options[h].step)), []).append(h)
+            for group in by_writers.values():
+                outs = self.outs(b, options[group[0]].step)
+                available = outs[0] if len(outs) == 1 else self._any(outs)
+                for clique in self._cliques(group):
+                    self.model.add_at_most_one([*(self.x[h] for h in clique), available.negated()])
+
+    def _any(self, literals: list[Any]) -> Any:
+        """A literal that may be true only if one of these is."""
+        a = self._literal([literals])
+        self.model.add_bool_or([*literals, a.negated()])
+        return a
+
+    def at_least_any(self, literals: list[Any]) -> Any:
+        """A literal that is true if one of these is."""
+        a = self._literal([literals])
+        for v in literals:
+            self.model.add_implication(v, a)
+        return a
+
+    def both(self, one: Any, others: list[Any]) -> Any:
+        """A literal that is true if `one` is and one of the others, which exclude each other."""
+        a = self._literal([[one], others])
+        self.model.add(a >= one + sum(others) - 1)
+        return a
+
+    def _literal(self, means: list[list[Any]]) -> Any:
+        a = self.model.new_bool_var("")
+        self._derived.append((a, means))
+        return a
+
+    def _cliques(self, readers: list[int]) -> list[list[int]]:
+        """Readers that exclude each other, by the exclusive node most of them share."""
+        count: dict[int, int] = {}
+        for h in readers:
+            for n in self.problem.options[h].exclusive:
+                count[n] = count.get(n, 0) + 1
+        found: dict[int, list[int]] = {}
+        for h in readers:
+            nodes = self.problem.options[h].exclusive
+            key = max(nodes, key=lambda n: (count[n], -n), default=None)
+            found.setdefault(-1 - h if key is None else key, []).append(h)
+        return list(found.values())
+
+    @cached_property
+    def time(self) -> list[tuple[int, Any]]:
+        """Terms of the time goal in picoseconds."""
+        options = self.problem.options
+        terms = [(o.time_ps, self.x[i]) for i, o in enumerate(options)]
+        return terms + [(p, self.extra[i, b]) for i, o in enumerate(options) for b, p in o.extras]
+
+    @cached_property
+    def memory(self) -> tuple[Any, int]:
+        """(variable, unit): peak bytes / unit, at least every row's live bytes."""
+        from eqsat.extract.rows import memory_rows
+
+        sizes = [*self.problem.nbytes.values(), self.problem.fixed_bytes]
+        unit = math.gcd(*sizes) or 1
+        total = sum(sizes) // unit
+        peak = self.model.new_int_var(self.problem.fixed_bytes // unit, total, "peak")
+        memory_rows(self, peak, unit)
+        return peak, unit
+
+    def cap(self, goal: str, limit: int) -> None:
+        """Goal ≤ limit."""
+        if goal == "time":
+            unit = self.time_unit
+            self.model.add(sum(w // unit * v for w, v in self.time) <= limit // unit)
+        elif goal == "memory":
+            peak, unit = self.memory
+            self.model.add(peak <= limit // unit)
+        else:
+            self.model.add(sum(self.x) <= limit)
+
+    @cached_property
+    def time_unit(self) -> int:
+        return math.gcd(*(w for w, _ in self.time)) or 1
+
+    def minimise(self, weights: dict[str, int]) -> int:
+        """Set the objective; the result is the unit its value has to be multiplied by."""
+        if list(weights) == ["time"]:
+            unit = self.time_unit
+            self.model.minimize(sum(w // unit * v for w, v in self.time))
+            return unit * weights["time"]
+        terms: list[Any] = []
+        unit = 1
+        for goal, weight in weights.items():
+            if goal == "time":
+                terms += [weight * w * v for w, v in self.time]
+            elif goal == "memory":
+                peak, size = self.memory
+                terms.append(weight * size * peak)
+            else:
+                terms += [weight * v for v in self.x]
+        self.model.minimize(sum(terms))
+        return unit
+
+    def hint(self, answer: Answer) -> None:
+        """Start from this answer."""
+        value = {v.index: i in answer for i, v in enumerate(self.x)}
+        value |= {v.index: b in answer.get(i, ()) for (i, b), v in self.extra.items()}
+        for v, means in self._derived:
+            value[v.index] = all(any(value[o.index] for o in each) for each in means)
+        variables = [*self.x, *self.extra.values(), *(v for v, _ in self._derived)]
+        for v in variables:
+            self.model.add_hint(v, value[v.index])
+
+    def answer(self, solver: cp_model.CpSolver) -> Answer:
+        return {
+            i: tuple(b for b, _ in o.extras if solver.boolean_value(self.extra[i, b]))
+            for i, o in enumerate(self.problem.options)
+            if solver.boolean_value(self.x[i])
+        }
+
+
+def solve(
+    problem: ExtractionProblem, request: Request, *, time_limit: float, seed: int
+) -> Solution:
+    """Minimise a weighted sum of goals; the answer is deterministic when it is proven optimal."""
+    from ortools.sat.python import cp_model
+
+    model = Model(problem)
+    for goal, limit in request.caps.items():
+        model.cap(goal, limit)
+    unit = model.minimise(request.weights)
+    if request.hint is not None:
+        model.hint(request.hint)
+    solver = cp_model.CpSolver()
+    _configure(solver.parameters, time_limit, seed)
+    status = solver.solve(model.model)
+    if status == cp_model.INFEASIBLE:
+        return Solution("infeasible", None, 0, 0)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Solution("unknown", None, 0, 0)
+    word = "optimal" if status == cp_model.OPTIMAL else "feasible"
+    bound = math.ceil(solver.best_objective_bound - 1e-6)
+    value = round(solver.objective_value)
+    bound = value if word == "optimal" else bound
+    return Solution(word, model.answer(solver), value * unit, bound * unit)
+
+
+def _configure(parameters: Any, time_limit: float, seed: int) -> None:
+    parameters.max_time_in_seconds = max(time_limit, 0.05)
+    parameters.random_seed = seed
+    parameters.linearization_level = 2
+    parameters.num_workers = len(SUBSOLVERS)
+    parameters.subsolvers.extend(SUBSOLVERS)
+    parameters.interleave_search = True  # the same answer on every run that ends by proof

@@ -1,0 +1,68 @@
+"""Why nothing is admissible: the budgets, what they would need, and the groups limits removed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from eqsat.extract.assemble import Assembly
+from eqsat.extract.goals import Search
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.selection import Removed
+from eqsat.model.target import Target
+
+SHOWN = 5  # removed groups named in a message
+SECONDS = 10.0  # for each "smallest possible" figure
+UNITS = {"time": "ps", "memory": "bytes", "dispatches": "dispatches"}
+
+
+def _amount(goal: str, value: int) -> str:
+    if goal == "time":
+        return f"{value / 1e6:,.3f} us"
+    return f"{value:,} {UNITS.get(goal, '')}".rstrip()
+
+
+def removed_sentence(r: Removed) -> str:
+    """`the unfused transpose %1 needs 524,288 bytes, the vector limit is 8,192 (place)`."""
+    what = r.what if r.what.startswith("a ") else f"the unfused {r.what}"
+    place = f" ({r.place})" if r.place else ""
+    return f"{what} needs {r.bytes:,} bytes, the {r.limit_name} limit is {r.limit:,}{place}"
+
+
+def _reasons(assembly: Assembly, target: Target) -> list[str]:
+    limits = [r for r in assembly.removed if r.limit_name != "candidates"]
+    found = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
+    untiled = assembly.pool.untiled
+    if untiled:
+        names = ", ".join(assembly.pool.space.name(i) for i in untiled[:SHOWN])
+        found.append(f"`tiles: forced` ({target.place('tiles')}) rules out unpacked {names}")
+    return found
+
+
+def inadmissible(assembly: Assembly, target: Target, search: Search, proven: bool) -> EqsatError:
+    """The E410 error; it says whether this is proven or unknown at the time limit."""
+    lines = [
+        f"the budget {goal} <= {_amount(goal, limit)} ({target.place(f'budget.{goal}')})"
+        for goal, limit in search.budget.items()
+    ]
+    free = replace(search, budget={}, deadline=time.monotonic() + SECONDS)
+    needs = [_need(free, goal) for goal in search.budget]
+    causes = [*lines, *(n for n in needs if n), *_reasons(assembly, target)]
+    head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
+    if not search.budget:
+        head += ": some result cannot be computed on this target"
+    elif not any(n for n in needs):
+        head += ": some result cannot be computed on this target, whatever the budgets"
+    message = "; ".join([head, *causes])
+    advice = "raise a budget or a limit, or add rules that reach other forms"
+    return fail("E410", message, help=advice, exit_code=3)
+
+
+def _need(search: Search, goal: str) -> str:
+    status, answer, bound = search.minimise({goal: 1}, {}, SECONDS, None)
+    if answer is None:
+        return ""
+    if status == "optimal":
+        return f"the least {goal} any choice needs is {_amount(goal, bound)}"
+    value = search.problem.value(goal, answer)
+    return f"the least {goal} found is {_amount(goal, value)} (at least {_amount(goal, bound)})"

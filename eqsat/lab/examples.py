@@ -1,0 +1,62 @@
+"""Examples beside rules: does the rule set reach, or avoid, what the example says?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.model.diag import Diagnostic, Note
+from eqsat.model.program import Builder, Program
+from eqsat.model.rules import Example, Rule, RuleSet
+from eqsat.model.target import Target
+
+
+def check_examples(ruleset: RuleSet, target: Target | None = None) -> list[Diagnostic]:
+    """Every example of every rule, run with the whole rule set; a diagnostic (E101) per failure."""
+    import eqsat
+
+    machine = target or eqsat.target("reference")
+    return [
+        d
+        for rule, example in all_examples(ruleset)
+        for d in [check_example(ruleset, rule, example, machine)]
+        if d is not None
+    ]
+
+
+def all_examples(ruleset: RuleSet) -> Iterator[tuple[Rule, Example]]:
+    for rule in ruleset.rules:
+        for example in rule.examples:
+            yield rule, example
+
+
+def check_example(
+    ruleset: RuleSet, rule: Rule, example: Example, target: Target
+) -> Diagnostic | None:
+    """None if the example holds: start and goal are one class (`reaches`), or are not (`avoids`)."""
+    from eqsat.lang.rule import parse_example
+    from eqsat.saturate import saturate
+
+    start, goal = parse_example(rule, example)
+    graph = saturate(side_by_side(start, goal), ruleset, target)
+    equal = graph.roots[0] == graph.roots[1]
+    if equal == bool(example.reaches):
+        return None
+    what = "goal was reached" if equal else "goal was not reached"
+    return Diagnostic(
+        "E101",
+        f"example `{example.name}` of `{rule.name}`: {what}",
+        example.goal_span,
+        notes=(Note(example.start_span, "from here"),),
+    )
+
+
+def side_by_side(a: Program, b: Program) -> Program:
+    """One program over the same inputs with the results of both."""
+    builder = Builder(a.name)
+    results: list[int] = []
+    for p in (a, b):
+        new: dict[int, int] = {}
+        for i, n in enumerate(p.nodes):
+            new[i] = builder.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+        results += [new[r] for r in p.results]
+    return builder.build(results)

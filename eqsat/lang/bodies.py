@@ -1,0 +1,206 @@
+"""Pieces of `.eqs` terms below the level of tensors: literals, indexing maps, scalar bodies."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+
+from eqsat.lang.syntax import Tree
+from eqsat.model.attrs import Affine, Map, affine
+from eqsat.model.diag import Diagnostic, did_you_mean
+from eqsat.model.expr import Expr, arg, const, read_literal
+from eqsat.model.tensor import DTYPES
+
+_MASK = re.compile(
+    r"'[^']*'|\"[^\"]*\"|%(?=\w)|\b(?:" + "|".join(keyword.kwlist) + r")\b"
+)  # fmt: skip
+_LOOP = re.compile(r"d(\d+)")
+_OPERAND = re.compile(r"x(\d+)")
+
+
+class Refused(Exception):
+    """A piece cannot be read; holds the diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic):
+        self.diagnostic = diagnostic
+        super().__init__(diagnostic.message)
+
+
+def masked(text: str) -> str:
+    """The text with `%5` and Python's own words (`and`, `lambda` …) made plain identifiers.
+
+    Lengths stay, so that the tree's columns point into the original, which names are read from.
+    """
+    return _MASK.sub(lambda m: m[0] if m[0][0] in "'\"" else "_" * len(m[0]), text)
+
+
+def refused(tree: Tree, node: ast.expr, message: str, code: str = "E300", help: str = "") -> Refused:
+    return Refused(Diagnostic(code, message, tree.span(node), help=help))
+
+
+def number(tree: Tree, node: ast.expr) -> bool | int | float:
+    """`3`, `-0.5`, `inf`, `true`; Refused if it is no literal."""
+    found = literal(tree, node)
+    if found is None:
+        raise refused(tree, node, "a number is wanted here")
+    return found
+
+
+def literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
+    """A scalar literal, or None."""
+    if not isinstance(node, ast.Constant | ast.UnaryOp | ast.Name):
+        return None
+    try:
+        return read_literal(tree.text(node).replace(" ", ""))
+    except ValueError:
+        return None
+
+
+def integer(tree: Tree, node: ast.expr) -> int:
+    found = literal(tree, node)
+    if type(found) is not int:
+        raise refused(tree, node, "a whole number is wanted here")
+    return found
+
+
+def integers(tree: Tree, node: ast.expr) -> tuple[int, ...]:
+    """`[1, 0]`."""
+    return tuple(integer(tree, e) for e in items(tree, node, "a list of whole numbers"))
+
+
+def items(tree: Tree, node: ast.expr, what: str) -> list[ast.expr]:
+    if not isinstance(node, ast.List):
+        raise refused(tree, node, f"{what} is wanted here", help="write `[…]`")
+    return node.elts
+
+
+def string(tree: Tree, node: ast.expr) -> str:
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        raise refused(tree, node, "a text in quotes is wanted here")
+    return node.value
+
+
+def strings(tree: Tree, node: ast.expr) -> tuple[str, ...]:
+    return tuple(string(tree, e) for e in items(tree, node, "a list of texts"))
+
+
+def dtype(tree: Tree, node: ast.expr) -> str:
+    """The name of an element type; E302."""
+    name = tree.text(node)
+    if name not in DTYPES:
+        message = f"no element type named `{name}`"
+        raise refused(tree, node, message, "E302", did_you_mean(name, DTYPES))
+    return name
+
+
+def pads(tree: Tree, node: ast.expr) -> str | tuple[str, ...]:
+    """`any`, `none`, `0` or a list of them, in the signs of `Layout.pads`."""
+    if isinstance(node, ast.List):
+        return tuple(_pad(tree, e) for e in node.elts)
+    return _pad(tree, node)
+
+
+def _pad(tree: Tree, node: ast.expr) -> str:
+    word = tree.text(node).replace(" ", "")
+    if word in ("any", "none"):
+        return "?" if word == "any" else "-"
+    number(tree, node)
+    return word
+
+
+# ---- indexing maps -------------------------------------------------------------------------------
+def maps(tree: Tree, node: ast.expr) -> tuple[Map, ...]:
+    """`[[d0, 2*d1 + d3], [d1]]`: one list per operand, one sum per dim."""
+    return tuple(
+        tuple(_affine(tree, e) for e in items(tree, m, "a list of sums of loops"))
+        for m in items(tree, node, "a list of indexing maps")
+    )
+
+
+def _affine(tree: Tree, node: ast.expr) -> Affine:
+    terms, constant = _linear(tree, node)
+    return affine(terms, constant)
+
+
+def _linear(tree: Tree, node: ast.expr) -> tuple[list[tuple[int, int]], int]:
+    """Strides per loop and the constant of a sum."""
+    match node:
+        case ast.Constant(value=int()) if not isinstance(node.value, bool):
+            return [], int(node.value)
+        case ast.Name():
+            return [(_loop(tree, node), 1)], 0
+        case ast.UnaryOp(op=ast.USub()):
+            return _scaled(_linear(tree, node.operand), -1)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            left, right = _linear(tree, node.left), _linear(tree, node.right)
+            right = _scaled(right, -1) if isinstance(node.op, ast.Sub) else right
+            return left[0] + right[0], left[1] + right[1]
+        case ast.BinOp(op=ast.Mult()):
+            left, right = _linear(tree, node.left), _linear(tree, node.right)
+            if not left[0] or not right[0]:
+                return _scaled(right, left[1]) if not left[0] else _scaled(left, right[1])
+    raise refused(
+        tree, node, "an indexing map holds sums of loops", help="write for example `2*d1 + d3 + 1`"
+    )
+
+
+def _scaled(
+    linear: tuple[list[tuple[int, int]], int], by: int
+) -> tuple[list[tuple[int, int]], int]:
+    return [(d, s * by) for d, s in linear[0]], linear[1] * by
+
+
+def _loop(tree: Tree, node: ast.Name) -> int:
+    match = _LOOP.fullmatch(tree.text(node))
+    if match is None:
+        raise refused(tree, node, f"`{tree.text(node)}` is not a loop", help="loops are `d0`, `d1` …")
+    return int(match[1])
+
+
+# ---- bodies --------------------------------------------------------------------------------------
+def body(tree: Tree, node: ast.expr) -> Expr:
+    """`add(mul(x0, x1), 0.5)`: operands by number, literals, scalar functions, `cast(x0, f32)`."""
+    from eqsat.ops.scalar import FUNCTIONS
+
+    match = _OPERAND.fullmatch(tree.text(node))
+    if match is not None:
+        return arg(int(match[1]))
+    value = literal(tree, node)
+    if value is not None:
+        return const(value)
+    if not isinstance(node, ast.Call):
+        raise refused(
+            tree, node, "a body holds operands, numbers and scalar functions",
+            help="write for example `add(mul(x0, x1), 0.5)`",
+        )  # fmt: skip
+    name = tree.text(node.func)
+    if name == "cast" and len(node.args) == 2:
+        return Expr("cast", (body(tree, node.args[0]),), dtype(tree, node.args[1]))
+    if name not in FUNCTIONS:
+        message = f"no scalar function named `{name}`"
+        known = [*FUNCTIONS, "cast"]
+        raise refused(tree, node.func, message, "E307", did_you_mean(name, known))
+    if len(node.args) != FUNCTIONS[name].arity or node.keywords:
+        raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E308")
+    return Expr(name, tuple(body(tree, a) for a in node.args))
+
+
+def bodies(tree: Tree, node: ast.expr) -> tuple[Expr, ...]:
+    """One body, or a list of them for several results."""
+    nodes = node.elts if isinstance(node, ast.List) else [node]
+    return tuple(body(tree, n) for n in nodes)
+
+
+def combines(tree: Tree, node: ast.expr) -> tuple[str, ...]:
+    """How reductions combine: one word, or a list of them for several results."""
+    nodes = node.elts if isinstance(node, ast.List) else [node]
+    words = tuple(tree.text(n) for n in nodes)
+    for n, word in zip(nodes, words, strict=True):
+        if word not in COMBINES:
+            message = f"a reduction cannot combine by `{word}`"
+            raise refused(tree, n, message, "E308", did_you_mean(word, COMBINES))
+    return words
+
+
+COMBINES = ("add", "max", "min", "mul", "and", "or")

@@ -1,0 +1,278 @@
+"""`.eqs` text → Program: reads what `model.text.program_text` prints, and lighter notation.
+
+    program mlp
+    input x: f32[64, 48]
+    weight w: f32[48, 32]            # `key=…` names the content; without it the name does
+    h = matmul(x, w)
+    y = relu(h) : f32[64, 32]        # a type may be written, and is then checked
+    return y
+
+A line that begins with spaces goes on with the one before it while a bracket is open.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from eqsat.lang.bodies import Refused, masked
+from eqsat.lang.programterms import Poisoned, TermBuilder, Types
+from eqsat.lang.source import Lines, Placed, read_file, refuse
+from eqsat.lang.syntax import Tree, parse
+from eqsat.model.attrs import Leaf
+from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
+from eqsat.model.program import Builder, Program
+from eqsat.model.tensor import DTYPES, TensorType
+
+_LEAF = re.compile(
+    r"""\s*(?P<op>input|weight)\s+(?P<name>"(?:[^"\\]|\\.)*"|\S.*?)(?:\s+as\s+(?P<ref>%\w+))?\s*:
+    \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>\S+))?(?:\s+index=(?P<index>\d+))?\s*""",
+    re.VERBOSE,
+)
+_DEFINITION = re.compile(r"\s*(?P<name>%\w+|[^\W\d]\w*)\s*=(?!=)")
+_TYPE = re.compile(r"\s*([A-Za-z]\w*\s*\[[^\]]*\])\s*(,|$)")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def read_program(path: str | Path) -> Program:
+    """The program in a `.eqs` file."""
+    return parse_program(read_file(path), str(path))
+
+
+def parse_program(text: str, file: str = "<text>") -> Program:
+    """`.eqs` text → Program; EqsatError (E300–E309) with all problems of the text."""
+    reader = _Reader(Path(file).stem if file != "<text>" else "program")
+    lines = Lines(file, text.replace("\r\n", "\n"))
+    for statement in _statements(lines):
+        reader.statement(statement)
+    return reader.finish(lines)
+
+
+def parse_term(
+    placed: Placed,
+    name: str,
+    given: Iterable[tuple[str, str]],
+    places: Mapping[str, Span],
+    want: Types | None = None,
+) -> Program:
+    """A term over inputs (name, type text; `places` has their spans) as a program of one result.
+
+    want: the types the term must have (E305).
+    """
+    reader = _Reader(name)
+    for operand, text in given:
+        found = reader.type(text, places[operand])
+        reader.leaf("input", operand, operand, found, places[operand])
+    reader.results = reader.value(placed, keep=False, want=want)
+    return reader.finish(placed.lines)
+
+
+def _statements(lines: Lines) -> list[Placed]:
+    """Statements without their comments; continued lines are joined."""
+    found: list[Placed] = []
+    depth = 0
+    for number, start in enumerate(lines.starts):
+        text = _uncommented(lines.line(number))
+        if not text.strip():
+            continue
+        placed = Placed(text, lines, tuple(range(start, start + len(text))))
+        if depth > 0 and text[0].isspace():
+            last = found.pop()
+            placed = Placed(f"{last.text} {text}", lines, (*last.offsets, start, *placed.offsets))
+        found.append(placed)
+        depth = _depth(placed.text)
+    return found
+
+
+def _uncommented(line: str) -> str:
+    blank = _QUOTED.sub(lambda m: "_" * len(m[0]), line)
+    at = blank.find("#")
+    return (line if at < 0 else line[:at]).rstrip()
+
+
+def _depth(text: str) -> int:
+    blank = _QUOTED.sub("", text)
+    return sum(blank.count(c) for c in "([{") - sum(blank.count(c) for c in ")]}")
+
+
+def _part(placed: Placed, start: int, end: int) -> Placed:
+    return Placed(placed.text[start:end], placed.lines, placed.offsets[start:end])
+
+
+class _Reader:
+    """Reads statements one by one; problems are collected."""
+
+    def __init__(self, name: str):
+        self.builder = Builder(name)
+        self.names: dict[str, int | None] = {}  # None: its definition was refused
+        self.places: dict[str, Span] = {}
+        self.results: list[int] | None = None
+        self.problems: list[Diagnostic] = []
+        self.begun = False
+
+    def report(self, code: str, message: str, span: Span, help: str = "") -> None:
+        self.problems.append(Diagnostic(code, message, span, help=help))
+
+    def finish(self, lines: Lines) -> Program:
+        if self.results is None and not self.problems:
+            end = len(lines.text.rstrip())
+            self.report(
+                "E309", "the program returns nothing", lines.span(max(end - 1, 0), end),
+                "end it with `return x`",
+            )  # fmt: skip
+        refuse(self.problems)
+        return self.builder.build(self.results or [])
+
+    def statement(self, s: Placed) -> None:
+        word = s.text.split(maxsplit=1)[0]
+        leaf, definition = _LEAF.fullmatch(s.text), _DEFINITION.match(s.text)
+        if self.results is not None:
+            self.report("E300", "nothing may follow `return`", s.whole())
+        elif word == "program" and not self.begun and definition is None:
+            self.builder.name = s.text.strip().removeprefix("program").strip() or self.builder.name
+        elif leaf is not None:
+            self._leaf(s, leaf)
+        elif definition is not None:
+            self._definition(s, definition)
+        elif word == "return":
+            at = s.text.index("return") + len("return")
+            self.results = self._return(_part(s, at, len(s.text)))
+        else:
+            at = len(s.text) - len(s.text.lstrip())
+            self.report(
+                "E300", "cannot read this line", s.span(at, len(s.text)),
+                "write `y = op(x, …)`, `input x: f32[4, 8]`, `weight w: f32[8]` or `return y`",
+            )  # fmt: skip
+        self.begun = True
+
+    # ---- leaves -----------------------------------------------------------------------------
+    def _leaf(self, s: Placed, match: re.Match[str]) -> None:
+        found = self.type(match["type"], s.span(*match.span("type")))
+        name = json.loads(match["name"]) if match["name"].startswith('"') else match["name"]
+        span = s.span(*match.span("ref" if match["ref"] else "name"))
+        index = int(match["index"]) if match["index"] else None
+        self.leaf(match["op"], name, match["ref"] or name, found, span, match["key"], index)
+
+    def leaf(
+        self, op: str, name: str, ref: str, found: TensorType | None, span: Span,
+        key: str | None = None, index: int | None = None,
+    ) -> None:  # fmt: skip
+        """Define an input or a weight; nothing refers to it if its type was refused."""
+        if found is None:
+            self._define(ref, None, span)
+            return
+        if op == "input":
+            count = sum(n.op == "input" for n in self.builder.nodes)
+            attr = Leaf(name, found, count if index is None else index)
+        else:
+            attr = Leaf(name, found, -1, key or name)
+        self._define(ref, self.builder.append(op, (), attr), span)
+
+    def type(self, text: str, span: Span) -> TensorType | None:
+        """A tensor type; reports E302 for an unknown element type, else E300."""
+        word = text.split("[")[0].strip()
+        try:
+            return TensorType.parse(text)
+        except ValueError as error:
+            unknown = word.isidentifier() and word not in DTYPES and "[" in text
+            hint = did_you_mean(word, DTYPES) if unknown else ""
+            self.report("E302" if unknown else "E300", str(error), span, hint)
+            return None
+
+    def _define(self, name: str, node: int | None, span: Span) -> None:
+        if name in self.names:
+            note = Note(self.places[name], "first here")
+            message = f"`{name}` is defined twice"
+            self.problems.append(Diagnostic("E304", message, span, "again here", notes=(note,)))
+            return
+        self.names[name], self.places[name] = node, span
+
+    # ---- terms ------------------------------------------------------------------------------
+    def _definition(self, s: Placed, match: re.Match[str]) -> None:
+        name = match["name"]
+        found = self.value(_part(s, match.end(), len(s.text)), keep=name.startswith("%"))
+        self._define(name, found[0] if found else None, s.span(*match.span("name")))
+
+    def value(self, s: Placed, keep: bool, want: Types | None = None) -> list[int] | None:
+        """The node of `term` or `term : types`, in a list; None if it is refused."""
+        colon = _type_colon(s.text)
+        term = _part(s, 0, colon if colon >= 0 else len(s.text))
+        written, span = want, term.whole()
+        if colon >= 0:
+            types = _part(s, colon + 1, len(s.text))
+            at = len(types.text) - len(types.text.lstrip())
+            span = types.span(at, len(types.text))
+            written = self._types(types)
+            if written is None:
+                return None
+        tree = parse(term, "E300", masked(term.text))
+        if isinstance(tree, Diagnostic):
+            self.problems.append(tree)
+            return None
+        node = self._build(tree, tree.body, written, keep)
+        if node is None or not self._check_types(tree, node, written, span):
+            return None
+        return [node]
+
+    def _build(self, tree: Tree, body: ast.expr, want: Types | None, keep: bool) -> int | None:
+        try:
+            return TermBuilder(tree, self.builder, self.names).root(body, want, keep)
+        except Refused as error:
+            self.problems.append(error.diagnostic)
+        except Poisoned:
+            pass  # what it needs was reported where it is defined
+        return None
+
+    def _check_types(self, tree: Tree, node: int, want: Types | None, span: Span) -> bool:
+        got = self.builder.nodes[node].types
+        if want is None or want == got:
+            return True
+        call = tree.body
+        what = tree.text(call.func) if isinstance(call, ast.Call) else tree.text(call)
+        shown, wanted = (", ".join(map(str, t)) for t in (got, want))
+        self.report("E305", f"`{what}` gives {shown}, not {wanted}", span)
+        return False
+
+    def _types(self, s: Placed) -> Types | None:
+        found: list[TensorType] = []
+        at = 0
+        while match := _TYPE.match(s.text, at):
+            one = self.type(match[1], s.span(*match.span(1)))
+            if one is None:
+                return None
+            found.append(one)
+            at = match.end()
+            if not match[2]:
+                return tuple(found)
+        message = "a type is wanted here"
+        self.report("E300", message, s.span(at, len(s.text)), "write `: f32[4, 8]`")
+        return None
+
+    def _return(self, s: Placed) -> list[int]:
+        if not s.text.strip():
+            return []
+        tree = parse(s, "E300", masked(s.text))
+        if isinstance(tree, Diagnostic):
+            self.problems.append(tree)
+            return []
+        whole = tree.text(tree.body) in self.names
+        tuple_ = isinstance(tree.body, ast.Tuple) and not whole
+        nodes = tree.body.elts if tuple_ else [tree.body]  # type: ignore[attr-defined]
+        found = [self._build(tree, n, None, False) for n in nodes]
+        return [n for n in found if n is not None]
+
+
+def _type_colon(text: str) -> int:
+    """Where the type of `term : type` begins, -1 if none is written."""
+    depth = 0
+    blank = _QUOTED.sub(lambda m: "_" * len(m[0]), text)
+    for i, c in enumerate(blank):
+        depth += (c in "([{") - (c in ")]}")
+        if c == ":" and depth <= 0:
+            return i
+    return -1
+
+

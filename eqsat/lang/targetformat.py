@@ -1,0 +1,160 @@
+"""The schema of a target file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from eqsat.lang.problems import Bandwidth, Rate, Record, Size, Time, coded
+from eqsat.lang.units import BUDGETS, QuantityError, budget
+from eqsat.model.diag import did_you_mean
+from eqsat.model.target import Condition
+from eqsat.model.tensor import DTYPES
+
+ROLES = ("m", "n", "k", "batch")
+TYPES = ("lhs", "rhs", "acc")
+_CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>)\s*(\w+)\s*")
+
+Kind = Literal["elementwise", "reduction", "contraction", "conversion", "move", "opaque"]
+Clone = Literal[
+    "fill", "broadcast", "cast", "all",
+    "elementwise", "reduction", "contraction", "conversion", "move",
+]  # fmt: skip
+
+
+def condition(text: str) -> Condition:
+    """`m <= 8` or `lhs == f32`; E205 says what is wrong."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise coded("E205", f"cannot read the condition `{text}`", "write for example `m <= 8`")
+    left, op, right = match.groups()
+    if left in ROLES and right.isdigit():
+        return Condition(left, op, int(right))
+    if left in TYPES and right in DTYPES and op in ("==", "!="):
+        return Condition(left, op, right)
+    if left not in (*ROLES, *TYPES):
+        hint = did_you_mean(left, (*ROLES, *TYPES))
+        raise coded("E205", f"a condition cannot speak of `{left}`", hint)
+    kind = "a whole number" if left in ROLES else "an element type, by `==` or `!=`"
+    raise coded("E205", f"`{text}`: `{left}` is compared with {kind}")
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise coded("E201", "a figure here is more than 0")
+    return value
+
+
+def _share(value: float) -> float:
+    if not 0 < value <= 1:
+        raise coded("E201", f"`{value}` is no share of a peak: it lies between 0 and 1")
+    return value
+
+
+def _dtype(name: str) -> str:
+    if name not in DTYPES:
+        raise coded("E202", f"no element type named `{name}`", did_you_mean(name, DTYPES))
+    return name
+
+
+def _conditions(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _budget(value: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, int] = {}
+    for goal, bound in value.items():
+        if goal not in BUDGETS:
+            raise coded("E003", f"no goal named `{goal}`", did_you_mean(goal, BUDGETS))
+        try:
+            found[goal] = budget(goal, bound)
+        except QuantityError as error:
+            message = error.message.replace("`", f"`{goal}: ", 1)
+            raise coded(error.code, message, error.help) from None
+    return found
+
+
+Share = Annotated[float, AfterValidator(_share)]
+When = Annotated[str, AfterValidator(lambda text: (condition(text), text)[1])]
+Dtype = Annotated[str, AfterValidator(_dtype)]
+_MNK = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
+
+
+def _mnk(value: Any) -> Any:
+    good = isinstance(value, list) and len(value) == 3
+    if not good or any(type(v) is not int or v < 1 for v in value):
+        raise coded("E206", "a tile has three extents of at least 1", "write `mnk: [16, 16, 1]`")
+    return value
+
+
+class MemoryRecord(Record):
+    """One level of the memory hierarchy."""
+
+    name: str
+    size: Annotated[Size, AfterValidator(_positive)]
+    bandwidth: Annotated[Bandwidth, AfterValidator(_positive)]
+
+
+class TileRecord(Record):
+    """A tile of the vocabulary and the share of the peak rate it reaches."""
+
+    mnk: Annotated[list[int], BeforeValidator(_mnk), WithJsonSchema(_MNK)]
+    rate: Share
+    when: Annotated[
+        list[When],
+        BeforeValidator(_conditions),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array"}]}),
+    ] = []
+
+
+class TilesRecord(Record):
+    """Tile vocabularies by kind of op."""
+
+    matmul: list[TileRecord] = []
+
+
+class FusionRecord(Record):
+    """Which ops may share a dispatch; a key that is left out keeps its default."""
+
+    roots: Annotated[int, Field(ge=0)] | None = None
+    operands: Annotated[int, Field(ge=1)] | None = None
+    members: Annotated[int, Field(ge=1)] | None = None
+    multi_result: bool | None = None
+    siblings: bool | None = None
+    index_relation: Literal["identity", "permutation", "any"] | None = None
+    join: dict[Kind, list[Kind]] | None = None
+    clone: list[Clone] | None = None
+
+
+class LimitsRecord(Record):
+    """Hard limits of one dispatch."""
+
+    scratch: Size | None = None
+    vector: Size | None = None
+
+
+class TargetRecord(Record):
+    """A machine."""
+
+    target: str
+    doc: str
+    executor: Literal["xla", "kernels", "pallas"]
+    data_tiling: bool
+    memory: Annotated[list[MemoryRecord], Field(min_length=1)]
+    launch: Time = 0
+    rates: dict[Dtype, Annotated[Rate, AfterValidator(_positive)]] = {}
+    untiled_rate: Share = 1.0
+    elementwise_rate: Share = 1.0
+    tiles: TilesRecord = TilesRecord()
+    tiles_forced: bool = False
+    fusion: FusionRecord = FusionRecord()
+    limits: LimitsRecord = LimitsRecord()
+    budget: Annotated[
+        dict[str, int], BeforeValidator(_budget), WithJsonSchema({"type": "object"})
+    ] = {}
+    source: str = Field(default="", description="where the figures come from")
+    extends: str | None = Field(default=None, description="a target whose keys are taken over")

@@ -1,0 +1,232 @@
+"""Target YAML → `model.target.Target`, with the place of every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from eqsat.lang.problems import schema_problems
+from eqsat.lang.source import KeyPath, Lines, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.targetformat import FusionRecord, TargetRecord, TileRecord, condition
+from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
+from eqsat.model.target import Fusion, Limits, Memory, Target, Tile
+from eqsat.plugins import find_names
+
+Folders = Iterable[str | Path]
+_KEY = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*")
+# keys of a file that name it and are not taken over by a target that extends it
+_OWN = ("target", "extends")
+
+
+def find_target(name: str | Path, folders: Folders = (), span: Span | None = None) -> Path:
+    """The file of a target: a path, or a name on the search path (E200)."""
+    if str(name).endswith((".yaml", ".yml")):
+        if Path(name).is_file():
+            return Path(name)
+        raise fail("E200", f"no target file `{name}`", span)
+    known = find_names("targets", ".yaml", folders)
+    if str(name) not in known:
+        raise fail("E200", f"no target named `{name}`", span, help=did_you_mean(str(name), known))
+    return known[str(name)]
+
+
+def load_target(name: str | Path, folders: Folders = ()) -> Target:
+    """A target by name or path; EqsatError (E0xx, E2xx) holds all problems of its file."""
+    folders = tuple(folders)
+    path = find_target(name, folders)
+    return _target(_layers(_load(path), folders, (path.resolve(),)))
+
+
+def read_target(text: str, file: str = "<text>", folders: Folders = ()) -> Target:
+    """Target YAML text → Target."""
+    return _target(_layers(read_yaml(text, file), tuple(folders), ()))
+
+
+def override(target: Target, settings: Sequence[str]) -> Target:
+    """The target with `--set key=value` applied in order; a value is YAML.
+
+    >>> override(target, ["fusion.multi_result=true", "limits.vector=8 KiB"])
+
+    E208 if a setting is not `key=value` of a target; other codes as in files, naming the setting.
+    """
+    problems: list[Diagnostic] = []
+    for setting in settings:
+        try:
+            target = _override(target, setting)
+        except EqsatError as error:
+            problems += [
+                replace(d, message=f"`--set {setting}`: {d.message}", span=None, notes=())
+                for d in error.diagnostics
+            ]
+    refuse(problems)
+    return target
+
+
+# ---- layers: a file and what it extends ----------------------------------------------------------
+@dataclass(frozen=True)
+class _Layered:
+    """The data of a file over that of the files it extends; per key path, the file it is from."""
+
+    data: dict[str, Any]
+    sources: dict[KeyPath, Source]
+    source: Source
+
+
+def _load(path: Path) -> Source:
+    here = Path.cwd()
+    path = path.resolve()
+    return load_yaml(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _layers(source: Source, folders: tuple[str | Path, ...], above: tuple[Path, ...]) -> _Layered:
+    data = source.data if isinstance(source.data, dict) else {}
+    sources = dict.fromkeys(source.values, source)
+    name = data.get("extends")
+    if not isinstance(source.data, dict) or not isinstance(name, str):
+        return _Layered(source.data, sources, source)
+    span = source.span(("extends",))
+    path = find_target(name, folders, span)
+    if path.resolve() in above:
+        raise fail("E207", f"target `{name}` extends itself", span)
+    below = _layers(_load(path), folders, (*above, path.resolve()))
+    inherited = {k: v for k, v in below.data.items() if k not in _OWN}
+    kept = {p: s for p, s in below.sources.items() if p and p[0] not in _OWN}
+    replaced = [p for p in source.values if p and not isinstance(_at(data, p), dict)]
+    kept = {p: s for p, s in kept.items() if not any(p[: len(r)] == r for r in replaced)}
+    return _Layered(_merge(inherited, data), kept | sources, source)
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _merge(below: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Mappings are merged key by key, lists and values replaced."""
+    out = dict(below)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = _merge(out[key], value) if both else value
+    return out
+
+
+def _target(layers: _Layered) -> Target:
+    source = layers.source
+    problems = list(source.problems)
+    record = None
+    try:
+        record = TargetRecord.model_validate(layers.data)
+    except ValidationError as error:
+        problems += schema_problems(error, _joined(layers), TargetRecord)
+    if record is not None and record.rates and not record.source:
+        problems.append(
+            Diagnostic(
+                "E209", "rates need a `source`", source.span(("rates",), key=True),
+                help="say where the figures come from: `source: datasheet …` or `measured with …`",
+            )
+        )  # fmt: skip
+    refuse(problems)
+    assert record is not None
+    return replace(_convert(record), file=source.file, places=_places(layers))
+
+
+def _joined(layers: _Layered) -> Source:
+    """A source that finds every key in the file it came from."""
+    values = {p: s.values[p] for p, s in layers.sources.items() if p in s.values}
+    keys = {p: s.keys[p] for p, s in layers.sources.items() if p in s.keys}
+    return replace(layers.source, data=layers.data, values=values, keys=keys)
+
+
+def _places(layers: _Layered) -> tuple[tuple[str, str], ...]:
+    joined = _joined(layers)
+    found = {".".join(map(str, p)): str(joined.span(p, key=p in joined.keys)) for p in joined.values}
+    return tuple(sorted((k, v) for k, v in found.items() if k))
+
+
+# ---- record → model ------------------------------------------------------------------------------
+def _convert(r: TargetRecord) -> Target:
+    tiles = tuple(_tile(t) for t in r.tiles.matmul)
+    return Target(
+        r.target, r.doc, r.executor, r.data_tiling,
+        tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
+        r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
+        (("matmul", tiles),) if tiles else (), r.tiles_forced, _fusion(Fusion(), r.fusion),
+        Limits(r.limits.scratch, r.limits.vector), tuple(r.budget.items()), r.source,
+    )  # fmt: skip
+
+
+def _tile(t: TileRecord) -> Tile:
+    sizes = tuple(zip(("m", "n", "k"), t.mnk, strict=True))
+    return Tile(sizes, t.rate, tuple(condition(c) for c in t.when))
+
+
+def _fusion(base: Fusion, r: FusionRecord) -> Fusion:
+    """The base with what is written; `join` replaces the rows it names."""
+    changes: dict[str, Any] = r.model_dump(exclude_none=True)
+    if r.join is not None:
+        rows = dict(base.join) | {k: tuple(v) for k, v in r.join.items()}
+        changes["join"] = tuple((str(k), tuple(map(str, v))) for k, v in rows.items())
+    if r.clone is not None:
+        changes["clone"] = tuple(map(str, r.clone))
+    return replace(base, **changes)
+
+
+# ---- --set ---------------------------------------------------------------------------------------
+def _override(target: Target, setting: str) -> Target:
+    key, equals, value = setting.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise fail("E208", "a setting is `key=value`", help="`--set fusion.multi_result=true`")
+    path = key.split(".")
+    if path[0] in ("target", "extends") or path[0] not in TargetRecord.model_fields:
+        known = [k for k in TargetRecord.model_fields if k not in _OWN]
+        raise fail("E208", f"a target has no key `{path[0]}`", help=did_you_mean(path[0], known))
+    data = read_yaml(value or '""', "--set").data
+    for part in reversed(path):
+        data = {part: data}
+    return _apply(target, path, data)
+
+
+def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
+    """The target with one key changed; the rest of a record is filled up to check it."""
+    base = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
+    base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
+    whole = base | data
+    lines = Lines("--set", "")
+    try:
+        record = TargetRecord.model_validate(whole)
+    except ValidationError as error:
+        source = Source(lines, whole, {}, {}, {}, frozenset(), ())
+        raise EqsatError(*schema_problems(error, source, TargetRecord)) from None
+    new = _convert(record)
+    changed = replace(target, **_changes(target, new, record, path))
+    places = dict(target.places) | {".".join(path): f"--set {'.'.join(path)}"}
+    return replace(changed, places=tuple(sorted(places.items())))
+
+
+def _changes(target: Target, new: Target, record: TargetRecord, path: list[str]) -> dict[str, Any]:
+    """The fields of a Target that a setting changes."""
+    head = path[0]
+    if head == "fusion":
+        return {"fusion": _fusion(target.fusion, record.fusion)}
+    if head == "limits":
+        written = record.limits.model_fields_set
+        return {
+            "limits": replace(
+                target.limits, **{f"{k}_bytes": getattr(record.limits, k) for k in written}
+            )
+        }
+    if head in ("rates", "budget") and len(path) > 1:
+        return {head: tuple((dict(getattr(target, head)) | dict(getattr(new, head))).items())}
+    if head == "tiles":
+        kinds = {"matmul": dict(new.tiles).get("matmul", ())}
+        merged = dict(target.tiles) | kinds
+        return {"tiles": tuple((k, v) for k, v in merged.items() if v)}
+    field = {"launch": "launch_ps"}.get(head, head)
+    return {field: getattr(new, field)}

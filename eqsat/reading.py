@@ -1,0 +1,115 @@
+"""What a user names → a program with its weights: `x.eqs`, `x.py:function`, or a program's name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.program import Program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eqsat.frontends.jaxpr import Traced
+
+Read = tuple[Program, Mapping[str, "np.ndarray"], Mapping[str, Any], "Traced | None"]
+
+
+def read_spec(spec: str) -> Read:
+    """The program a spec names, its weights by key, its opaque calls, and the trace if any.
+
+    Raises EqsatError: E307 no such program, E308 the Python file or function does not work.
+    """
+    path, _, function = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
+    found = _find(path or spec)
+    if found.suffix == ".py":
+        return _from_python(found, function or found.stem)
+    from eqsat.lang.programs import load_program
+
+    program = load_program(found)
+    return program, standin_weights(program), {}, None
+
+
+def _find(name: str) -> Path:
+    from eqsat.plugins import data_folder
+
+    folder = data_folder("experiments") / "programs"
+    given = Path(name)
+    tried = [given, *(folder / f"{name}{end}" for end in ("", ".eqs", ".py"))]
+    for p in tried:
+        if p.is_file() and p.suffix in (".py", ".eqs"):
+            return p
+    if given.is_file():
+        raise fail("E307", f"`{name}`: programs are `.eqs` files or `file.py:function`")
+    known = sorted(p.stem for p in folder.iterdir() if p.suffix in (".py", ".eqs"))
+    raise fail("E307", f"no program `{name}`", help=did_you_mean(name, known))
+
+
+def _from_python(path: Path, name: str) -> Read:
+    from eqsat.frontends.jaxpr import trace
+
+    module = _import(path)
+    function = _member(module, name, path)
+    example = getattr(module, f"{name}_example", None)
+    if example is None:
+        raise fail(
+            "E308",
+            f"`{path}` has no `{name}_example`",
+            help=f"write `def {name}_example(): return (…)` beside it; it returns the arguments",
+        )
+    weights = tuple(getattr(module, f"{name}_weights", ()))
+    args = example()
+    args = args if isinstance(args, tuple) else (args,)
+    traced = trace(function, args, weights=weights, name=name)
+    return traced.program, traced.weights, traced.opaque, traced
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_eqsat_program_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except EqsatError:
+        raise
+    except Exception as e:  # the user's own program: any error is theirs, told in one sentence
+        raise fail("E308", f"`{path}` cannot be imported: {type(e).__name__}: {e}") from e
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise fail("E308", f"`{path}` has no function `{name}`", help=did_you_mean(name, known))
+    return function
+
+
+def standin_weights(program: Program) -> dict[str, np.ndarray]:
+    """Arrays for the weights of a program text, which names them but does not hold them.
+
+    Random, and the same every time: seeded by the weight's key.
+    """
+    import numpy as np
+
+    from eqsat.ops.meaning import element_dtype
+
+    found = {}
+    for i in program.weights:
+        leaf = program.leaf(i)
+        rng = np.random.default_rng(zlib.crc32(leaf.key.encode()))
+        dtype = element_dtype(leaf.type.dtype)
+        if leaf.type.dtype[0] in "iu":
+            found[leaf.key] = rng.integers(0, 8, leaf.type.shape).astype(dtype)
+        else:
+            found[leaf.key] = rng.standard_normal(leaf.type.shape).astype(dtype)
+    return found

@@ -1,0 +1,50 @@
+"""What a report needs of a finished run; `api.Run` has this shape."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from eqsat.model.diag import fail
+from eqsat.model.egraph import EGraph
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.target import Target
+
+
+class Finished(Protocol):
+    """A run with everything it made; stages that did not run are None."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def canonical(self) -> Program: ...
+    @property
+    def target(self) -> Target: ...
+    @property
+    def rules(self) -> RuleSet: ...
+    @property
+    def goals(self) -> tuple[GoalRequest, ...]: ...
+    @property
+    def seconds(self) -> dict[str, float | None]: ...
+    @property
+    def egraph(self) -> EGraph | None: ...
+    @property
+    def selection(self) -> Selection | None: ...
+    @property
+    def schedule(self) -> Schedule | None: ...
+    @property
+    def baseline(self) -> Selection | None: ...
+    @property
+    def baseline_schedule(self) -> Schedule | None: ...
+    @property
+    def verification(self) -> Any: ...
+    def summary(self) -> dict[str, Any]: ...
+
+
+def chosen(run: Finished) -> tuple[EGraph, Selection, Schedule]:
+    """The stages of a run that went to the end; EqsatError (E405) if it stopped before."""
+    if run.egraph is None or run.selection is None or run.schedule is None:
+        raise fail("E405", "this run stopped before a schedule was made")
+    return run.egraph, run.selection, run.schedule

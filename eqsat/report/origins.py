@@ -1,0 +1,140 @@
+"""Where a chosen node came from: rule chains, names of classes, logical values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.model.attrs import CONVERSIONS, VIEWS, Generic, Leaf
+from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.program import Program
+from eqsat.model.selection import Selection
+from eqsat.model.text import attr_text
+from eqsat.ops.contraction import kind
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule of a chain: its name, place and doc line, and the e-node it made."""
+
+    rule: str
+    at: str
+    doc: str
+    node: int
+
+
+def rule_chain(egraph: EGraph, node: int) -> tuple[Step, ...]:
+    """Rules that led to this e-node, the last one first; empty if it stood in the input.
+
+    Follows `ENode.source`, the outermost node each rule matched.
+    """
+    steps: list[Step] = []
+    seen: set[int] = set()
+    while node >= 0 and node not in seen and egraph.nodes[node].rule >= 0:
+        seen.add(node)
+        stat = egraph.rules[egraph.nodes[node].rule]
+        steps.append(Step(stat.name, stat.at, stat.doc, node))
+        node = egraph.nodes[node].source
+    return tuple(steps)
+
+
+def chosen_nodes(selection: Selection) -> tuple[int, ...]:
+    """Every e-node of the answer once, ahead-of-time nodes first."""
+    members = (m for g in selection.groups for m in g.members)
+    return tuple(dict.fromkeys([*selection.ahead, *members]))
+
+
+def rules_in_result(egraph: EGraph, selection: Selection) -> Counter[str]:
+    """How many chosen e-nodes each rule led to, as the last or an earlier step of their chain."""
+    count: Counter[str] = Counter()
+    for node in chosen_nodes(selection):
+        count.update({s.rule for s in rule_chain(egraph, node)})
+    return count
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of e-graph classes as the searched program prints its values."""
+
+    egraph: EGraph
+    program: Program
+
+    @cached_property
+    def values(self) -> dict[int, str]:
+        """Class → name, for classes that are values of the program."""
+        names: dict[int, str] = {}
+        for i, c in enumerate(self.egraph.values):
+            names.setdefault(c, self.value_name(i))
+        return names
+
+    @cached_property
+    def logical(self) -> tuple[int, ...]:
+        """Per class, the smallest class that holds the same data in another layout or shape."""
+        parent = list(range(len(self.egraph.types)))
+        for node in self.egraph.nodes:
+            if node.op in CONVERSIONS | VIEWS - {"result"} and len(node.children) == 1:
+                _join(parent, node.eclass, node.children[0])
+        return tuple(_root(parent, c) for c in range(len(parent)))
+
+    @cached_property
+    def groups(self) -> dict[int, str]:
+        """Logical value → the name of its first value in the program."""
+        names: dict[int, str] = {}
+        for i, c in enumerate(self.egraph.values):
+            names.setdefault(self.logical[c], self.value_name(i))
+        return names
+
+    def value_name(self, i: int) -> str:
+        """What the program's text calls value i: a leaf's name, else `%i`."""
+        attr = self.program.nodes[i].attr
+        return attr.name if isinstance(attr, Leaf) else f"%{i}"
+
+    def type_of(self, c: int) -> str:
+        return ", ".join(map(str, self.egraph.types[c]))
+
+    def logical_name(self, c: int) -> str:
+        """The program's name for the data of class c, in whatever layout."""
+        return self.groups.get(self.logical[c], f"new {self.type_of(self.logical[c])}")
+
+    def of(self, c: int) -> str:
+        """`%3`, or `%3 as f32[4, 8, 16, 16]` for another layout of it."""
+        return self.values.get(c) or f"{self.logical_name(c)} as {self.type_of(c)}"
+
+    def node_text(self, node: ENode) -> str:
+        """The e-node as a short term: names for operands, a word for generics."""
+        if isinstance(node.attr, Leaf):
+            return node.attr.name
+        operands = ", ".join(self.values.get(c) or self.logical_name(c) for c in node.children)
+        if isinstance(node.attr, Generic):
+            return f"{generic_word(node)}({operands})"
+        attrs = attr_text(node.op, node.attr)
+        return f"{node.op}({', '.join(t for t in (operands, attrs) if t)})"
+
+
+def generic_word(node: ENode) -> str:
+    """`contraction 16x16x1`, `reduction max` or the scalar function of an elementwise op."""
+    assert isinstance(node.attr, Generic)
+    what = kind(node.op, node.attr)
+    if what == "contraction":
+        tile = "x".join(map(str, node.attr.tile))
+        return f"contraction {tile}" if tile else "contraction"
+    if what == "reduction":
+        return f"reduction {node.attr.combine}"
+    fns = [e.fn for y in node.attr.yields for e in y.body.walk() if e.fn not in ("arg", "const")]
+    names = list(dict.fromkeys(fns))
+    if not names:
+        return "copy"
+    return "+".join(reversed(names[:3])) + ("…" if len(names) > 3 else "")
+
+
+def _root(parent: list[int], c: int) -> int:
+    while parent[c] != c:
+        parent[c] = parent[parent[c]]
+        c = parent[c]
+    return c
+
+
+def _join(parent: list[int], a: int, b: int) -> None:
+    a, b = _root(parent, a), _root(parent, b)
+    parent[max(a, b)] = min(a, b)

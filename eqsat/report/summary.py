@@ -1,0 +1,106 @@
+"""A finished run as the one JSON object of `optimize` and `run` (format 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat.model.attrs import Opaque
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Selection
+from eqsat.report.finished import Finished
+
+PS_PER_US = 1e6
+# goal -> (key of the object, divisor from the solver's integers)
+KEYS = {
+    "time": ("time_us", PS_PER_US),
+    "memory": ("peak_bytes", 1),
+    "dispatches": ("dispatches", 1),
+}
+
+
+def summary(run: Finished) -> dict[str, Any]:
+    """All figures of a run; what was not reached is null."""
+    return {
+        "format": 1,
+        "program": {
+            "name": run.program.name,
+            "ops": run.program.op_count,
+            "weight_bytes": run.program.weight_bytes,
+        },
+        "target": run.target.name,
+        "rules": [r.name for r in run.rules.rules],
+        "egraph": _egraph(run),
+        "goals": _goals(run.selection, run.schedule),
+        "stop": run.selection.stop if run.selection else None,
+        "baseline": _baseline(run.baseline_schedule),
+        "counts": _counts(run),
+        "bytes": _bytes(run.schedule),
+        "verify": _verify(run.verification),
+        "seconds": _seconds(run.seconds),
+    }
+
+
+def _egraph(run: Finished) -> dict[str, Any] | None:
+    g = run.egraph
+    if g is None:
+        return None
+    return {"nodes": len(g.nodes), "classes": len(g.types), "rounds": g.rounds, "stop": g.stop}
+
+
+def figures(schedule: Schedule) -> dict[str, float | int]:
+    """A schedule's three goals by the keys of the object."""
+    return {
+        "time_us": schedule.time_ps / PS_PER_US,
+        "peak_bytes": schedule.peak_bytes,
+        "dispatches": len(schedule.dispatches),
+    }
+
+
+def _goals(selection: Selection | None, schedule: Schedule | None) -> dict[str, Any] | None:
+    if selection is None:
+        return None
+    found: dict[str, Any] = {}
+    if schedule is not None:  # goals nobody asked for have a value and no bound
+        found = {k: {"value": v, "bound": None, "gap": None} for k, v in figures(schedule).items()}
+    for name, goal in selection.goals:
+        key, scale = KEYS.get(name, (name, 1))
+        value, bound = (x / scale if scale != 1 else x for x in (goal.value, goal.bound))
+        found[key] = {"value": value, "bound": bound, "gap": goal.gap}
+    return found
+
+
+def _baseline(schedule: Schedule | None) -> dict[str, Any]:
+    nothing = dict.fromkeys(("time_us", "peak_bytes", "dispatches"))
+    return {"admissible": schedule is not None} | (figures(schedule) if schedule else nothing)
+
+
+def _counts(run: Finished) -> dict[str, int] | None:
+    return None if run.schedule is None else run.schedule.counts()
+
+
+def opaque_count(run: Finished) -> int:
+    """Ops nobody modelled: their reference is JAX itself, so they are not independently checked."""
+    return sum(isinstance(n.attr, Opaque) for n in run.program.nodes)
+
+
+def _bytes(schedule: Schedule | None) -> dict[str, int] | None:
+    if schedule is None:
+        return None
+    return {
+        "bytes_moved": schedule.bytes_moved,
+        "relayout_bytes": schedule.relayout_bytes,
+        "resident_bytes": schedule.resident_bytes,
+        "load_peak_bytes": schedule.load_peak_bytes,
+    }
+
+
+def _verify(verification: Any) -> dict[str, Any] | None:
+    if verification is None:
+        return None
+    return {k: getattr(verification, k) for k in ("ok", "max_error", "limit", "samples")}
+
+
+def _seconds(seconds: dict[str, float | None]) -> dict[str, float | None]:
+    search = ("read", "saturate", "extract", "schedule")
+    rounded = {k: None if v is None else round(v, 6) for k, v in seconds.items()}
+    return rounded | {"total": round(sum(seconds.get(k) or 0.0 for k in search), 6)}

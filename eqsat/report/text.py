@@ -1,0 +1,174 @@
+"""A finished run, told in a terminal: phases with seconds, the table, what each rule did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.report.finished import Finished
+from eqsat.report.origins import rules_in_result
+from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
+
+
+def summary_text(run: Finished) -> str:
+    """One line per phase that ran, then baseline against chosen."""
+    lines = phase_lines(run)
+    if run.schedule is not None:
+        lines += ["", *goal_table(run)]
+    return "\n".join(lines) + "\n"
+
+
+def phase_lines(run: Finished) -> list[str]:
+    """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
+    rows = [("read", run.program.name, _read_text(run), "")]
+    if run.egraph is not None:
+        e = run.egraph
+        what = f"{count_text(len(e.types), 'class', 'classes')}, {count_text(len(e.nodes), 'node')}"
+        stop = f"{e.stop} after {count_text(e.rounds, 'round')}"
+        rules = f"{count_text(len(run.rules.rules), 'rule')}: {what}"
+        rows.append(("saturate", run.rules.name, rules, stop))
+    if run.selection is not None:
+        goals = ", ".join(
+            f"{name} {goal_text(name, g.value)} (bound {goal_text(name, g.bound)})"
+            for name, g in run.selection.goals
+        )
+        rows.append(("extract", run.target.name, goals, run.selection.stop))
+    if run.schedule is not None:
+        rows.append(("schedule", "", _schedule_text(run), ""))
+    if run.seconds.get("compile") is not None:
+        rows.append(("compile", "jax", "weights packed once", ""))
+    if run.verification is not None:
+        rows.append(("verify", "float64", verification_text(run.verification), ""))
+    return [
+        f"{p:9} {name:18} {text}  {seconds_text(run.seconds.get(p))}  {stop}".rstrip()
+        for p, name, text, stop in rows
+    ]
+
+
+def verification_text(v: Any) -> str:
+    """`ok, max error 3.1e-06, limit 1e-05 (4 samples)`, with the place of a mismatch."""
+    found = "ok" if v.ok else f"MISMATCH at {v.where}"
+    return f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({v.samples} samples)"
+
+
+def goal_table(run: Finished) -> list[str]:
+    """Goals and bytes moved: baseline, chosen, bound, gap, ratio."""
+    head = ("", "baseline", "chosen", "ratio", "bound", "gap")
+    table = [head, *(tuple(r.cells()) for r in goal_rows(run))]
+    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    lines = [
+        "  ".join(
+            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(_zip(row, widths))
+        )
+        for row in table
+    ]
+    if run.baseline_schedule is None:
+        lines.append("the input itself is not admissible here, so nothing is claimed against it")
+    return [line.rstrip() for line in lines]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table in raw integers; None where there is nothing to say."""
+
+    name: str
+    kind: str  # time | memory | dispatches: how to print it
+    baseline: int | None
+    chosen: int
+    bound: int | None
+    gap: float | None
+
+    def cells(self) -> list[str]:
+        """Printed: name, baseline, chosen, ratio, bound, gap."""
+        before = "–" if self.baseline is None else goal_text(self.kind, self.baseline)
+        ratio = "–" if self.baseline is None else ratio_text(self.baseline, self.chosen)
+        bound = "" if self.bound is None else goal_text(self.kind, self.bound)
+        gap = "" if self.gap is None else f"{self.gap:.1%}"
+        return [self.name, before, goal_text(self.kind, self.chosen), ratio, bound, gap]
+
+
+def goal_rows(run: Finished) -> list[Row]:
+    """time, memory, dispatches (with bound and gap where they were goals) and bytes moved."""
+    after, before = run.schedule, run.baseline_schedule
+    if after is None or run.selection is None:
+        return []
+    goals = dict(run.selection.goals)
+    values = [
+        ("time", "time", before and before.time_ps, after.time_ps),
+        ("memory", "memory", before and before.peak_bytes, after.peak_bytes),
+        ("dispatches", "dispatches", before and len(before.dispatches), len(after.dispatches)),
+        ("bytes moved", "memory", before and before.bytes_moved, after.bytes_moved),
+    ]
+    rows = []
+    for name, kind, x, y in values:
+        goal = goals.get(name)
+        rows.append(Row(name, kind, x, y, goal and goal.bound, goal and goal.gap))
+    return rows
+
+
+def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
+    """Rows (rule, matches, nodes, seconds, in result, at), the most of `sort` first.
+
+    sort: name | matches | nodes | time | result.
+    """
+    if run.egraph is None:
+        return []
+    used = rules_in_result(run.egraph, run.selection) if run.selection else {}
+    keys = {
+        "name": lambda r: r.name,
+        "matches": lambda r: (-r.matches, r.name),
+        "nodes": lambda r: (-r.nodes, r.name),
+        "time": lambda r: (-r.seconds, r.name),
+        "result": lambda r: (-used.get(r.name, 0), r.name),
+    }
+    return [
+        (
+            r.name,
+            f"{r.matches:,}",
+            f"{r.nodes:,}",
+            seconds_text(r.seconds),
+            f"{used.get(r.name, 0):,}",
+            r.at,
+        )
+        for r in sorted(run.egraph.rules, key=keys[sort])
+    ]
+
+
+RULE_COLUMNS = ("rule", "matches", "nodes", "time", "in result", "at")
+
+
+def table_text(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns aligned by spaces; figures to the right, the first and last column to the left."""
+    table = [columns, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    last = len(columns) - 1
+    lines = [
+        "  ".join(
+            c.ljust(w) if i in (0, last) else c.rjust(w)
+            for i, (c, w) in enumerate(_zip(row, widths))
+        ).rstrip()
+        for row in table
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _zip(row: tuple[str, ...], widths: list[int]) -> list[tuple[str, int]]:
+    return list(zip(row, widths, strict=True))
+
+
+def _read_text(run: Finished) -> str:
+    p = run.program
+    opaque = sum(n.op == "opaque" for n in p.nodes)
+    text = f"{count_text(p.op_count, 'op')}, {count_text(len(p.weights), 'weight')}"
+    if p.weights:
+        text += f" ({bytes_text(p.weight_bytes)})"
+    return f"{text}, {opaque} opaque (not independently checked)" if opaque else text
+
+
+def _schedule_text(run: Finished) -> str:
+    s, base = run.schedule, run.baseline_schedule
+    assert s is not None
+    was = f" (was {len(base.dispatches)})" if base else ""
+    text = f"{count_text(len(s.dispatches), 'dispatch', 'dispatches')}{was}"
+    before = f" (was {bytes_text(base.peak_bytes)})" if base else ""
+    return f"{text}, memory {bytes_text(s.peak_bytes)}{before}"
