@@ -1,4 +1,4 @@
-"""The one file that knows the order of the phases: read, merge, saturate, extract, schedule, run."""
+"""The one file that knows the order of the phases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import EqsatError, fail
-from eqsat.model.egraph import EGraph
+from eqsat.model.diag import EqsatError, Span, fail
+from eqsat.model.egraph import EGraph, RuleStat
 from eqsat.model.program import Program
-from eqsat.model.rules import RuleSet
+from eqsat.model.rules import Apply, Rule, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.target import Target
@@ -21,12 +21,16 @@ from eqsat.model.target import Target
 if TYPE_CHECKING:
     import numpy as np
 
+    from eqsat.compiled import Compiled
     from eqsat.execute.verify import Verification
-    from eqsat.execute.xla import Executable
     from eqsat.frontends.jaxpr import Traced
     from eqsat.report.explain import Explanation
 
 DEFAULT_GOALS = ("time", "memory", "dispatches")
+STAGES = (
+    "program", "canonical", "target", "egraph", "selection", "baseline", "schedule",
+    "baseline_schedule",
+)  # fmt: skip
 PHASES = ("program", "egraph", "selection", "schedule")
 Progress = Callable[[str, float], None]
 
@@ -82,7 +86,8 @@ class Run:
         """First goal's value with this e-node forbidden, minus the chosen value; None if needed."""
         from eqsat.extract import extract
 
-        assert self.egraph is not None and self.selection is not None
+        assert self.egraph is not None
+        assert self.selection is not None
         nodes = tuple(
             replace(n, subsumed=True) if i == node else n for i, n in enumerate(self.egraph.nodes)
         )
@@ -94,27 +99,30 @@ class Run:
         name = self.goals[0].name
         return other.goal(name).value - self.selection.goal(name).value
 
-    def compile(self) -> Executable:
+    def compile(self) -> Compiled:
         """A plain JAX callable with the calling convention of the traced function."""
-        return self._executable
+        return self._compiled
 
     @cached_property
-    def _executable(self) -> Executable:
+    def _compiled(self) -> Compiled:
+        from eqsat.compiled import Compiled
         from eqsat.execute.xla import build
 
-        return build(
-            self._need_schedule(), self.source.opaque, self.source.weights, self.source.traced
-        )
+        executable = build(self._need_schedule(), self.source.opaque, self.source.weights)
+        return Compiled(executable, self.source.traced)
 
     def verify(self, samples: int = 4, seed: int = 0) -> Verification:
         """Random inputs through the schedule and through the float64 reference."""
-        from eqsat.execute.verify import verify
+        from eqsat.execute.verify import random_inputs, verify
 
+        call = self._compiled.flat
         with _timed(self.seconds, "compile"):
-            executable = self._executable.compile()
+            import numpy as np
+
+            call(*random_inputs(self.program, np.random.default_rng(seed)))
         with _timed(self.seconds, "verify"):
             self.verification = verify(
-                self.program, executable, self.source.weights, self.source.opaque,
+                self.program, call, self.source.weights, self.source.opaque,
                 samples=samples, seed=seed,
             )  # fmt: skip
         return self.verification
@@ -126,9 +134,24 @@ class Run:
 
     def save(self, folder: str | Path) -> Path:
         """The artefact folder, written aside and renamed, so it is whole or not there."""
-        from eqsat.report.artefact import save
+        from eqsat import artefact
 
-        return save(self, Path(folder))
+        stages = {k: getattr(self, k) for k in STAGES}
+        values: dict[str, Any] = {k: v.to_json() for k, v in stages.items() if v is not None}
+        values["summary"] = self.summary()
+        options = {
+            "goals": [vars(g) for g in self.goals],
+            "ruleset": self.rules.name,
+            "rules": [r.name for r in self.rules.rules],
+            "verification": None if self.verification is None else vars(self.verification),
+            "seconds": self.seconds,
+        } | self.search
+        values["manifest"] = artefact.manifest(options)
+        texts = {"1-program.eqs": self.program.to_text()}
+        if self.schedule is not None:
+            texts["4-schedule.txt"] = self.schedule.to_text()
+        exported = {k: call.export() for k, call in self.source.opaque.items()}
+        return artefact.write(Path(folder), values, texts, self.source.weights, exported)
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""
@@ -152,6 +175,7 @@ def optimize(
     rules: Sequence[str] | str | RuleSet = ("default",),
     target: str | Path | Target = "reference",
     goals: Sequence[str | GoalRequest] = DEFAULT_GOALS,
+    keywords: Mapping[str, Any] | None = None,
     weights: Sequence[str] = (),
     without: Sequence[str] = (),
     budget: Mapping[str, int] | None = None,
@@ -166,8 +190,8 @@ def optimize(
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
-    example_args: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are packed
-    once, ahead of time; arrays the function closes over always are. goals: in order of priority
+    example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
+    packed once, ahead of time; arrays the function closes over always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. limits: a
     `saturate.Limits`. Raises EqsatError; exit_code 3 if nothing is admissible.
@@ -180,7 +204,7 @@ def optimize(
     with _timed(seconds, "read"):
         from eqsat.ops.merge import merge_elementwise
 
-        source = _source(function_or_program, example_args, weights)
+        source = _source(function_or_program, example_args, keywords or {}, weights)
         machine = _target(target, settings, budget or {})
         ruleset = _rules(rules).without(*_known(without, _rules(rules)))
         wanted = tuple(g if isinstance(g, GoalRequest) else goal_request(g) for g in goals)
@@ -235,15 +259,16 @@ def goal_request(text: str) -> GoalRequest:
         raise fail("E407", f"`{text}`: write `{name}:0.5` or `{name}:within=1%`") from None
 
 
-def _source(what: Any, args: tuple[Any, ...], weights: Sequence[str]) -> Source:
+def _source(
+    what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
+) -> Source:
     if isinstance(what, Source):
         return what
     if isinstance(what, Program):
         return Source(what)
-    from eqsat.frontends.jaxpr import trace
+    from eqsat.reading import trace_function
 
-    traced = trace(what, args, weights=tuple(weights))
-    return Source(traced.program, traced.weights, traced.opaque, traced)
+    return Source(*trace_function(what, args, keywords, tuple(weights)))
 
 
 def _target(
@@ -296,10 +321,57 @@ def read(spec: str) -> Source:
 
 
 def load(folder: str | Path) -> Run:
-    """A saved run; EqsatError (E306) if the folder is not one."""
-    from eqsat.report.artefact import load as load_folder
+    """A saved run; EqsatError (E309) if the folder is not one."""
+    from eqsat import artefact
+    from eqsat.frontends.opaque import OpaqueCall
 
-    return load_folder(Path(folder))
+    values, weights, exported = artefact.read(Path(folder))
+    try:
+        stages = {k: READERS[k](values[k]) for k in STAGES if k in values}
+        options = values["manifest"]["options"]
+        goals = tuple(GoalRequest(**g) for g in options["goals"])
+        search = {k: options[k] for k in ("time_limit", "seed", "threads")}
+        seconds = options["seconds"]
+    except (KeyError, TypeError, ValueError) as e:
+        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
+    opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
+    rest = {k: v for k, v in stages.items() if k not in ("program", "canonical", "target")}
+    run = Run(
+        Source(stages["program"], weights, opaque), stages["canonical"], stages["target"],
+        _saved_rules(options, stages.get("egraph")), goals, seconds, search, **rest,
+    )  # fmt: skip
+    if options["verification"] is not None:
+        from eqsat.execute.verify import Verification
+
+        run.verification = Verification(**options["verification"])
+    return run
+
+
+def _saved_rules(options: Mapping[str, Any], egraph: EGraph | None) -> RuleSet:
+    """The rules of a saved run by name; their texts stay in the rule files `RuleStat.at` names."""
+    stats = {} if egraph is None else {r.name: r for r in egraph.rules}
+    found = tuple(_saved_rule(n, stats.get(n)) for n in options["rules"])
+    return RuleSet(options["ruleset"], "", found)
+
+
+def _saved_rule(name: str, stat: RuleStat | None) -> Rule:
+    file, line, column = (stat.at if stat else "::").rsplit(":", 2)
+    span = Span(file, int(line or 0), int(column or 0), int(column or 0))
+    nothing = Apply("transpose", (), (), span)
+    doc = stat.doc if stat else ""
+    return Rule(name, "", doc, nothing, nothing, (), (), (), "", "", (), "", None, (), span)
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "program": Program.from_json,
+    "canonical": Program.from_json,
+    "target": Target.from_json,
+    "egraph": EGraph.from_json,
+    "selection": Selection.from_json,
+    "baseline": Selection.from_json,
+    "schedule": Schedule.from_json,
+    "baseline_schedule": Schedule.from_json,
+}
 
 
 def compare(a: Run, b: Run) -> Any:

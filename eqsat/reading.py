@@ -52,8 +52,6 @@ def _find(name: str) -> Path:
 
 
 def _from_python(path: Path, name: str) -> Read:
-    from eqsat.frontends.jaxpr import trace
-
     module = _import(path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
@@ -66,8 +64,60 @@ def _from_python(path: Path, name: str) -> Read:
     weights = tuple(getattr(module, f"{name}_weights", ()))
     args = example()
     args = args if isinstance(args, tuple) else (args,)
-    traced = trace(function, args, weights=weights, name=name)
-    return traced.program, traced.weights, traced.opaque, traced
+    return trace_function(function, args, {}, weights, name)
+
+
+def trace_function(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    weights: tuple[str, ...],
+    name: str = "",
+) -> Read:
+    """Trace a function; arguments named in `weights` are known by their place, not their values.
+
+    So one search serves every set of weights, and a caller may pass others later.
+    """
+    import jax
+
+    from eqsat.frontends.jaxpr import trace
+
+    given = _shapes_of(function, args, keywords, weights)
+    traced = trace(function, *given, weights=weights, name=name)
+    found = traced.flat_weights(args, dict(keywords))
+    held = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
+    concrete = {k: w for k, w in held.items() if not isinstance(w, jax.core.Tracer)}
+    return traced.program, concrete, traced.opaque, traced
+
+
+def _array() -> type:
+    import numpy as np
+
+    return np.ndarray
+
+
+def _shapes_of(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    weights: tuple[str, ...],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with those named in `weights` replaced by their shapes."""
+    import inspect
+
+    import jax
+
+    if not weights:
+        return args, dict(keywords)
+    names = list(inspect.signature(function).parameters)
+
+    def shapes(x: Any) -> Any:
+        return jax.tree_util.tree_map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
+
+    positional = tuple(
+        shapes(a) if i < len(names) and names[i] in weights else a for i, a in enumerate(args)
+    )
+    return positional, {k: shapes(v) if k in weights else v for k, v in keywords.items()}
 
 
 def _import(path: Path) -> ModuleType:

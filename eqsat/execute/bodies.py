@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.model.expr import Expr
 from eqsat.ops.meaning import element_dtype
+from eqsat.ops.scalar import FUNCTIONS
 
 
 @cache
@@ -16,13 +17,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     import jax.numpy as jnp
     from jax import lax
 
-    same = (
-        "add sub mul div max min pow rem neg abs sign exp exp2 expm1 log log1p sqrt rsqrt cbrt sin "
-        "cos tan tanh sinh cosh asin acos atan atan2 asinh acosh atanh logistic erf erfc erf_inv "
-        "floor ceil select clamp eq ne lt le gt ge shift_left shift_right_arithmetic "
-        "shift_right_logical is_finite nextafter"
-    ).split()
-    return {name: getattr(lax, name) for name in same} | {
+    return {name: getattr(lax, name) for name in FUNCTIONS if hasattr(lax, name)} | {
         "and": lax.bitwise_and,
         "or": lax.bitwise_or,
         "xor": lax.bitwise_xor,

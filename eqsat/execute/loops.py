@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from eqsat.execute.bodies import convert, evaluate_body
@@ -157,7 +158,7 @@ def _widens(narrow: Any, wide: Any) -> bool:
 
 
 def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
-    """`lax.dot_general`, or None if a loop is a window, a diagonal, or summed in one factor only."""
+    """`lax.dot_general`, or None if a loop is a window, a diagonal, or in one factor only."""
     from jax import lax
 
     loops = [[e.dim for e in m] for m in g.maps]
@@ -186,7 +187,7 @@ def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
 
 
 def to_loops(x: Any, loops: Sequence[int], shape: Shape) -> Any:
-    """An array whose dims are these loops → all loops of `shape` in order, missing ones repeated."""
+    """An array whose dims are these loops → all loops of `shape`, missing ones repeated."""
     import jax.numpy as jnp
     from jax import lax
 
@@ -209,11 +210,8 @@ def _window_loops(g: Generic) -> list[int]:
 def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any]:
     """Fix the window loops at each of their positions and combine: every step is plain slices."""
     total: list[Any] | None = None
-    for flat in range(math.prod(g.sizes[d] for d in windows)):
-        point: dict[int, int] = {}
-        for d in reversed(windows):
-            flat, point[d] = divmod(flat, g.sizes[d])
-        step = generic(_fixed(g, point), arrays)
+    for at in product(*(range(g.sizes[d]) for d in windows)):
+        step = generic(_fixed(g, dict(zip(windows, at, strict=True))), arrays)
         total = (
             step
             if total is None
@@ -290,5 +288,5 @@ def reduce(x: Any, combine: str, axes: tuple[int, ...]) -> Any:
         return (jnp.sum if combine == "add" else jnp.prod)(x, axis=axes, dtype=x.dtype)
     if x.dtype == np.bool_:
         return (jnp.all if combine == "and" else jnp.any)(x, axis=axes)
-    start = np.asarray(0 if combine == "or" else ~np.zeros((), x.dtype), x.dtype)
+    start = np.asarray(0 if combine == "or" else -1).astype(x.dtype)
     return lax.reduce(x, start, lax.bitwise_and if combine == "and" else lax.bitwise_or, axes)

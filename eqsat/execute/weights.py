@@ -56,9 +56,10 @@ def pack_weights(
     EqsatError E503 if a weight has no array.
     """
     import jax
+    from jax.core import Tracer
 
     leaves = _leaves(schedule.program, weights)
-    if any(isinstance(x, jax.core.Tracer) for x in leaves.values()):
+    if any(isinstance(x, Tracer) for x in leaves.values()):
         return _run(schedule, leaves, opaque or {})
     # under an outer jit the packing must still happen now, and once
     with jax.ensure_compile_time_eval():

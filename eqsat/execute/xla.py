@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
 from eqsat.execute.weights import pack_weights, run_time_nodes
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning import element_dtype
+
+
+class Signature(Protocol):
+    """The calling convention of a traced function (a `frontends.jaxpr.Traced` has it)."""
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The program's inputs among the arguments of a call."""
+        ...
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Every weight by key, those the call brings included."""
+        ...
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the function returns them."""
+        ...
 
 
 def build(
     schedule: Schedule,
     opaque: Mapping[str, OpaqueFunction],
     weights: Mapping[str, Any] | None = None,
+    signature: Signature | None = None,
 ) -> Executable:
     """The executable of a schedule.
 
-    opaque: key → function of JAX arrays that returns a list; weights: content key → array.
+    opaque: key → function of JAX arrays that returns a list; weights: content key → array;
+    signature: if given, the executable is called as the traced function was, else flat.
     EqsatError E505 if the program needs 64-bit types and JAX has them switched off.
     """
     _require_wide_types(schedule)
-    return Executable(schedule, opaque, weights or {})
+    return Executable(schedule, opaque, weights or {}, signature)
 
 
 class Executable:
-    """Call it with the program's inputs, flat and in order; it returns a tuple of flat results.
+    """Weights are packed on the first call and handed to one compiled function as arguments.
 
-    Weights are packed on the first call and handed to one compiled function as arguments. It may
-    be called under jit, grad and vmap.
+    It may be called under jit, grad and vmap.
     """
 
     def __init__(
@@ -39,11 +59,49 @@ class Executable:
         schedule: Schedule,
         opaque: Mapping[str, OpaqueFunction],
         weights: Mapping[str, Any],
+        signature: Signature | None = None,
     ):
         self.schedule = schedule
         self.opaque = dict(opaque)
         self.weights = dict(weights)
+        self.signature = signature
         self._packed: dict[int, Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """With a signature: its arguments and results. Without: as `flat`."""
+        s = self.signature
+        if s is None:
+            return self.flat(*args, **kwargs)
+        given = {k: x for k, x in s.flat_weights(args, kwargs).items() if k not in self.weights}
+        return s.unflatten(self.flat(*s.flat_inputs(args, kwargs), weights=given or None))
+
+    def flat(self, *inputs: Any, weights: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+        """The program's inputs in order → a tuple of its results.
+
+        weights: used before the executable's own for this call, and not kept.
+        EqsatError E503 if an input or a weight is missing or does not fit.
+        """
+        self._check(inputs)
+        if weights is None:
+            return self.jitted(self.packed, *inputs)
+        mixed = self.weights | dict(weights)
+        return self.jitted(pack_weights(self.schedule, mixed, self.opaque), *inputs)
+
+    def compile(self) -> Callable[..., tuple[Any, ...]]:
+        """Pack the weights and compile now; the result takes flat inputs and never compiles."""
+        import jax
+
+        program = self.schedule.program
+        types = [program.nodes[i].type for i in program.inputs]
+        avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
+        packed = self.packed
+        compiled = self.jitted.lower(packed, *avals).compile()
+
+        def call(*inputs: Any) -> tuple[Any, ...]:
+            self._check(inputs)
+            return compiled(packed, *(self._typed(i, x) for i, x in enumerate(inputs)))
+
+        return call
 
     @property
     def packed(self) -> dict[int, Any]:
@@ -59,33 +117,30 @@ class Executable:
     def packed(self, arrays: dict[int, Any]) -> None:
         self._packed = dict(arrays)
 
-    def __call__(self, *inputs: Any, weights: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        """weights: used instead of the executable's own for this call, and not kept.
-
-        EqsatError E503 if an input does not fit.
-        """
-        self._check(inputs)
-        if weights is None:
-            return self.compiled(self.packed, *inputs)
-        mixed = self.weights | dict(weights)
-        return self.compiled(pack_weights(self.schedule, mixed, self.opaque), *inputs)
-
     @cached_property
-    def compiled(self) -> Callable[..., tuple[Any, ...]]:
+    def jitted(self) -> Any:
         """The jitted function of (packed weights, *inputs); `.lower(…)` shows what XLA gets."""
         import jax
 
         return jax.jit(self._run)
 
     def _run(self, packed: dict[int, Any], *inputs: Any) -> tuple[Any, ...]:
-        import jax.numpy as jnp
-
         program = self.schedule.program
-        known = dict(packed) | {
-            i: jnp.asarray(x) for i, x in zip(program.inputs, inputs, strict=True)
-        }
+        known = dict(packed)
+        known |= {i: self._typed(at, inputs[at]) for at, i in enumerate(program.inputs)}
         values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
+
+    def _typed(self, number: int, x: Any) -> Any:
+        """Input `number` as a JAX array; E503 if its element type is another one."""
+        import jax.numpy as jnp
+
+        node = self.schedule.program.inputs[number]
+        array, t = jnp.asarray(x), self.schedule.program.nodes[node].type
+        if array.dtype != element_dtype(t.dtype):
+            name = self.schedule.program.leaf(node).name
+            raise fail("E503", f"`{name}` is {t}, got element type {array.dtype}")
+        return array
 
     def _check(self, inputs: tuple[Any, ...]) -> None:
         import numpy as np
@@ -124,9 +179,9 @@ def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> 
 
 
 def _traced(arrays: Any) -> bool:
-    import jax
+    from jax.core import Tracer
 
-    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+    return any(isinstance(x, Tracer) for x in arrays)
 
 
 def _require_wide_types(schedule: Schedule) -> None:

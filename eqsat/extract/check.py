@@ -276,12 +276,9 @@ class Checker:
 
     def sharing_faults(self) -> list[str]:
         """No op is computed twice that must not be, and no group is useless."""
-        count = Counter(m for g in self.selection.groups for m in g.members)
-        faults = [
-            f"node {m} is computed {n} times"
-            for m, n in sorted(count.items())
-            if n > 1 and not self.legality.is_cloneable(m)
-        ]
+        exclusive = self.legality.exclusive
+        count = Counter(n for g in self.selection.groups for n in exclusive(g.members))
+        faults = [f"exclusive number {n} is held {k} times" for n, k in count.items() if k > 1]
         read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
         read |= set(self.space.roots)
         for i, g in enumerate(self.selection.groups):

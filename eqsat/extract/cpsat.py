@@ -44,49 +44,33 @@ class Model:
 
         self.problem = problem
         self.model = cp_model.CpModel()
-        options = problem.options
-        self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(options))]
-        self.extra = {
-            (i, b): self.model.new_bool_var(f"e{i}_{b}")
-            for i, o in enumerate(options)
-            for b, _ in o.extras
-        }
+        self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(problem.options))]
         self._derived: list[tuple[Any, list[list[Any]]]] = []  # a literal: all of (any of …)
         self._roots()
-        self._extras()
         self._exclusive()
         self._available()
 
-    def outs(self, buffer: int, before: int | None = None) -> list[cp_model.IntVar]:
-        """The literals that write a buffer, by options of steps before `before`."""
-        writers = self.problem.writers.get(buffer, [])
-        if before is not None:
-            writers = [i for i in writers if self.problem.options[i].step < before]
-        return [self.extra.get((i, buffer), self.x[i]) for i in writers]
+    def writers(self, buffer: int, before: int | None = None) -> list[cp_model.IntVar]:
+        """The options that write a buffer, at steps before `before`."""
+        found = self.problem.writers.get(buffer, [])
+        options = self.problem.options
+        return [self.x[i] for i in found if before is None or options[i].step < before]
 
     def _roots(self) -> None:
-        # (C1) every root is written, and (C2) no buffer is written twice: Σ out(b) ≤ 1
+        # (C1) every root is written, and (C2) no buffer is written twice: Σ x[writers] ≤ 1
         for b in self.problem.writers:
             if b in self.problem.roots:
-                self.model.add_exactly_one(self.outs(b))
-            elif len(self.outs(b)) > 1:
-                self.model.add_at_most_one(self.outs(b))
+                self.model.add_exactly_one(self.writers(b))
+            elif len(self.writers(b)) > 1:
+                self.model.add_at_most_one(self.writers(b))
         if any(r not in self.problem.writers for r in self.problem.roots):
             self.model.add_bool_or([])
-        # (C6) every needed value is computed: Σ x ≥ 1
+        # (C3) every needed value is computed: Σ x ≥ 1
         for cover in self.problem.covers:
             self.model.add_bool_or([self.x[i] for i in cover])
 
-    def _extras(self) -> None:
-        # (C3) an extra result needs its dispatch, and room: e ≤ x, Σ e ≤ slack
-        for i, o in enumerate(self.problem.options):
-            for b, _ in o.extras:
-                self.model.add_implication(self.extra[i, b], self.x[i])
-            if len(o.extras) > o.slack:
-                self.model.add(sum(self.extra[i, b] for b, _ in o.extras) <= o.slack)
-
     def _exclusive(self) -> None:
-        # (C4) what may not be cloned is computed once: Σ x[g ∋ node] ≤ 1
+        # (C4) what may not be cloned is computed once: Σ x[holders] ≤ 1
         holders: dict[int, list[int]] = {}
         for i, o in enumerate(self.problem.options):
             for n in o.exclusive:
@@ -96,14 +80,14 @@ class Model:
                 self.model.add_at_most_one([self.x[i] for i in group])
 
     def _available(self) -> None:
-        # (C5) a read was written before: Σ x[h ∈ clique] ≤ A(b) ≤ Σ out(b)
+        # (C5) a read was written before: Σ x[clique of readers] ≤ A(b) ≤ Σ x[earlier writers]
         options = self.problem.options
         for b, readers in self.problem.readers.items():
             by_writers: dict[int, list[int]] = {}
             for h in readers:
-                by_writers.setdefault(len(self.outs(b, options[h].step)), []).append(h)
+                by_writers.setdefault(len(self.writers(b, options[h].step)), []).append(h)
             for group in by_writers.values():
-                outs = self.outs(b, options[group[0]].step)
+                outs = self.writers(b, options[group[0]].step)
                 available = outs[0] if len(outs) == 1 else self._any(outs)
                 for clique in self._cliques(group):
                     self.model.add_at_most_one([*(self.x[h] for h in clique), available.negated()])
@@ -148,9 +132,7 @@ class Model:
     @cached_property
     def time(self) -> list[tuple[int, Any]]:
         """Terms of the time goal in picoseconds."""
-        options = self.problem.options
-        terms = [(o.time_ps, self.x[i]) for i, o in enumerate(options)]
-        return terms + [(p, self.extra[i, b]) for i, o in enumerate(options) for b, p in o.extras]
+        return [(o.time_ps, v) for o, v in zip(self.problem.options, self.x, strict=True)]
 
     @cached_property
     def memory(self) -> tuple[Any, int]:
@@ -200,20 +182,16 @@ class Model:
 
     def hint(self, answer: Answer) -> None:
         """Start from this answer."""
-        value = {v.index: i in answer for i, v in enumerate(self.x)}
-        value |= {v.index: b in answer.get(i, ()) for (i, b), v in self.extra.items()}
+        chosen = set(answer)
+        value = {v.index: i in chosen for i, v in enumerate(self.x)}
         for v, means in self._derived:
             value[v.index] = all(any(value[o.index] for o in each) for each in means)
-        variables = [*self.x, *self.extra.values(), *(v for v, _ in self._derived)]
+        variables = [*self.x, *(v for v, _ in self._derived)]
         for v in variables:
             self.model.add_hint(v, value[v.index])
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
-        return {
-            i: tuple(b for b, _ in o.extras if solver.boolean_value(self.extra[i, b]))
-            for i, o in enumerate(self.problem.options)
-            if solver.boolean_value(self.x[i])
-        }
+        return tuple(i for i, v in enumerate(self.x) if solver.boolean_value(v))
 
 
 def solve(

@@ -177,6 +177,14 @@ class Grower:
         return replace(state, repeated=frozenset(repeated))
 
     def _fits(self, state: _State) -> bool:
+        space = self.pool.space
+        computed = [
+            space.value[b]
+            for b, n in state.inside.items()
+            if space.kinds[n] not in ("view", "conversion")
+        ]
+        if len(set(computed)) < len(computed) or any(space.value[b] in computed for b in state.reads):
+            return len(state.inside) == 1  # a value computed twice, or computed and read
         operands = len(state.reads) + 1
         return state.members == 1 or operands <= self.pool.legality.fusion.operands
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -118,6 +119,27 @@ class Legality:
         is_cast = any(e.fn == "cast" for y in attr.yields for e in y.body.walk())
         return ("cast" if is_cast else "broadcast") in self._clones
 
+    def value_number(self, value: int) -> int:
+        """The exclusive number of a value; those of nodes come before."""
+        return len(self.space.egraph.nodes) + value
+
+    def exclusive(self, members: Iterable[int]) -> frozenset[int]:
+        """What only one dispatch may compute, as numbers.
+
+        A value that may not be cloned, if the input program computes it at most once; else the
+        node. A conversion that may not be cloned: the node.
+        """
+        found: set[int] = set()
+        for m in members:
+            if self.is_cloneable(m):
+                continue
+            values = [self.space.value[c] for c in self.space.outputs[m]]
+            is_node = self.space.kinds[m] == "conversion" or any(
+                len(self.space.positions.get(v, ())) != 1 or self.space.is_source(v) for v in values
+            )
+            found |= {m} if is_node else {self.value_number(v) for v in values}
+        return frozenset(found)
+
     def limit_of(self, node: int) -> Removed | None:
         """The limit a node breaks by its own tile, whatever dispatch it is in."""
         n = self.space.egraph.nodes[node]
@@ -151,7 +173,10 @@ class Legality:
         return Removed(what, nbytes, limit, limit_name, place, made)
 
     def access(self, consumer: int, operand: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(loop extents of the reader, the order in which it walks the operand's dims)."""
+        """(loop extents of the reader, the order in which it walks the operand's dims).
+
+        A pack walks its source in the source's order, whatever the order of its result.
+        """
         n = self.space.egraph.nodes[consumer]
         shape = self.space.type(n.children[operand]).shape
         match n.attr:
@@ -161,9 +186,6 @@ class Legality:
             case Transpose():
                 order = tuple(n.attr.perm.index(d) for d in range(len(shape)))
                 return n.attr.result_shape, order
-            case Layout() if n.op == "pack":
-                order = tuple(n.attr.outer.index(d) for d in range(len(shape)))
-                return tuple(shape[d] for d in n.attr.outer), order
         return shape, tuple(range(len(shape)))
 
     def unfused(

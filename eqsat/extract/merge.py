@@ -58,7 +58,7 @@ class Merger:
         for key in sorted(by):
             tried = 0
             for a, b in combinations(by[key], 2):
-                if self.pool.space.buffer[a.writes[0]] == self.pool.space.buffer[b.writes[0]]:
+                if self.pool.space.value[a.writes[0]] == self.pool.space.value[b.writes[0]]:
                     continue
                 tried += 1
                 if tried > PAIRS:
@@ -138,6 +138,9 @@ class Merger:
         merged = replace(a, members=members, reads=reads, writes=(*a.writes, *b.writes))
         counted = self.counted(merged)
         fusion = pool.legality.fusion
+        computed = space.computes(counted)
+        if any(space.consumers.get(space.value[w], frozenset()) <= computed for w in merged.writes):
+            return None  # a result nobody outside needs
         roots = sum(pool.legality.is_root(m) for m in counted)
         if len(counted) > fusion.members or roots > fusion.roots:
             return None

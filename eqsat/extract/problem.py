@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
 GOALS = ("time", "memory", "dispatches")
-Answer = dict[int, tuple[int, ...]]  # chosen option -> extra buffers it writes
+Answer = tuple[int, ...]  # chosen options, ascending
 
 
 @dataclass(frozen=True)
 class Option:
-    """A dispatch at a fixed step.
+    """A dispatch with fixed results at a fixed step.
 
-    `reads` are buffers an earlier step must write; `resident` are weights it keeps in memory;
-    `writes` are always written, `extras` (buffer, ps) may be, at most `slack` of them;
-    `exclusive` are nodes that only one chosen option may compute.
+    `reads` are buffers an earlier step must write, `resident` weights it keeps in memory,
+    `writes` the buffers it writes; `exclusive` are numbers only one chosen option may hold.
     """
 
     step: int
@@ -23,8 +23,6 @@ class Option:
     reads: tuple[int, ...]
     resident: tuple[int, ...]
     writes: tuple[int, ...]
-    extras: tuple[tuple[int, int], ...]
-    slack: int
     exclusive: tuple[int, ...]
 
 
@@ -32,8 +30,8 @@ class Option:
 class ExtractionProblem:
     """Choose options so that every root is written and every read was written before.
 
-    `covers`: sets of options of which every answer holds one (redundant, they help the proof).
-    Each buffer is written by at most one chosen option.
+    Each buffer is written by at most one chosen option. `covers`: sets of options of which every
+    answer holds one (redundant, they help the proof).
     """
 
     options: tuple[Option, ...]
@@ -44,43 +42,36 @@ class ExtractionProblem:
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:
-        """Per buffer: options that can write it, as a result or as an extra."""
+        """Per buffer: options that write it, ascending."""
         found: dict[int, list[int]] = {}
         for i, o in enumerate(self.options):
-            for b in (*o.writes, *(b for b, _ in o.extras)):
+            for b in o.writes:
                 found.setdefault(b, []).append(i)
         return found
 
     @cached_property
     def readers(self) -> dict[int, list[int]]:
+        """Per buffer: options that read it, ascending."""
         found: dict[int, list[int]] = {}
         for i, o in enumerate(self.options):
             for b in o.reads:
                 found.setdefault(b, []).append(i)
         return found
 
-    def written(self, answer: Answer) -> dict[int, int]:
-        """Per written buffer: the option that writes it."""
-        return {b: i for i, extra in answer.items() for b in (*self.options[i].writes, *extra)}
-
     def time_ps(self, answer: Answer) -> int:
-        total = 0
-        for i, extra in answer.items():
-            prices = dict(self.options[i].extras)
-            total += self.options[i].time_ps + sum(prices[b] for b in extra)
-        return total
+        return sum(self.options[i].time_ps for i in answer)
 
     def peak_bytes(self, answer: Answer) -> int:
         """Fixed and resident bytes plus the temporaries of the worst step."""
-        last = {b: self.options[i].step for b, i in self.written(answer).items()}
-        first = dict(last)
+        first = {b: self.options[i].step for i in answer for b in self.options[i].writes}
+        last = dict(first)
         for i in answer:
             for b in self.options[i].reads:
                 last[b] = max(last[b], self.options[i].step)
-        change: dict[int, int] = {}
+        change: Counter[int] = Counter()
         for b in first.keys() - set(self.roots):
-            change[first[b]] = change.get(first[b], 0) + self.nbytes[b]
-            change[last[b] + 1] = change.get(last[b] + 1, 0) - self.nbytes[b]
+            change[first[b]] += self.nbytes[b]
+            change[last[b] + 1] -= self.nbytes[b]
         live = worst = 0
         for step in sorted(change):
             live += change[step]
@@ -99,27 +90,21 @@ class ExtractionProblem:
 
     def is_legal(self, answer: Answer) -> bool:
         """Whether an answer keeps every rule of this problem, budgets aside."""
-        writes = [b for i, extra in answer.items() for b in (*self.options[i].writes, *extra)]
-        nodes = [n for i in answer for n in self.options[i].exclusive]
-        if len(set(writes)) < len(writes) or len(set(nodes)) < len(nodes):
+        options = [self.options[i] for i in answer]
+        writes = [b for o in options for b in o.writes]
+        held = [n for o in options for n in o.exclusive]
+        if len(set(writes)) < len(writes) or len(set(held)) < len(held):
             return False
-        if any(len(extra) > self.options[i].slack for i, extra in answer.items()):
-            return False
-        at = {b: self.options[i].step for b, i in self.written(answer).items()}
-        late = (
-            at.get(b, 1 << 60) >= self.options[i].step
-            for i in answer
-            for b in self.options[i].reads
-        )
-        return all(r in at for r in self.roots) and not any(late)
+        at = {b: o.step for o in options for b in o.writes}
+        late = any(at.get(b, o.step) >= o.step for o in options for b in o.reads)
+        return not late and all(r in at for r in self.roots)
 
     def pruned(self, answer: Answer) -> Answer:
-        """Without options and extras that no root needs; no goal gets worse."""
+        """Without options that no root needs; no goal gets worse."""
         needed = set(self.roots)
-        kept: Answer = {}
-        for i in sorted(answer, key=lambda i: (-self.options[i].step, i)):
-            extra = tuple(b for b in answer[i] if b in needed)
-            if extra or not needed.isdisjoint(self.options[i].writes):
-                kept[i] = extra
+        kept = []
+        for i in sorted(answer, key=lambda i: (-self.options[i].step, -i)):
+            if not needed.isdisjoint(self.options[i].writes):
+                kept.append(i)
                 needed.update(self.options[i].reads)
-        return dict(sorted(kept.items()))
+        return tuple(sorted(kept))

@@ -44,7 +44,7 @@ def _live(model: Model, buffer: int, steps: list[int]) -> list[tuple[int, Any]]:
     options = problem.options
     at: dict[int, list[Any]] = {}
     for i in problem.writers[buffer]:
-        at.setdefault(options[i].step, []).append(model.extra.get((i, buffer), model.x[i]))
+        at.setdefault(options[i].step, []).append(model.x[i])
     read = _still_read(model, buffer)
     last_writer, last_reader = max(at), max(read, default=-1)
     found: list[tuple[int, Any]] = []

@@ -82,50 +82,35 @@ def _hints(assembly: Assembly, goal: str) -> tuple[Answer, ...]:
         i
         for i, c in enumerate(assembly.candidates)
         if sum(kinds[m] not in ("leaf", "view") for m in c.members) <= 1
+        and len(assembly.problem.options[i].writes) == len(c.writes)
     )
-    return tuple(greedy(assembly.problem, singles, goal))
+    return greedy(assembly.problem, singles, goal)
 
 
 def locate(assembly: Assembly, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
     """These groups as an answer of another problem; nothing if that does not hold them all."""
     space, options = assembly.pool.space, assembly.problem.options
-    at: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
-    for i, c in enumerate(assembly.candidates):
-        key = (frozenset(options[i].writes), frozenset(space.buffer[r] for r in c.reads))
-        at.setdefault(key, []).append(i)
-    answer: Answer = {}
+    at: dict[frozenset[int], list[int]] = {}
+    for i, o in enumerate(options):
+        at.setdefault(frozenset(o.writes), []).append(i)
+    chosen: set[int] = set()
     written: dict[int, int] = {}
     for g in groups:
-        found = _same_group(assembly, at, g, written)
-        if found is None:
+        reads = {space.buffer[r] for r in g.reads}
+        in_time = [
+            i
+            for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
+            if reads.issuperset(options[i].reads)
+            and reads.issuperset(options[i].resident)
+            and all(written.get(r, 1 << 60) < options[i].step for r in options[i].reads)
+        ]
+        if not in_time:
             return ()
-        i, extra = found
-        answer[i] = extra
-        written |= dict.fromkeys((*options[i].writes, *extra), options[i].step)
+        best = min(in_time, key=lambda i: (options[i].time_ps, i))
+        chosen.add(best)
+        written |= dict.fromkeys(options[best].writes, options[best].step)
+    answer = tuple(sorted(chosen))
     return (answer,) if assembly.problem.is_legal(answer) else ()
-
-
-def _same_group(
-    assembly: Assembly,
-    at: dict[tuple[frozenset[int], frozenset[int]], list[int]],
-    g: Group,
-    written: dict[int, int],
-) -> tuple[int, tuple[int, ...]] | None:
-    """The first option in time that reads and writes the same, as fast or faster."""
-    space, options = assembly.pool.space, assembly.problem.options
-    used = {o for m in g.members for o in space.operands[m]}
-    writes = {space.buffer[w] for w in g.writes}
-    sinks = frozenset(w for w in writes if w not in used)
-    reads = frozenset(space.buffer[r] for r in g.reads)
-    extra = tuple(sorted(writes - sinks))
-    options_in_time = [
-        i
-        for i in at.get((sinks, reads), [])
-        if {b for b, _ in options[i].extras} >= set(extra)
-        and all(written.get(r, -1) < options[i].step for r in options[i].reads)
-    ]
-    best = min(options_in_time, key=lambda i: (options[i].time_ps, i), default=None)
-    return None if best is None else (best, extra)
 
 
 def _selection(

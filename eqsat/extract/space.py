@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -141,6 +142,26 @@ class Space:
             reads = frozenset(self.value[c] for c in n.children)
             found += [(i, v, reads) for v in sorted({self.value[c] for c in self.outputs[i]})]
         return tuple(found)
+
+    @cached_property
+    def consumers(self) -> dict[int, frozenset[int]]:
+        """Per value: the other values computed from it; -1 stands for the caller."""
+        found: dict[int, set[int]] = {}
+        for _, v, reads in self._computing:
+            for r in reads - {v}:
+                found.setdefault(r, set()).add(v)
+        for r in self.egraph.roots:
+            found.setdefault(self.value[r], set()).add(-1)
+        return {v: frozenset(f) for v, f in found.items()}
+
+    def computes(self, nodes: Iterable[int]) -> frozenset[int]:
+        """The values these nodes compute anew: conversions only move them."""
+        return frozenset(
+            self.value[c]
+            for n in nodes
+            if self.kinds[n] not in ("leaf", "view", "conversion")
+            for c in self.outputs[n]
+        )
 
     @cached_property
     def _program_positions(self) -> dict[int, tuple[int, ...]]:

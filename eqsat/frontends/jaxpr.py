@@ -18,7 +18,7 @@ from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 
-_CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+_CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Traced:
     custom_derivatives: bool = False
 
     def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
-        """The program's inputs for a call, captured tracers last; EqsatError E306 if trees differ."""
+        """The program's inputs for a call, captured tracers last; E306 if the trees differ."""
         flat = self._flatten(args, kwargs)
         given = [x for x, (kind, _) in zip(flat, self.bindings, strict=True) if kind == "input"]
         return [*given, *self.captured]
@@ -208,12 +208,13 @@ class _Reader:
     ) -> tuple[Value, tuple[str, int | str]]:
         """An argument as an input or a weight, and how a call binds it."""
         import jax
+        from jax.core import Tracer
 
         t = tensor_type(aval, path)
         if not is_weight:
             number = self.inputs
             return self.input(t, path), ("input", number)
-        if isinstance(x, jax.ShapeDtypeStruct | jax.core.Tracer):
+        if isinstance(x, jax.ShapeDtypeStruct | Tracer):
             key = weight_key(np.frombuffer(f"{path} {t}".encode(), np.uint8))
             return self.ctx.weight_leaf(t, key, path), ("weight", key)
         value = np.asarray(x, aval.dtype)
@@ -226,9 +227,9 @@ class _Reader:
 
     def constant(self, c: Any, aval: Any = None) -> Value:
         """A closed-over array: a scalar in bodies, a weight, or an input if it is a tracer."""
-        import jax
+        from jax.core import Tracer
 
-        if isinstance(c, jax.core.Tracer):
+        if isinstance(c, Tracer):
             self.captured.append(c)
             return self.input(tensor_type(c.aval, "a captured value"), f"captured{self.inputs}")
         t = tensor_type(c if aval is None else aval, "a closed-over array")

@@ -19,6 +19,7 @@ from eqsat.frontends.windows import (
 from eqsat.model.attrs import Affine, Move, Reshape, Transpose, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const, literal
 from eqsat.ops.canonical import compose, identity
+from eqsat.ops.scalar import FUNCTIONS
 
 Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
 
@@ -121,7 +122,8 @@ def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value
 
 
 def _reshape(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    if len(xs) != 1 or eqn.params.get("dimensions") is not None:
+    permuted = eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None
+    if len(xs) != 1 or permuted:
         return None
     shape, _ = _result(eqn)
     x = xs[0]
@@ -188,6 +190,18 @@ def _slice_node(
     return ctx.add("slice", (ctx.materialise(x),), Move("slice", (x.shape,), bounds, shape))
 
 
+def _dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    """Constant indices only, clamped into range as XLA does."""
+    x, *indices = xs
+    if not indices or not all(i.is_constant for i in indices):
+        return None
+    sizes = tuple(int(v) for v in eqn.params["slice_sizes"])
+    room = [s - n for s, n in zip(x.shape, sizes, strict=True)]
+    start = tuple(min(max(int(i.constant), 0), r) for i, r in zip(indices, room, strict=True))
+    limit = tuple(a + n for a, n in zip(start, sizes, strict=True))
+    return [_slice_node(ctx, x, (start, limit, (1,) * len(start)), sizes)]
+
+
 def _split(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     x, axis = xs[0], eqn.params["axis"]
     found, at = [], 0
@@ -209,6 +223,37 @@ def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | N
     return [ctx.add("concat", nodes, move)]
 
 
+def _stack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    shape, _ = _result(eqn)
+    axis = int(eqn.params["axis"])
+    piece = (*shape[:axis], 1, *shape[axis + 1 :])
+    around = [dim(d) for d in range(len(shape)) if d != axis]
+    nodes = [ctx.materialise(_view(x, piece, around)) for x in xs]
+    if len(nodes) == 1:
+        return [ctx.full(nodes[0])]
+    return [ctx.add("concat", nodes, Move("concat", (piece,) * len(xs), (axis,), shape))]
+
+
+def _unstack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    x, axis = xs[0], int(eqn.params["axis"])
+    shape, _ = _result(eqn)
+    kept = [dim(d) for d in range(len(shape))]
+    return [
+        _view(x, shape, [*kept[:axis], affine([], at), *kept[axis:]]) for at in range(x.shape[axis])
+    ]
+
+
+def _tile(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    """Repeats: an outer loop per dim that the operand does not see, then a collapse."""
+    shape, _ = _result(eqn)
+    x = xs[0]
+    if x.is_constant:
+        return [_view(x, shape, [])]
+    pairs = tuple(int(v) for s, r in zip(x.shape, eqn.params["reps"], strict=True) for v in (r, s))
+    wide = ctx.materialise(_view(x, pairs, [dim(2 * d + 1) for d in range(len(x.shape))]))
+    return [ctx.add("reshape", (wide,), Reshape(pairs, shape))]
+
+
 def _iota(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     import numpy as np
 
@@ -224,22 +269,17 @@ def _iota(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [Value(shape, dtype, value.node, compose(identity(1), outer))]
 
 
-_PLAIN = {
-    name: name
-    for name in (
-        "add sub mul div max min rem neg sign exp exp2 expm1 log log1p sqrt rsqrt cbrt sin cos tan "
-        "tanh sinh cosh asin acos atan atan2 asinh acosh atanh logistic erf erfc erf_inv floor "
-        "ceil clamp eq ne lt le gt ge and or xor not shift_left shift_right_arithmetic "
-        "shift_right_logical is_finite nextafter abs"
-    ).split()
-} | {"add_any": "add"}
+# a JAX primitive and a scalar function of one name mean the same, but for these
+_FORMS = frozenset({"pow", "select", "round_even", "round_away"})
+_PLAIN = {name: name for name in FUNCTIONS if name not in _FORMS} | {"add_any": "add"}
 _SAME = (
-    "copy copy_p optimization_barrier device_put sharding_constraint name mesh_cast reshard pvary"
-)
+    "copy", "optimization_barrier", "device_put", "sharding_constraint", "name",
+    "mesh_cast", "reshard", "pvary",
+)  # fmt: skip
 
 PRIMITIVES: dict[str, Lower] = (
     {name: _scalar(fn) for name, fn in _PLAIN.items()}
-    | dict.fromkeys(_SAME.split(), _identity)
+    | dict.fromkeys(_SAME, _identity)
     | {
         "integer_pow": _with_body(_integer_pow),
         "square": _with_body(lambda eqn: call("mul", arg(0), arg(0))),
@@ -251,13 +291,16 @@ PRIMITIVES: dict[str, Lower] = (
         "broadcast_in_dim": _broadcast_in_dim,
         "reshape": _reshape,
         "squeeze": _reshape,
-        "expand_dims": _reshape,
         "transpose": _transpose,
         "rev": _rev,
         "pad": _pad,
         "slice": _slice,
+        "dynamic_slice": _dynamic_slice,
         "split": _split,
         "concatenate": _concatenate,
+        "stack": _stack,
+        "unstack": _unstack,
+        "tile": _tile,
         "iota": _iota,
         "dot_general": dot_general,
         "conv_general_dilated": conv_general_dilated,
@@ -275,14 +318,10 @@ PRIMITIVES: dict[str, Lower] = (
 # primitives that only call a jaxpr, and the parameter that holds it
 CALLS = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "call": "call_jaxpr",
-    "remat": "jaxpr",
     "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
+    "composite": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
 }

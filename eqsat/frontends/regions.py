@@ -105,7 +105,7 @@ def _path_back(needs: list[list[int]], label: list[int]) -> tuple[int, int] | No
 
 
 def _order(members: dict[int, list[int]], label: list[int], needs: list[list[int]]) -> list[int]:
-    """Groups such that each follows what it reads, as near to the program's order as that allows."""
+    """Groups such that each follows what it reads, in the program's order where it can."""
     waits = {g: {label[s] for i in inside for s in needs[i]} - {g} for g, inside in members.items()}
     done: list[int] = []
     while waits:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,29 +96,26 @@ class Context:
         if _only_unit_dims_differ(value, source):
             return self.builder.add("reshape", (value.node,), Reshape(source, value.shape))
         loops = range(len(value.shape))
-        return self.generic(
-            value.shape, loops, [(value, identity(len(loops)))], arg(0), value.dtype
-        ).node
+        copy = Yield(arg(0), value.dtype)
+        return self.generic(value.shape, loops, [(value, identity(len(loops)))], copy).node
 
     def generic(
         self,
         sizes: Sequence[int],
         result_loops: Sequence[int],
         operands: Sequence[tuple[Value, Sequence[Affine]]],
-        body: Expr,
-        dtype: str,
-        combine: str = "",
+        result: Yield,
     ) -> Value:
         """A loop nest over values; operand i's dims are indexed by the expressions beside it."""
         consts = {i: const(v.constant) for i, (v, _) in enumerate(operands) if v.is_constant}
-        if len(consts) == len(operands) and combine:
+        if len(consts) == len(operands) and result.combine:
             # a reduction needs something to read: the loops of a constant have no operand
             operands = [(self.full(self.materialise(v)), m) for v, m in operands]
             consts = {}
         kept = [i for i in range(len(operands)) if i not in consts]
         number = {i: arg(j) for j, i in enumerate(kept)}
         used = [(operands[i][0].node, compose(operands[i][0].map, operands[i][1])) for i in kept]
-        yields = [Yield(body.substitute(consts | number), dtype, combine)]
+        yields = [replace(result, body=result.body.substitute(consts | number))]
         return self.full(generic_node(self.builder, sizes, result_loops, used, yields))
 
     def elementwise(self, body: Expr, values: Sequence[Value], shape: Shape, dtype: str) -> Value:
@@ -132,7 +129,7 @@ class Context:
             (v, [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(v.shape)])
             for v in values
         ]
-        return self.generic(shape, range(len(shape)), operands, body, dtype)
+        return self.generic(shape, range(len(shape)), operands, Yield(body, dtype))
 
 
 def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
@@ -178,7 +175,7 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 def tensor_type(aval: Any, what: str) -> TensorType:
-    """The type of anything with shape and dtype; EqsatError E302 for an element type without name."""
+    """The type of anything with shape and dtype; EqsatError E302 for a type without a name."""
     name = dtype_name(aval.dtype)
     if name is None:
         raise fail(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.frontends.values import Context, Value, dtype_name
-from eqsat.model.attrs import Affine, Move, affine, dim
+from eqsat.model.attrs import Affine, Move, Yield, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, literal
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops import scalar
@@ -33,7 +33,7 @@ def _contract(
     solid = [(ctx.full(ctx.materialise(v)) if v.is_constant else v, m) for v, m in operands]
     body = _product(solid[0][0].dtype, solid[1][0].dtype, accumulator)
     combine = "add" if len(sizes) > rank else ""
-    total = ctx.generic(sizes, range(rank), solid, body, accumulator, combine)
+    total = ctx.generic(sizes, range(rank), solid, Yield(body, accumulator, combine))
     if accumulator == dtype:
         return [total]
     return [ctx.elementwise(cast(arg(0), dtype), [total], total.shape, dtype)]
@@ -64,7 +64,7 @@ def dot_general(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | No
 
 
 def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    """Any layout, stride, kernel dilation and padding ≥ 0; also depthwise (one filter a channel)."""
+    """Any layout, stride, dilation and padding ≥ 0; also depthwise (one filter a channel)."""
     p = eqn.params
     spec, (x, kernel) = p["dimension_numbers"], xs
     padding = [(int(a), int(b)) for a, b in p["padding"]]
@@ -142,7 +142,7 @@ def reduction(combine: str) -> Callable[[Context, Any, Sequence[Value]], list[Va
         loop = {d: at for at, d in enumerate(kept + axes)}
         sizes = [x.shape[d] for d in kept + axes]
         operands = [(x, [dim(loop[d]) for d in range(len(x.shape))])]
-        return [ctx.generic(sizes, range(len(kept)), operands, arg(0), x.dtype, combine)]
+        return [ctx.generic(sizes, range(len(kept)), operands, Yield(arg(0), x.dtype, combine))]
 
     return lower
 
@@ -165,8 +165,7 @@ def reduce_window(combine: str) -> Callable[[Context, Any, Sequence[Value]], lis
                 terms.append((len(sizes), int(p["window_dilation"][d])))
                 sizes.append(int(width))
             exprs.append(affine(terms))
-        if len(sizes) == len(shape):
-            return [ctx.generic(sizes, range(len(shape)), [(x, exprs)], arg(0), x.dtype)]
-        return [ctx.generic(sizes, range(len(shape)), [(x, exprs)], arg(0), x.dtype, combine)]
+        result = Yield(arg(0), x.dtype, combine if len(sizes) > len(shape) else "")
+        return [ctx.generic(sizes, range(len(shape)), [(x, exprs)], result)]
 
     return lower

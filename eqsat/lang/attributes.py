@@ -26,6 +26,7 @@ class Scope:
 
     known: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    open: bool = False  # a part that binds names was refused: unknown names are not reported
 
     def __contains__(self, name: str) -> bool:
         return name in self.known
@@ -38,13 +39,13 @@ class Scope:
         self.known.setdefault(name, (UNKNOWN, None))
 
     def kind(self, name: str) -> str:
-        return self.known[name][0]
+        return self.known[name][0] if name in self.known else UNKNOWN
 
     def use(self, name: str, wanted: Iterable[str], span: Span) -> Diagnostic | None:
         """Note a use; E020 if the name is not bound, E021 if it is of another kind."""
         self.used.add(name)
         if name not in self.known:
-            return self.unbound(name, span)
+            return None if self.open else self.unbound(name, span)
         kind, bound = self.known[name]
         wanted = tuple(wanted)
         if kind == UNKNOWN or UNKNOWN in wanted or kind in wanted:
@@ -56,9 +57,7 @@ class Scope:
 
     def unbound(self, name: str, span: Span) -> Diagnostic:
         message = f"`{name}` is not bound by the left-hand side"
-        return Diagnostic(
-            "E020", message, span, "unbound variable", did_you_mean(name, self.known)
-        )
+        return Diagnostic("E020", message, span, "unbound variable", did_you_mean(name, self.known))
 
 
 class Attributes:
@@ -79,9 +78,8 @@ class Attributes:
 
     def _literal(self, node: ast.expr, kind: str) -> Value | None:
         value = _pads(node) if kind == "pads" else _plain(node)
-        kinds = {"pads": "pads"} if kind == "pads" else {}
-        found = kinds.get(kind) or _literal_kind(value)
-        if value is None or (kind != UNKNOWN and found != kind):
+        found = "pads" if kind == "pads" else _literal_kind(value)
+        if value is None or kind not in (UNKNOWN, found):
             return None
         return Value(value, self.tree.span(node))
 
@@ -210,8 +208,8 @@ def _plain(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | str()):
             return node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
-            return -node.operand.value  # type: ignore[union-attr]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+            return -value
         case ast.List() | ast.Tuple():
             values = [_plain(e) for e in node.elts]
             return values if all(type(v) is int for v in values) else None
@@ -223,10 +221,10 @@ def _pads(node: ast.expr) -> Any:
     match node:
         case ast.Name(id=word) if word in PADS:
             return PADS[word]
-        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-            return repr(node.value)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
-            return repr(-node.operand.value)  # type: ignore[union-attr]
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return repr(value)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return repr(-value)
         case ast.List():
             values = [_pads(e) for e in node.elts]
             return values if all(isinstance(v, str) for v in values) else None

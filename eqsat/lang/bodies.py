@@ -35,7 +35,9 @@ def masked(text: str) -> str:
     return _MASK.sub(lambda m: m[0] if m[0][0] in "'\"" else "_" * len(m[0]), text)
 
 
-def refused(tree: Tree, node: ast.expr, message: str, code: str = "E300", help: str = "") -> Refused:
+def refused(
+    tree: Tree, node: ast.expr, message: str, code: str = "E300", help: str = ""
+) -> Refused:
     return Refused(Diagnostic(code, message, tree.span(node), help=help))
 
 
@@ -126,8 +128,8 @@ def _affine(tree: Tree, node: ast.expr) -> Affine:
 def _linear(tree: Tree, node: ast.expr) -> tuple[list[tuple[int, int]], int]:
     """Strides per loop and the constant of a sum."""
     match node:
-        case ast.Constant(value=int()) if not isinstance(node.value, bool):
-            return [], int(node.value)
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return [], value
         case ast.Name():
             return [(_loop(tree, node), 1)], 0
         case ast.UnaryOp(op=ast.USub()):
@@ -154,7 +156,9 @@ def _scaled(
 def _loop(tree: Tree, node: ast.Name) -> int:
     match = _LOOP.fullmatch(tree.text(node))
     if match is None:
-        raise refused(tree, node, f"`{tree.text(node)}` is not a loop", help="loops are `d0`, `d1` …")
+        raise refused(
+            tree, node, f"`{tree.text(node)}` is not a loop", help="loops are `d0`, `d1` …"
+        )
     return int(match[1])
 
 
@@ -180,9 +184,9 @@ def body(tree: Tree, node: ast.expr) -> Expr:
     if name not in FUNCTIONS:
         message = f"no scalar function named `{name}`"
         known = [*FUNCTIONS, "cast"]
-        raise refused(tree, node.func, message, "E307", did_you_mean(name, known))
+        raise refused(tree, node.func, message, "E311", did_you_mean(name, known))
     if len(node.args) != FUNCTIONS[name].arity or node.keywords:
-        raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E308")
+        raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E312")
     return Expr(name, tuple(body(tree, a) for a in node.args))
 
 
@@ -199,7 +203,7 @@ def combines(tree: Tree, node: ast.expr) -> tuple[str, ...]:
     for n, word in zip(nodes, words, strict=True):
         if word not in COMBINES:
             message = f"a reduction cannot combine by `{word}`"
-            raise refused(tree, n, message, "E308", did_you_mean(word, COMBINES))
+            raise refused(tree, n, message, "E312", did_you_mean(word, COMBINES))
     return words
 
 

@@ -29,21 +29,21 @@ from eqsat.model.tensor import DTYPES, TensorType
 
 _LEAF = re.compile(
     r"""\s*(?P<op>input|weight)\s+(?P<name>"(?:[^"\\]|\\.)*"|\S.*?)(?:\s+as\s+(?P<ref>%\w+))?\s*:
-    \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>\S+))?(?:\s+index=(?P<index>\d+))?\s*""",
+    \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>"(?:[^"\\]|\\.)*"|\S+))?(?:\s+index=(?P<index>\d+))?\s*""",
     re.VERBOSE,
 )
 _DEFINITION = re.compile(r"\s*(?P<name>%\w+|[^\W\d]\w*)\s*=(?!=)")
 _TYPE = re.compile(r"\s*([A-Za-z]\w*\s*\[[^\]]*\])\s*(,|$)")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 
 
-def read_program(path: str | Path) -> Program:
+def load_program(path: str | Path) -> Program:
     """The program in a `.eqs` file."""
     return parse_program(read_file(path), str(path))
 
 
 def parse_program(text: str, file: str = "<text>") -> Program:
-    """`.eqs` text → Program; EqsatError (E300–E309) with all problems of the text."""
+    """`.eqs` text → Program; EqsatError (E300–E313) with all problems of the text."""
     reader = _Reader(Path(file).stem if file != "<text>" else "program")
     lines = Lines(file, text.replace("\r\n", "\n"))
     for statement in _statements(lines):
@@ -111,18 +111,15 @@ class _Reader:
         self.places: dict[str, Span] = {}
         self.results: list[int] | None = None
         self.problems: list[Diagnostic] = []
-        self.begun = False
+        self.last: Placed | None = None
 
     def report(self, code: str, message: str, span: Span, help: str = "") -> None:
         self.problems.append(Diagnostic(code, message, span, help=help))
 
     def finish(self, lines: Lines) -> Program:
         if self.results is None and not self.problems:
-            end = len(lines.text.rstrip())
-            self.report(
-                "E309", "the program returns nothing", lines.span(max(end - 1, 0), end),
-                "end it with `return x`",
-            )  # fmt: skip
+            at = self.last.whole() if self.last else lines.span(0, 1)
+            self.report("E313", "the program returns nothing", at, "end it with `return x`")
         refuse(self.problems)
         return self.builder.build(self.results or [])
 
@@ -131,8 +128,9 @@ class _Reader:
         leaf, definition = _LEAF.fullmatch(s.text), _DEFINITION.match(s.text)
         if self.results is not None:
             self.report("E300", "nothing may follow `return`", s.whole())
-        elif word == "program" and not self.begun and definition is None:
-            self.builder.name = s.text.strip().removeprefix("program").strip() or self.builder.name
+        elif word == "program" and self.last is None and definition is None:
+            name = s.text.strip().removeprefix("program").strip()
+            self.builder.name = _unquoted(name) if name else self.builder.name
         elif leaf is not None:
             self._leaf(s, leaf)
         elif definition is not None:
@@ -146,19 +144,27 @@ class _Reader:
                 "E300", "cannot read this line", s.span(at, len(s.text)),
                 "write `y = op(x, …)`, `input x: f32[4, 8]`, `weight w: f32[8]` or `return y`",
             )  # fmt: skip
-        self.begun = True
+        self.last = s
 
     # ---- leaves -----------------------------------------------------------------------------
     def _leaf(self, s: Placed, match: re.Match[str]) -> None:
         found = self.type(match["type"], s.span(*match.span("type")))
-        name = json.loads(match["name"]) if match["name"].startswith('"') else match["name"]
+        name = _unquoted(match["name"])
         span = s.span(*match.span("ref" if match["ref"] else "name"))
         index = int(match["index"]) if match["index"] else None
-        self.leaf(match["op"], name, match["ref"] or name, found, span, match["key"], index)
+        self.leaf(
+            match["op"],
+            name,
+            match["ref"] or name,
+            found,
+            span,
+            _unquoted(match["key"] or ""),
+            index,
+        )
 
     def leaf(
         self, op: str, name: str, ref: str, found: TensorType | None, span: Span,
-        key: str | None = None, index: int | None = None,
+        key: str = "", index: int | None = None,
     ) -> None:  # fmt: skip
         """Define an input or a weight; nothing refers to it if its type was refused."""
         if found is None:
@@ -173,7 +179,7 @@ class _Reader:
 
     def type(self, text: str, span: Span) -> TensorType | None:
         """A tensor type; reports E302 for an unknown element type, else E300."""
-        word = text.split("[")[0].strip()
+        word = text.split("[", maxsplit=1)[0].strip()
         try:
             return TensorType.parse(text)
         except ValueError as error:
@@ -248,6 +254,7 @@ class _Reader:
             if not match[2]:
                 return tuple(found)
         message = "a type is wanted here"
+        at += len(s.text[at:]) - len(s.text[at:].lstrip())
         self.report("E300", message, s.span(at, len(s.text)), "write `: f32[4, 8]`")
         return None
 
@@ -265,6 +272,14 @@ class _Reader:
         return [n for n in found if n is not None]
 
 
+def _unquoted(text: str) -> str:
+    """A name as it is, or as a JSON string where it holds unusual characters."""
+    try:
+        return str(json.loads(text)) if text.startswith('"') else text
+    except ValueError:
+        return text
+
+
 def _type_colon(text: str) -> int:
     """Where the type of `term : type` begins, -1 if none is written."""
     depth = 0
@@ -274,5 +289,3 @@ def _type_colon(text: str) -> int:
         if c == ":" and depth <= 0:
             return i
     return -1
-
-

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord
 from eqsat.lang.source import KeyPath, Placed, Source
 from eqsat.lang.terms import TermReader, plain_form
-from eqsat.model.diag import Diagnostic, EqsatError
+from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term
 
@@ -99,9 +100,7 @@ class RuleReader:
                 span = reader.scope.known[name][1]
                 problems.append(Diagnostic("E019", f"`{name}` is never used", span))
 
-    def _rule(
-        self, sides: _Sides, left: Apply, right: Term, examples: tuple[Example, ...]
-    ) -> Rule:
+    def _rule(self, sides: _Sides, left: Apply, right: Term, examples: tuple[Example, ...]) -> Rule:
         r = self.record
         return Rule(
             r.name, self.ruleset.ruleset, r.doc, left, right, sides.lets, sides.where,
@@ -177,7 +176,7 @@ def parse_example(rule: Rule, example: Example) -> tuple[Program, Program]:
 
 
 def example_programs(
-    rule: Rule, example: Example, texts: tuple[Placed, Placed], types: dict[str, object]
+    rule: Rule, example: Example, texts: tuple[Placed, Placed], types: Mapping[str, Span]
 ) -> tuple[Program, Program]:
     """`parse_example` for texts whose every character has its place."""
     from eqsat.lang.programs import parse_term

@@ -55,10 +55,10 @@ class RuleRecord(Record):
     foreach: OneOrMore = Field(default=[], description="`tile in target.tiles(g)`")
     phase: Phase | None = None
     apply: Literal["add", "replace"] = "add"
-    tags: list[RuleName] = []
+    tags: list[RuleName] = Field(default=[])
     source: str = Field(default="", description="the paper or upstream pattern it comes from")
     max_matches: Annotated[int, Field(ge=1)] | None = None
-    examples: list[ExampleRecord] = []
+    examples: list[ExampleRecord] = Field(default=[])
 
 
 class RuleSetRecord(Record):
@@ -69,6 +69,6 @@ class RuleSetRecord(Record):
     imports: list[str] = Field(default=[], alias="import")
     enable: list[str] = Field(default=[], description="keep only these imported rules or tags")
     disable: list[str] = Field(default=[], description="drop these imported rules or tags")
-    tags: list[RuleName] = []
+    tags: list[RuleName] = Field(default=[])
     phase: Phase = "canonicalise"
-    rules: list[RuleRecord] = []
+    rules: list[RuleRecord] = Field(default=[])

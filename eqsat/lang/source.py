@@ -202,9 +202,7 @@ class _Walk:
             if key in out:
                 note = Note(self.keys[at], "first here")
                 message = f"key `{key}` appears twice"
-                self.problems.append(
-                    Diagnostic("E002", message, span, "again here", notes=(note,))
-                )
+                self.problems.append(Diagnostic("E002", message, span, "again here", notes=(note,)))
                 continue
             self.keys[at] = span
             out[key] = self.node(v, at, above)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from eqsat.lang.problems import Bandwidth, Rate, Record, Size, Time, coded
-from eqsat.lang.units import BUDGETS, QuantityError, budget
 from eqsat.model.diag import did_you_mean
 from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
@@ -63,21 +62,6 @@ def _conditions(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _budget(value: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return value
-    found: dict[str, int] = {}
-    for goal, bound in value.items():
-        if goal not in BUDGETS:
-            raise coded("E003", f"no goal named `{goal}`", did_you_mean(goal, BUDGETS))
-        try:
-            found[goal] = budget(goal, bound)
-        except QuantityError as error:
-            message = error.message.replace("`", f"`{goal}: ", 1)
-            raise coded(error.code, message, error.help) from None
-    return found
-
-
 Share = Annotated[float, AfterValidator(_share)]
 When = Annotated[str, AfterValidator(lambda text: (condition(text), text)[1])]
 Dtype = Annotated[str, AfterValidator(_dtype)]
@@ -108,13 +92,13 @@ class TileRecord(Record):
         list[When],
         BeforeValidator(_conditions),
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array"}]}),
-    ] = []
+    ] = Field(default=[])
 
 
 class TilesRecord(Record):
     """Tile vocabularies by kind of op."""
 
-    matmul: list[TileRecord] = []
+    matmul: list[TileRecord] = Field(default=[])
 
 
 class FusionRecord(Record):
@@ -137,6 +121,18 @@ class LimitsRecord(Record):
     vector: Size | None = None
 
 
+class BudgetRecord(Record):
+    """Hard upper bounds of goals."""
+
+    memory: Size | None = None
+    time: Time | None = None
+    dispatches: Annotated[int, Field(ge=0)] | None = None
+
+    def bounds(self) -> tuple[tuple[str, int], ...]:
+        """Goal and bound (bytes, ps, a count) of every bound that is given."""
+        return tuple((k, v) for k, v in self.model_dump().items() if v is not None)
+
+
 class TargetRecord(Record):
     """A machine."""
 
@@ -146,15 +142,13 @@ class TargetRecord(Record):
     data_tiling: bool
     memory: Annotated[list[MemoryRecord], Field(min_length=1)]
     launch: Time = 0
-    rates: dict[Dtype, Annotated[Rate, AfterValidator(_positive)]] = {}
+    rates: dict[Dtype, Annotated[Rate, AfterValidator(_positive)]] = Field(default={})
     untiled_rate: Share = 1.0
     elementwise_rate: Share = 1.0
     tiles: TilesRecord = TilesRecord()
     tiles_forced: bool = False
     fusion: FusionRecord = FusionRecord()
     limits: LimitsRecord = LimitsRecord()
-    budget: Annotated[
-        dict[str, int], BeforeValidator(_budget), WithJsonSchema({"type": "object"})
-    ] = {}
+    budget: BudgetRecord = BudgetRecord()
     source: str = Field(default="", description="where the figures come from")
     extends: str | None = Field(default=None, description="a target whose keys are taken over")

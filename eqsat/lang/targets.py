@@ -144,9 +144,13 @@ def _joined(layers: _Layered) -> Source:
 
 
 def _places(layers: _Layered) -> tuple[tuple[str, str], ...]:
-    joined = _joined(layers)
-    found = {".".join(map(str, p)): str(joined.span(p, key=p in joined.keys)) for p in joined.values}
-    return tuple(sorted((k, v) for k, v in found.items() if k))
+    """Where every key stands; entries of lists are found through the key of their list."""
+    keys = _joined(layers).keys
+    return tuple(sorted((".".join(map(str, p)), str(s)) for p, s in keys.items() if _named(p)))
+
+
+def _named(path: KeyPath) -> bool:
+    return all(isinstance(part, str) for part in path)
 
 
 # ---- record → model ------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ def _convert(r: TargetRecord) -> Target:
         tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
         r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
         (("matmul", tiles),) if tiles else (), r.tiles_forced, _fusion(Fusion(), r.fusion),
-        Limits(r.limits.scratch, r.limits.vector), tuple(r.budget.items()), r.source,
+        Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
     )  # fmt: skip
 
 

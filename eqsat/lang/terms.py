@@ -33,6 +33,12 @@ class TermReader:
 
     def left(self, placed: Placed) -> Apply | None:
         """A pattern: it binds variables. None if it cannot be read."""
+        found = self._left(placed)
+        # names that a refused side would have bound must not be reported as unbound
+        self.scope.open |= found is None
+        return found
+
+    def _left(self, placed: Placed) -> Apply | None:
         tree = self._parse(placed)
         if tree is None:
             return None
@@ -93,6 +99,7 @@ class TermReader:
             self.problems.append(
                 Diagnostic("E019", message, placed.whole(), help=f"write `{sample}`")
             )
+            self.scope.open = True
             return None
         name, value = parts
         tree = self._parse(value)
@@ -177,11 +184,11 @@ class _Terms:
         if not isinstance(node.value, ast.Call):
             self.report("E010", node, "only an op can be named: `t := op(x, …)`")
             return None
+        term = self.apply(node.value)
         if name in self.scope:
             self.report("E021", node.target, f"`{name}` is bound already")
             return None
         self.scope.bind(name, "tensor", self.tree.span(node.target))
-        term = self.apply(node.value)
         if term is None:
             return None
         return Apply(term.op, term.operands, term.attrs, term.span, name)
@@ -191,20 +198,12 @@ class _Terms:
         op = node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
         if op not in ARITY:
             self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, ARITY))
-            self._still_bind(node)
             return None
         operands = self._operands(op, node, over)
         attrs = self._attrs(op, node, zipped=bool(over))
         if operands is None or attrs is None:
             return None
         return Apply(op, operands, attrs, self.tree.span(node))
-
-    def _still_bind(self, node: ast.expr) -> None:
-        """Names below a mistake are known, whatever their kinds: no follow-up errors."""
-        called = node.func if isinstance(node, ast.Call) else None
-        for inner in ast.walk(node):
-            if self.binding and isinstance(inner, ast.Name) and inner is not called:
-                self.scope.poison(inner.id)
 
     # ---- operands ---------------------------------------------------------------------------
     def _operands(self, op: str, node: ast.Call, over: str) -> tuple[Term, ...] | None:
@@ -213,7 +212,6 @@ class _Terms:
         if want is not None and count != want:
             message = f"`{op}` takes {want} operand{'s' * (want != 1)}, got {count}"
             self.report("E012", node, message)
-            self._still_bind(node)
             return None
         if want is None and not count:
             self.report("E012", node, f"`{op}` takes at least one operand, got none")
@@ -280,7 +278,6 @@ class _Terms:
                 self.problems.append(
                     Diagnostic("E013", message, span, help=did_you_mean(str(k.arg), keys))
                 )
-                self._still_bind(k.value)
                 continue
             expr = self._value(k.value, f"{kind}s" if zipped and kind == "layout" else kind)
             if expr is not None:
@@ -321,7 +318,6 @@ class _Terms:
                 "E015", node, f"`{what}` computes a value; a left side can only match",
                 "bind a plain name and test it under `where:`",
             )  # fmt: skip
-            self._still_bind(node)
             return None
         if node.id not in self.scope:
             self.scope.bind(node.id, kind, self.tree.span(node))
@@ -339,9 +335,7 @@ class _Terms:
             spread = Value([pad.value] * len(tiles.value), pad.span)
             return [(k, spread if k == "pad" else v) for k, v in found]
         message = "one padding for all tiles needs `tiles` written out"
-        self.problems.append(
-            Diagnostic("E017", message, pad.span, help="match `layout=l` instead")
-        )
+        self.problems.append(Diagnostic("E017", message, pad.span, help="match `layout=l` instead"))
         return found
 
 
@@ -365,7 +359,9 @@ def plain_form(term: object, names: dict[str, str]) -> object:
         case Apply():
             named = names.setdefault(term.name, f"v{len(names)}") if term.name else ""
             operands = tuple(plain_form(o, names) for o in term.operands)
-            attrs = tuple((k, plain_form(v, names)) for k, v in sorted(term.attrs, key=lambda a: a[0]))
+            attrs = tuple(
+                (k, plain_form(v, names)) for k, v in sorted(term.attrs, key=lambda a: a[0])
+            )
             return (term.op, named, operands, attrs)
     return _plain_rest(term, names)
 

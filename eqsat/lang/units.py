@@ -9,7 +9,9 @@ from typing import Any
 
 from eqsat.model.diag import did_you_mean, fail
 
-_QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*(\S.*?)?\s*$")
+_QUANTITY = re.compile(
+    r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*(\S.*?)?\s*$"
+)
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _BYTES = {f"{p}B": Decimal(f) for p, f in (_DECIMAL | _BINARY).items()} | {"KB": Decimal(1000)}
@@ -75,7 +77,8 @@ def quantity(value: Any, dimension: str) -> int | float:
         raise QuantityError("E203", f"`{value}` has no unit", f"write `{value} {d.usual}`")
     if unit not in d.units:
         message = f"`{unit}` is not a unit of {d.name.removeprefix('a ')}"
-        raise QuantityError("E204", message, did_you_mean(unit, d.units))
+        near = next((u for u in d.units if u.lower() == unit.lower()), unit)
+        raise QuantityError("E204", message, did_you_mean(near, d.units))
     base = number * d.units[unit]
     return round(base) if d.whole else float(base)
 

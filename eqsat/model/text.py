@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 from eqsat.model.attrs import (
@@ -93,15 +95,38 @@ def attr_text(op: str, attr: Attr) -> str:
     return ""
 
 
+# names of leaves that a term can hold as they are, e.g. `x`, `params['w1']`, `layers[0].bias`
+_PLAIN = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\d+|'[\w ]*'|\"[\w ]*\")\])*")
+
+
+_WORD = re.compile(r"[^\s#'\"]+")
+
+
+def _word(text: str) -> str:
+    """One word as it is, anything else as a JSON string."""
+    return text if _WORD.fullmatch(text) else json.dumps(text)
+
+
+def _leaf(i: int, op: str, leaf: Leaf, argument: int, taken: set[str]) -> tuple[str, str]:
+    """The line of a leaf and the name that terms use for it: `%3` if its own name will not do."""
+    plain = _PLAIN.fullmatch(leaf.name) is not None and leaf.name not in taken
+    name = leaf.name if plain else f"%{i}"
+    shown = name if plain else f"{json.dumps(leaf.name)} as {name}"
+    key = f" key={_word(leaf.key)}" if leaf.key else ""
+    index = f" index={leaf.index}" if op == "input" and leaf.index != argument else ""
+    return f"{op} {shown}: {leaf.type}{key}{index}", name
+
+
 def program_text(program: Program) -> str:
     """One line per node; leaves by their names, other values as `%3`."""
     names: dict[int, str] = {}
-    lines = [f"program {program.name}"]
+    lines = [f"program {_word(program.name)}"]
+    arguments = 0
     for i, n in enumerate(program.nodes):
         if isinstance(n.attr, Leaf):
-            names[i] = n.attr.name
-            key = f" key={n.attr.key}" if n.attr.key else ""
-            lines.append(f"{n.op} {n.attr.name}: {n.type}{key}")
+            line, names[i] = _leaf(i, n.op, n.attr, arguments, set(names.values()))
+            lines.append(line)
+            arguments += n.op == "input"
             continue
         names[i] = f"%{i}"
         inner = [names[o] for o in n.operands]

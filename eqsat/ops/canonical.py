@@ -172,8 +172,10 @@ def _build(
 
 def _operand_order(candidate: tuple[tuple[int, ...], Generic]) -> tuple[object, ...]:
     nodes, attr = candidate
+    # the operand of the earlier result dims first, so that m loops come before n loops
+    loops = tuple(tuple(sorted({d for e in m for d, _ in e.terms})) for m in attr.maps)
     maps = tuple(tuple((e.terms, e.constant) for e in m) for m in attr.maps)
-    return maps, nodes, str(attr.body)
+    return loops, maps, nodes, str(attr.body)
 
 
 def _is_copy(builder: Builder, nodes: tuple[int, ...], attr: Generic) -> bool:

@@ -251,11 +251,11 @@ def result_dtype(expr: Expr, operands: Sequence[str]) -> str | None:
     ValueError if the operands of a function differ in type.
     """
     if expr.fn == "arg":
-        return operands[expr.value]
+        return operands[int(expr.value)]
     if expr.fn == "const":
         return "bool" if isinstance(expr.value, bool) else None
     if expr.fn == "cast":
-        return expr.value
+        return str(expr.value)
     known = [result_dtype(a, operands) for a in expr.args]
     if FUNCTIONS[expr.fn].result == "bool":
         return "bool"

@@ -1,0 +1,378 @@
+"""Experiment YAML → `Experiment`: named cells, each one program × target × rules × goals."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from eqsat.lang.problems import Duration, OneOrMore, Record, read_record
+from eqsat.lang.rulesets import find_rules
+from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.targetformat import BudgetRecord, TargetRecord
+from eqsat.lang.targets import find_target, override
+from eqsat.lang.units import read_budget
+from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
+from eqsat.model.selection import GoalRequest
+from eqsat.model.target import Memory, Target
+from eqsat.plugins import find_names, plugged_in, search_path
+
+Folders = Iterable[str | Path]
+GOALS = ("time", "memory", "dispatches")
+PROGRAM_SUFFIXES = (".eqs", ".py")
+# what `vary` may name beside keys of a target
+VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")
+# settings are checked against this one: whether a key exists does not depend on the target
+_ANY = Target("any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, ())
+_NUMBER = r"\d+(?:\.\d+)?"
+_GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment. `set`, `budget` as on the command line; `varied` says what differs.
+
+    expect: "" or "no_program" (the run must find that nothing is admissible).
+    """
+
+    name: str
+    program: str
+    target: str
+    rules: tuple[str, ...] = ("default",)
+    goals: tuple[GoalRequest, ...] = (GoalRequest("time"),)
+    set: tuple[str, ...] = ()
+    budget: tuple[tuple[str, int], ...] = ()  # bytes, ps, a count
+    without: tuple[str, ...] = ()
+    seed: int = 0
+    expect: str = ""
+    varied: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Cells in the order of the file, and how each is run."""
+
+    name: str
+    doc: str
+    cells: tuple[Cell, ...]
+    repeat: int = 1
+    time_limit_s: float | None = None
+    runs: int = 0  # 0: search only, nothing is timed
+    warmup: int = 0
+    verify: bool = False
+    file: str = ""
+
+
+# ---- goals and programs: also for the command line -----------------------------------------------
+def parse_goals(texts: Sequence[str]) -> tuple[GoalRequest, ...]:
+    """`time`, `memory:within=1%`, or all of them with weights: `time:2`, `memory:1`.
+
+    E264 if a goal cannot be read, E404 if some have weights and some have not.
+    """
+    goals = tuple(_goal(t) for t in texts)
+    weighted = [g.weight is not None for g in goals]
+    if any(weighted) and not all(weighted):
+        message = "goals have weights either all or none"
+        raise fail("E404", message, help="without weights the first goal is minimised first")
+    names = [g.name for g in goals]
+    if len(set(names)) < len(names):
+        raise fail("E264", "a goal is named twice")
+    return goals
+
+
+def _goal(text: str) -> GoalRequest:
+    match = _GOAL.fullmatch(text.strip())
+    known = (*GOALS, *plugged_in("goals"))
+    word = text.partition(":")[0].strip()
+    if word not in known:
+        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, known))
+    if match is None:
+        hint = f"write `{word}:0.5` or `{word}:within=1%`"
+        raise fail("E264", f"cannot read the goal `{text}`", help=hint)
+    weight = None if match["weight"] is None else float(match["weight"])
+    return GoalRequest(word, weight, float(match["within"] or 0) / 100)
+
+
+def find_program(name: str, folders: Folders = (), span: Span | None = None) -> str:
+    """The path of a program: a name below `experiments/programs`, a file, or `file.py:function`.
+
+    E261 if there is none.
+    """
+    file, colon, function = name.partition(":")
+    places = [Path(), *(f / "programs" for f in search_path("experiments", folders))]
+    if Path(file).suffix:
+        for place in places:
+            if (place / file).is_file():
+                return str(place / file) + colon + function
+        raise fail("E261", f"no program file `{file}`", span)
+    known: dict[str, Path] = {}
+    for suffix in PROGRAM_SUFFIXES:
+        known = find_names("experiments", suffix, folders) | known
+    found = known.get(f"programs/{name}")
+    if found is None:
+        names = [k.removeprefix("programs/") for k in known if k.startswith("programs/")]
+        hint = did_you_mean(name, names) if names else ""
+        raise fail("E261", f"no program named `{name}`", span, help=hint)
+    return str(found)
+
+
+# ---- schema --------------------------------------------------------------------------------------
+class MeasureRecord(Record):
+    """How a cell is timed."""
+
+    runs: int = Field(default=20, ge=1)
+    warmup: int = Field(default=3, ge=0)
+    verify: bool = True
+
+
+class LimitsRecord(Record):
+    """Limits of one run."""
+
+    time: Duration | None = None
+
+
+class RowRecord(Record):
+    """One row written out; what it leaves out comes from the keys of the file."""
+
+    name: str
+    program: str | None = None
+    target: str | None = None
+    rules: OneOrMore | None = None
+    goals: OneOrMore | None = None
+    set: OneOrMore = Field(default=[])
+    budget: BudgetRecord = BudgetRecord()
+    without: OneOrMore = Field(default=[])
+    seed: int | None = None
+    expect: Literal["no_program"] | None = None
+
+
+class ExperimentRecord(Record):
+    """An experiment: a grid (programs × targets × vary), or rows."""
+
+    experiment: str
+    doc: str
+    programs: OneOrMore = Field(default=[])
+    targets: OneOrMore = Field(default=[])
+    rules: OneOrMore = Field(default=["default"])
+    goals: OneOrMore = Field(default=["time"])
+    set: OneOrMore = Field(default=[])
+    budget: BudgetRecord = BudgetRecord()
+    without: OneOrMore = Field(default=[])
+    seed: int = 0
+    vary: dict[str, list[Any]] = Field(default={})
+    rows: list[RowRecord] = Field(default=[])
+    repeat: int = Field(default=1, ge=1)
+    limits: LimitsRecord = LimitsRecord()
+    measure: MeasureRecord | None = None
+
+
+# ---- reading -------------------------------------------------------------------------------------
+def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
+    """The file of an experiment: a path, or a name on the search path (E266)."""
+    if str(name).endswith((".yaml", ".yml")) and Path(name).is_file():
+        return Path(name)
+    known = find_names("experiments", ".yaml", folders)
+    if str(name) not in known:
+        raise fail("E266", f"no experiment `{name}`", help=did_you_mean(str(name), known))
+    return known[str(name)]
+
+
+def load_experiment(name: str | Path, folders: Folders = ()) -> Experiment:
+    """An experiment by name or path; EqsatError holds all problems of its file."""
+    folders = tuple(folders)
+    return _Reader(load_yaml(find_experiment(name, folders)), folders).read()
+
+
+def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> Experiment:
+    """Experiment YAML text → Experiment."""
+    return _Reader(read_yaml(text, file), tuple(folders)).read()
+
+
+@dataclass
+class _Reader:
+    source: Source
+    folders: tuple[str | Path, ...]
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def read(self) -> Experiment:
+        record, problems = read_record(ExperimentRecord, self.source)
+        self.problems += problems
+        refuse(self.problems if record is None else [])
+        assert record is not None
+        cells = self._rows(record) if record.rows else self._grid(record)
+        refuse(self.problems)
+        m = record.measure
+        return Experiment(
+            record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
+            m.runs if m else 0, m.warmup if m else 0, m.verify if m else False, self.source.file,
+        )  # fmt: skip
+
+    def report(self, code: str, message: str, span: Span, help: str = "", **extra: Any) -> None:
+        self.problems.append(Diagnostic(code, message, span, help=help, **extra))
+
+    def _check(self, path: KeyPath, look: Any) -> Any:
+        """`look(text, span)` for every string at a path; problems get its place."""
+        found = []
+        for placed in self.source.strings(path):
+            try:
+                found.append(look(placed.text, placed.whole()))
+            except EqsatError as error:
+                self._place(error, placed.whole())
+        return found
+
+    def _place(self, error: EqsatError, span: Span) -> None:
+        for d in error.diagnostics:
+            self.problems.append(Diagnostic(d.code, d.message, span, help=d.help))
+
+    def _check_names(self, path: KeyPath, program: str, target: str) -> None:
+        self._check((*path, program), lambda t, s: find_program(t, self.folders, s))
+        self._check((*path, target), lambda t, s: find_target(t, self.folders, s))
+        self._check((*path, "rules"), lambda t, s: find_rules(t, self.folders, s))
+        self._check((*path, "set"), lambda t, _: override(_ANY, [t]))
+
+    def _goals(self, path: KeyPath, texts: list[str]) -> tuple[GoalRequest, ...]:
+        try:
+            return parse_goals(texts)
+        except EqsatError as error:
+            self._place(error, self.source.span((*path, "goals")))
+            return ()
+
+    def _base(self, r: ExperimentRecord) -> dict[str, Any]:
+        return {
+            "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
+            "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
+        }  # fmt: skip
+
+    # ---- rows ---------------------------------------------------------------------------------
+    def _rows(self, r: ExperimentRecord) -> list[Cell]:
+        if r.vary:
+            span = self.source.span(("vary",), key=True)
+            self.report("E265", "`vary` and `rows` do not go together", span)
+        self._check_names((), "programs", "targets")
+        base = self._base(r)
+        seen: dict[str, Span] = {}
+        cells = []
+        for i, row in enumerate(r.rows):
+            path = ("rows", i)
+            span = self.source.span((*path, "name"))
+            if row.name in seen:
+                notes = (Note(seen[row.name], "first here"),)
+                self.report("E263", f"two rows are named `{row.name}`", span, notes=notes)
+            seen.setdefault(row.name, span)
+            self._check_names(path, "program", "target")
+            cells.append(self._row(r, row, path, base))
+        return cells
+
+    def _row(
+        self, r: ExperimentRecord, row: RowRecord, path: KeyPath, base: dict[str, Any]
+    ) -> Cell:
+        program = row.program or self._only(r.programs, "program", path)
+        target = row.target or self._only(r.targets, "target", path)
+        return Cell(
+            row.name, program, target,
+            tuple(row.rules) if row.rules is not None else base["rules"],
+            self._goals(path, row.goals) if row.goals is not None else base["goals"],
+            (*base["set"], *row.set),
+            tuple((dict(base["budget"]) | dict(row.budget.bounds())).items()),
+            (*base["without"], *row.without),
+            base["seed"] if row.seed is None else row.seed,
+            row.expect or "",
+        )  # fmt: skip
+
+    def _only(self, names: list[str], what: str, path: KeyPath) -> str:
+        if len(names) != 1:
+            message = f"the row needs a `{what}`, as the file does not name exactly one"
+            self.report("E260", message, self.source.span(path))
+            return ""
+        return names[0]
+
+    # ---- grid ---------------------------------------------------------------------------------
+    def _grid(self, r: ExperimentRecord) -> list[Cell]:
+        for key, names in (("programs", r.programs), ("targets", r.targets)):
+            if not names:
+                span = self.source.span(("experiment",))
+                self.report("E260", f"nothing to run: no `{key}`", span, "or write `rows:`")
+        self._check_names((), "programs", "targets")
+        base = self._base(r)
+        axes = [self._axis(key, values) for key, values in r.vary.items()]
+        return [
+            self._cell(program, target, base, choice)
+            for program in r.programs
+            for target in r.targets
+            for choice in itertools.product(*axes)
+        ]
+
+    def _axis(self, key: str, values: list[Any]) -> list[tuple[str, str, dict[str, Any]]]:
+        """(key, value as text, changes of the cell) for every value of a varied key."""
+        path: KeyPath = ("vary", key)
+        if key not in VARIABLE and key.split(".", maxsplit=1)[0] not in TargetRecord.model_fields:
+            known = (*VARIABLE, *TargetRecord.model_fields)
+            span = self.source.span(path, key=True)
+            self.report("E262", f"`{key}` cannot be varied", span, did_you_mean(key, known))
+            return []
+        if not values:
+            self.report("E260", f"nothing to run: `{key}` has no values", self.source.span(path))
+        found = []
+        for i, value in enumerate(values):
+            try:
+                found.append((key, _shown(value), self._change(key, value)))
+            except EqsatError as error:
+                self._place(error, self.source.span((*path, i)))
+        return found
+
+    def _change(self, key: str, value: Any) -> dict[str, Any]:
+        if key not in VARIABLE:
+            setting = f"{key}={_shown(value)}"
+            override(_ANY, [setting])
+            return {"set": (setting,)}
+        if key == "seed":
+            if type(value) is not int:
+                raise fail("E262", f"`{value}` is no seed: a whole number is wanted here")
+            return {"seed": value}
+        texts = _texts(value)
+        if key == "goals":
+            return {"goals": parse_goals(texts)}
+        if key == "budget":
+            return {"budget": tuple(read_budget(t) for t in texts)}
+        for t in texts:
+            if key == "rules":
+                find_rules(t, self.folders)
+            elif key == "set":
+                override(_ANY, [t])
+        return {key: tuple(texts)}
+
+    def _cell(
+        self, program: str, target: str, base: dict[str, Any], choice: tuple[Any, ...]
+    ) -> Cell:
+        fields = dict(base)
+        for _, _, change in choice:
+            for key, value in change.items():
+                adds = key in ("set", "without", "budget")
+                fields[key] = fields[key] + value if adds else value
+        varied = tuple((key, shown) for key, shown, _ in choice)
+        name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
+        return Cell(name, program, target, varied=varied, **fields)
+
+
+def _texts(value: Any) -> list[str]:
+    """A varied value that is one text or a list of them."""
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(t, str) for t in texts):
+        raise fail("E262", "text, or a list of texts, is wanted here")
+    return texts
+
+
+def _shown(value: Any) -> str:
+    """A value as YAML would be given on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_shown(v)}" for k, v in value.items()) + "}"
+    return str(value)

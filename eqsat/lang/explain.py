@@ -1,0 +1,32 @@
+"""What an error code means: the paragraphs of `docs/errors.md`."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.plugins import data_folder
+
+_HEADING = re.compile(r"^## (E\d{3}) (.+)$", re.MULTILINE)
+
+
+@cache
+def error_pages() -> dict[str, str]:
+    """Code → its title and paragraph, in the order of the page."""
+    text = (data_folder("docs") / "errors.md").read_text(encoding="utf-8")
+    found = list(_HEADING.finditer(text))
+    ends = [m.start() for m in found[1:]] + [len(text)]
+    return {
+        m[1]: f"{m[1]}: {m[2]}\n\n{text[m.end() : end].split(chr(10) + '# ')[0].strip()}\n"
+        for m, end in zip(found, ends, strict=True)
+    }
+
+
+def explain(code: str) -> str:
+    """The paragraph of an error code (`E020`); E268 if there is none."""
+    pages = error_pages()
+    page = pages.get(code.upper())
+    if page is None:
+        raise fail("E268", f"no error has the code `{code}`", help=did_you_mean(code, pages))
+    return page

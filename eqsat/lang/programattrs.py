@@ -1,0 +1,226 @@
+"""How each structured op of `.eqs` text reads its attribute."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from eqsat.lang import bodies
+from eqsat.lang.bodies import refused
+from eqsat.lang.syntax import Tree
+from eqsat.model.attrs import (
+    Attr,
+    Encoding,
+    Fill,
+    Generic,
+    Layout,
+    Move,
+    Opaque,
+    Reshape,
+    Result,
+    Shape,
+    Transpose,
+    Yield,
+)
+from eqsat.model.expr import Expr, const
+from eqsat.model.tensor import TensorType, cdiv, is_float
+
+if TYPE_CHECKING:
+    from eqsat.lang.programterms import Call
+
+Types = tuple[TensorType, ...]
+
+
+def typed(number: Expr, dtype: str) -> Expr:
+    """A whole number beside floats is a float: equal bodies must be equal records."""
+    plain = is_float(dtype) and type(number.value) is int
+    return const(float(number.value)) if plain else number
+
+
+def _generic(c: Call, types: Types) -> Generic:
+    sizes = c.get("loops", bodies.integers)
+    maps = c.get("maps", bodies.maps)
+    exprs = c.get("body", bodies.bodies)
+    combine = c.get("combine", bodies.combines, ("",))
+    combine = combine * len(exprs) if len(combine) == 1 else combine
+    if len(combine) != len(exprs):
+        raise c.misfit("`combine` and `body` differ in length")
+    dtypes = _yield_dtypes(c, exprs, types)
+    return Generic(
+        sizes,
+        _rank(c, sizes, maps, bool(combine[0])),
+        maps,
+        tuple(t.shape for t in types),
+        tuple(Yield(*y) for y in zip(exprs, dtypes, combine, strict=True)),
+        c.get("tile", bodies.integers, ()),
+        tuple(t.dtype for t in types),
+    )
+
+
+def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
+    """The number of result dims: written, or the only one that makes sense (E310)."""
+    if "rank" in c.keywords:
+        return min(max(c.get("rank", bodies.integer), 0), len(sizes))
+    if not reduces:
+        return len(sizes)
+    if c.want:
+        return min(len(c.want[0].shape), len(sizes))
+    # a reduction is read by every operand, so only a trailing run of such loops can be reduced
+    found = len(sizes)
+    while found and all(any(d == found - 1 for e in m for d, _ in e.terms) for m in maps):
+        found -= 1
+    if len(sizes) - found != 1:
+        hint = "write `rank=N`, the number of result dims, or the type behind the term"
+        message = "which loops of `generic` are reduced is not clear"
+        raise refused(c.tree, c.node, message, "E310", hint)
+    return found
+
+
+def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
+    from eqsat.ops.scalar import result_dtype
+
+    found = []
+    for i, e in enumerate(exprs):
+        if any(o >= len(types) for o in e.operands()):
+            raise c.misfit("the body names an operand that is not there")
+        dtype = result_dtype(e, [t.dtype for t in types])
+        if dtype is None and c.want is not None and i < len(c.want):
+            dtype = c.want[i].dtype
+        if dtype is None:
+            hint = "write it behind the term: `: f32[4]`"
+            raise refused(c.tree, c.node, "the element type of a constant body", "E310", hint)
+        found.append(dtype)
+    return found
+
+
+def _layout(c: Call, source: Shape) -> Layout:
+    pos, tiles = c.get("pos", bodies.integers), c.get("tiles", bodies.integers)
+    outer = c.get("outer", bodies.integers, tuple(range(len(source))))
+    pads = c.get("pad", bodies.pads, "-")
+    pads = (pads,) * len(tiles) if isinstance(pads, str) else pads
+    if len(pads) != len(tiles) or len(pos) != len(tiles):
+        raise c.misfit("`pos`, `tiles` and a list of `pad` have one entry per tile")
+    if any(not 0 <= p < len(source) for p in pos) or any(t < 1 for t in tiles):
+        raise c.misfit(f"`pos` names dims of {list(source)}, and a tile is at least 1")
+    marks = ["-" if source[d] % t == 0 else p for d, t, p in zip(pos, tiles, pads, strict=True)]
+    return Layout(source, pos, tiles, outer, tuple(marks))
+
+
+def _pack(c: Call, types: Types) -> Layout:
+    return _layout(c, types[0].shape)
+
+
+def _packed(c: Call, types: Types) -> Layout:
+    """The layout of a packed operand; without `shape`, every tile divides its dim."""
+    if "shape" in c.keywords:
+        return _layout(c, c.get("shape", bodies.integers))
+    pos, tiles = c.get("pos", bodies.integers), c.get("tiles", bodies.integers)
+    rank = types[0].rank - len(tiles)
+    outer = c.get("outer", bodies.integers, tuple(range(max(rank, 0))))
+    if rank < 0 or sorted(outer) != list(range(rank)) or len(pos) != len(tiles):
+        raise c.misfit(f"{types[0]} cannot be packed like this")
+    blocks = {d: types[0].shape[j] for j, d in enumerate(outer)}
+    tile = dict(zip(pos, tiles, strict=True))
+    return _layout(c, tuple(blocks[d] * tile.get(d, 1) for d in range(rank)))
+
+
+def _pad(c: Call, types: Types) -> Move:
+    shape = types[0].shape
+    low, high = (_per_dim(c, k, shape) for k in ("low", "high"))
+    value = c.get("value", _literal_text)
+    result = tuple(s + a + b for s, a, b in zip(shape, low, high, strict=True))
+    return Move("pad", (shape,), (low, high, value), result)
+
+
+def _literal_text(tree: Tree, node: ast.expr) -> str:
+    bodies.number(tree, node)
+    return tree.text(node).replace(" ", "")
+
+
+def _per_dim(c: Call, key: str, shape: Shape, default: Shape | None = None) -> Shape:
+    found = c.get(key, bodies.integers, default)
+    if len(found) != len(shape):
+        raise c.misfit(f"`{key}` has one entry per dim of {list(shape)}")
+    return found
+
+
+def _slice(c: Call, types: Types) -> Move:
+    shape = types[0].shape
+    start, limit = (_per_dim(c, k, shape) for k in ("start", "limit"))
+    stride = _per_dim(c, "stride", shape, (1,) * len(shape))
+    if any(s < 1 for s in stride):
+        raise c.misfit("a stride is at least 1")
+    result = tuple(cdiv(b - a, s) for a, b, s in zip(start, limit, stride, strict=True))
+    return Move("slice", (shape,), (start, limit, stride), result)
+
+
+def _axis(c: Call, rank: int) -> int:
+    axis = c.get("axis", bodies.integer)
+    if not 0 <= axis < rank:
+        raise c.misfit(f"`axis` is one of 0 … {rank - 1}")
+    return axis
+
+
+def _concat(c: Call, types: Types) -> Move:
+    shapes = tuple(t.shape for t in types)
+    if not shapes or len({len(s) for s in shapes}) > 1 or len({t.dtype for t in types}) > 1:
+        raise c.misfit("`concat` wants tensors of one rank and element type")
+    axis = _axis(c, len(shapes[0]))
+    whole = sum(s[axis] for s in shapes)
+    return Move("concat", shapes, (axis,), (*shapes[0][:axis], whole, *shapes[0][axis + 1 :]))
+
+
+def _gather(c: Call, types: Types) -> Move:
+    source, indices = (t.shape for t in types)
+    axis = _axis(c, len(source))
+    return Move(
+        "gather", (source, indices), (axis,), (*source[:axis], *indices, *source[axis + 1 :])
+    )
+
+
+def _encoding(c: Call, types: Types) -> Encoding:
+    role = c.get("role", bodies.string)
+    if role not in ("lhs", "rhs", "result"):
+        raise c.misfit(f'`role` is "lhs", "rhs" or "result", not "{role}"')
+    contraction = c.get("contraction", bodies.string, "matmul")
+    return Encoding(types[0].shape, role, contraction, c.get("dtypes", bodies.strings, ()))
+
+
+def _fill(c: Call, types: Types) -> Fill:
+    found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
+    value = c.get("value", bodies.number)
+    return Fill(typed(const(value), found.dtype).value, found)
+
+
+def _opaque(c: Call, types: Types) -> Opaque:
+    if c.want is None:
+        raise refused(c.tree, c.node, "`opaque` needs its types", "E310", "write them behind it")
+    primitive, key = c.get("primitive", bodies.string), c.get("key", bodies.string)
+    return Opaque(primitive, key, types, c.want)
+
+
+_LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
+_GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank")
+_ENCODING_KEYS = ("role", "contraction", "dtypes")
+# op → number of operands (None: any), its keys, and how its attribute is read
+READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {
+    "generic": (None, _GENERIC_KEYS, _generic),
+    "transpose": (
+        1, ("perm",), lambda c, t: Transpose(t[0].shape, c.get("perm", bodies.integers)),
+    ),
+    "reshape": (1, ("shape",), lambda c, t: Reshape(t[0].shape, c.get("shape", bodies.integers))),
+    "pack": (1, _LAYOUT_KEYS[:-1], _pack),
+    "unpack": (1, _LAYOUT_KEYS, _packed),
+    "retype": (1, _LAYOUT_KEYS, _packed),
+    "relax": (1, _LAYOUT_KEYS, _packed),
+    "pad": (1, ("low", "high", "value"), _pad),
+    "slice": (1, ("start", "limit", "stride"), _slice),
+    "concat": (None, ("axis",), _concat),
+    "gather": (2, ("axis",), _gather),
+    "set_encoding": (1, _ENCODING_KEYS, _encoding),
+    "unset_encoding": (1, _ENCODING_KEYS, _encoding),
+    "fill": (0, ("value",), _fill),
+    "opaque": (None, ("primitive", "key"), _opaque),
+    "result": (1, ("index",), lambda c, t: Result(c.get("index", bodies.integer))),
+}  # fmt: skip

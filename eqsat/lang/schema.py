@@ -1,0 +1,29 @@
+"""JSON schemas of the YAML formats, for editors (`# yaml-language-server: $schema=…`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat.lang.experiments import ExperimentRecord
+from eqsat.lang.problems import Record
+from eqsat.lang.ruleformat import RuleSetRecord
+from eqsat.lang.targetformat import TargetRecord
+from eqsat.model.diag import did_you_mean, fail
+
+FORMATS: dict[str, type[Record]] = {
+    "ruleset": RuleSetRecord,
+    "target": TargetRecord,
+    "experiment": ExperimentRecord,
+}
+
+
+def schema(what: str) -> dict[str, Any]:
+    """The JSON schema of `ruleset`, `target` or `experiment`; E267 for anything else."""
+    if what not in FORMATS:
+        raise fail("E267", f"no schema for `{what}`", help=did_you_mean(what, FORMATS))
+    found = FORMATS[what].model_json_schema(by_alias=True)
+    if what == "target":  # a target that extends another may leave out any key
+        every, few = found["required"], ["target", "extends"]
+        del found["required"]
+        found["anyOf"] = [{"required": every}, {"required": few}]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
