@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat.extract.costs import Costs
+from eqsat.extract.legality import iterations
 from eqsat.extract.pool import Pool
 
 GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
@@ -37,7 +38,8 @@ class _State:
     readers: dict[int, tuple[Reader, ...]]
     queue: tuple[int, ...]  # buffers to decide
     views: tuple[int, ...]
-    repeated: frozenset[int]  # nodes that run more often than they have results
+    repeated: frozenset[int]  # nodes below a broadcast: they run more often than needed
+    runs: dict[int, int]  # how often each node runs
     at: int = 0
     members: int = 0
     roots: int = 0
@@ -66,7 +68,7 @@ class Grower:
 
     def groups(self, sink: int) -> Iterator[Candidate]:
         """All legal groups whose result is this node's, the node alone first."""
-        start = _State({}, {}, {}, (), (), frozenset())
+        start = _State({}, {}, {}, (), (), frozenset(), {})
         stack = [s for s in [self._add(start, None, sink)] if s]
         found = 0
         while stack and found < GROUPS_PER_NODE:
@@ -116,6 +118,10 @@ class Grower:
         repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
         if is_root and readers and (repeated or state.roots >= legality.fusion.roots):
             return None
+        own = iterations(self.pool.space.egraph.nodes[node])
+        runs = max([own, *(state.runs[q] for q, _ in readers)])
+        if runs > own and buffer is not None and self._recomputes(node, runs, own, buffer, readers):
+            return None
         outputs = [self.pool.space.buffer[c] for c in self.pool.space.outputs[node]]
         made = {buffer: node} if buffer is not None else dict.fromkeys(outputs, node)
         state = replace(
@@ -125,8 +131,28 @@ class Grower:
             roots=state.roots + is_root,
             views=(*state.views, node) if is_view else state.views,
             repeated=state.repeated | {node} if repeated else state.repeated,
+            runs=state.runs | {node: runs},
         )
         return self._connect(state, node, readers if is_view else None)
+
+    def _recomputes(
+        self, node: int, runs: int, own: int, buffer: int, readers: tuple[Reader, ...]
+    ) -> bool:
+        """Whether computing an op again for each run of its reader costs more than its buffer.
+
+        Arithmetic that hides behind the reader's own traffic is free.
+        """
+        costs, space = self.costs, self.pool.space
+        extra = costs.compute_ps(node, runs) - costs.compute_ps(node, own)
+        if extra <= 0:
+            return False
+        slack = 0.0
+        for q, _ in readers:
+            n = space.egraph.nodes[q]
+            sides = sum(costs.traffic_ps(space.nbytes(c)) for c in (*n.children, *space.outputs[q]))
+            slack += max(0.0, sides - costs.compute_ps(q, iterations(n)))
+        buffer_ps = 2 * costs.traffic_ps(space.nbytes(buffer)) + costs.target.launch_ps
+        return extra > buffer_ps + slack
 
     def _connect(self, state: _State, node: int, seen_by: tuple[Reader, ...] | None) -> _State | None:
         """Look at the operands of a new node: fills come in, held buffers are read."""

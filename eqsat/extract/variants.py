@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -92,7 +93,16 @@ class Variants:
         sets = [s for size in range(EXTRAS + 1) for s in combinations(extras, size)]
         if len(roots) > EXTRAS:
             sets += [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
-        return [s for s in sets if len(s) <= room]
+        return [s for s in sets if len(s) <= room and self._has_readers((*sinks, *s), computed)]
+
+    def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
+        """A value is not written in more layouts than there are others that need it."""
+        space = self.pool.space
+        layouts = Counter(space.value[b] for b in writes)
+        return all(
+            n == 1 or n <= len(space.consumers.get(v, frozenset()) - computed)
+            for v, n in layouts.items()
+        )
 
     def _serves_all(
         self, exclusive: frozenset[int], writes: tuple[int, ...], computed: frozenset[int]

@@ -1,1 +1,1 @@
-"""lang."""
+"""Text → model, with a place for everything: YAML rules, targets, experiments; `.eqs` programs."""

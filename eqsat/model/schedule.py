@@ -70,6 +70,59 @@ class Schedule:
     def time_ps(self) -> int:
         return sum(d.time_ps for d in self.dispatches)
 
+    @cached_property
+    def bytes_moved(self) -> int:
+        """Traffic at dispatch borders: every buffer a dispatch reads or writes, once each."""
+        nodes = self.program.nodes
+        borders = (i for d in self.dispatches for i in (*d.reads, *d.writes))
+        return sum(nodes[i].type.nbytes for i in borders)
+
+    @cached_property
+    def relayout_bytes(self) -> int:
+        """Bytes that run-time conversions read and write, fused into other dispatches or not."""
+        nodes = self.program.nodes
+        return sum(
+            nodes[i].type.nbytes + nodes[nodes[i].operands[0]].type.nbytes
+            for _, i in self.ops(CONVERSIONS)
+        )
+
+    @cached_property
+    def load_peak_bytes(self) -> int:
+        """Peak bytes while weights are packed one after another: originals, copies, results.
+
+        All originals are loaded first and each is dropped after its last use, unless the schedule
+        reads it as it is.
+        """
+        nodes = self.program.nodes
+        kept = {b.node for b in self.buffers if b.role == "weight"}
+        work = sorted({*self.ahead, *self.program.weights})
+        last = {o: i for i in work for o in nodes[i].operands}
+        needed = [i for i in work if i in kept or i in last]
+        live = sum(nodes[i].type.nbytes for i in needed if nodes[i].op == "weight")
+        worst = live
+        for i in needed:
+            if nodes[i].op != "weight" and nodes[i].op not in VIEWS:
+                live += nodes[i].type.nbytes
+                worst = max(worst, live)
+            dead = {o for o in nodes[i].operands if last[o] == i and o not in kept}
+            live -= sum(nodes[o].type.nbytes for o in dead if nodes[o].op not in VIEWS)
+        return worst
+
+    def counts(self) -> dict[str, int]:
+        """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones."""
+        nodes = self.program.nodes
+        alone = [nodes[i].op for d, i in self.ops(CONVERSIONS) if self.is_conversion(d)]
+        ahead = [nodes[i].op for i in self.ahead if nodes[i].op in CONVERSIONS]
+        return {
+            "dispatches": len(self.dispatches),
+            "packs": alone.count("pack") + alone.count("retype"),
+            "unpacks": alone.count("unpack"),
+            "transposes": alone.count("transpose"),
+            "fused_conversions": len(self.ops(CONVERSIONS)) - len(alone),
+            "weight_packs": len(ahead),
+            "opaque": len({i for _, i in self.ops({"opaque"})}),
+        }
+
     def ops(self, kinds: frozenset[str] | set[str]) -> list[tuple[Dispatch, int]]:
         """Run-time nodes of these ops, with the dispatch that computes them."""
         nodes = self.program.nodes

@@ -122,9 +122,11 @@ def program_text(program: Program) -> str:
     names: dict[int, str] = {}
     lines = [f"program {_word(program.name)}"]
     arguments = 0
+    taken: set[str] = set()
     for i, n in enumerate(program.nodes):
         if isinstance(n.attr, Leaf):
-            line, names[i] = _leaf(i, n.op, n.attr, arguments, set(names.values()))
+            line, names[i] = _leaf(i, n.op, n.attr, arguments, taken)
+            taken.add(names[i])
             lines.append(line)
             arguments += n.op == "input"
             continue

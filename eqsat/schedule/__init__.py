@@ -1,1 +1,5 @@
-"""schedule."""
+"""Selection × Target → Schedule."""
+
+from eqsat.schedule.build import build
+
+__all__ = ["build"]

@@ -1,0 +1,192 @@
+"""Selection × EGraph → Schedule: the chosen nodes as a program, cut into dispatches and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from eqsat.model.attrs import VIEWS, Leaf, Reshape
+from eqsat.model.diag import fail
+from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.program import Builder
+from eqsat.model.schedule import Buffer, Dispatch, Schedule
+from eqsat.model.selection import Group, Selection
+from eqsat.model.target import Target
+from eqsat.ops.contraction import kind
+
+
+def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
+    """The schedule of a selection.
+
+    EqsatError E902 (our bug) if its time or peak differs from what the search promised.
+    """
+    schedule = _Writer(egraph, selection, target).write()
+    promised = dict(selection.goals)
+    found = {
+        "time": schedule.time_ps,
+        "memory": schedule.peak_bytes,
+        "dispatches": len(schedule.dispatches),
+    }
+    for name, value in found.items():
+        if name in promised and promised[name].value != value:
+            raise fail(
+                "E902",
+                f"the schedule's {name} is {value}, the search promised {promised[name].value}",
+                exit_code=4,
+            )
+    return schedule
+
+
+class _Writer:
+    """Writes the chosen e-nodes into a program; remembers which node holds which class."""
+
+    def __init__(self, egraph: EGraph, selection: Selection, target: Target):
+        self.egraph, self.selection, self.target = egraph, selection, target
+        self.builder = Builder("schedule")
+        self.held: dict[int, int] = {}  # class -> node, for what is in memory
+        self.owner: dict[int, int] = {}  # node -> the node whose buffer it views
+        self.written: dict[int, int] = {}  # node -> step that writes its buffer
+        self.read: dict[int, int] = {}  # node -> last step that reads its buffer
+
+    def write(self) -> Schedule:
+        self._inputs()
+        ahead = self._ahead()
+        dispatches = tuple(self._dispatch(g) for g in self.selection.groups)
+        results = [self._value(r, self.held) for r in self.egraph.roots]
+        program = self.builder.build(results)
+        buffers = self._buffers(set(ahead), [self._base(r) for r in results])
+        ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
+        return Schedule(program, dispatches, buffers, ahead_nodes, self.target.name)
+
+    # ---- values -----------------------------------------------------------------------------
+    @cached_property
+    def buffer(self) -> dict[int, int]:
+        """Class → smallest class that is a reshape of it: the same bytes."""
+        parent = {c: c for c in range(len(self.egraph.types))}
+
+        def root(c: int) -> int:
+            while parent[c] != c:
+                c = parent[c]
+            return c
+
+        for n in self.egraph.nodes:
+            if n.op == "reshape":
+                a, b = root(n.eclass), root(n.children[0])
+                parent[max(a, b)] = min(a, b)
+        return {c: root(c) for c in parent}
+
+    def _value(self, eclass: int, *known: dict[int, int]) -> int:
+        """The node of a class, through a reshape if only another shape of its bytes is known."""
+        for values in known:
+            if eclass in values:
+                return values[eclass]
+        for values in known:
+            for c, node in values.items():
+                if self.buffer[c] == self.buffer[eclass]:
+                    return self._reshaped(node, eclass)
+        raise fail("E903", f"class {eclass} is read before it is written", exit_code=4)
+
+    def _reshaped(self, node: int, eclass: int) -> int:
+        (wanted,) = self.egraph.types[eclass]
+        attr = Reshape(self.builder.type(node).shape, wanted.shape)
+        view = self.builder.add("reshape", (node,), attr)
+        self.owner[view] = self._base(node)
+        return view
+
+    def _base(self, node: int) -> int:
+        """The node whose buffer this one reads or views."""
+        while node in self.owner:
+            node = self.owner[node]
+        return node
+
+    def _add(self, n: ENode, *known: dict[int, int]) -> int:
+        operands = tuple(self._value(c, *known) for c in n.children)
+        node = self.builder.add(n.op, operands, n.attr)
+        if n.op in ("reshape", "relax"):
+            self.owner.setdefault(node, self._base(operands[0]))
+        return node
+
+    # ---- phases -----------------------------------------------------------------------------
+    def _inputs(self) -> None:
+        leaves = [n for n in self.egraph.nodes if n.op == "input"]
+        for n in sorted(leaves, key=_argument_number):
+            self.held[n.eclass] = self._add(n)
+
+    def _ahead(self) -> list[int]:
+        """Weights and what is computed from them once; operands first."""
+        waiting = [self.egraph.nodes[i] for i in self.selection.ahead]
+        done: list[int] = []
+        while waiting:
+            ready = [n for n in waiting if all(self._is_held(c) for c in n.children)]
+            if not ready:
+                raise fail("E903", "an ahead-of-time node reads a run-time value", exit_code=4)
+            for n in ready:
+                before = len(self.builder.nodes)
+                self.held[n.eclass] = self._add(n, self.held)
+                done += [*range(before, len(self.builder.nodes)), self.held[n.eclass]]
+            waiting = [n for n in waiting if n not in ready]
+        return list(dict.fromkeys(done))
+
+    def _is_held(self, eclass: int) -> bool:
+        return any(self.buffer[c] == self.buffer[eclass] for c in self.held)
+
+    def _dispatch(self, g: Group) -> Dispatch:
+        inside: dict[int, int] = {}
+        before = set(self.held.values())
+        members: list[int] = []
+        reads = [self._base(self._value(c, self.held)) for c in g.reads]
+        for i in g.members:
+            n = self.egraph.nodes[i]
+            count = len(self.builder.nodes)
+            inside[n.eclass] = self._add(n, inside, self.held)
+            members += [*range(count, len(self.builder.nodes)), inside[n.eclass]]
+        for c in g.writes:
+            node = self._base(self._value(c, inside))
+            self.held[c] = self._value(c, inside)
+            self.written[node] = g.step
+        for r in reads:
+            self.read[r] = max(self.read.get(r, -1), g.step)
+        members = [m for m in dict.fromkeys(members) if m not in before]
+        writes = [self._base(self.held[c]) for c in g.writes]
+        return Dispatch(
+            tuple(members), _unique(reads), _unique(writes), g.time_ps, g.step, self._name(members)
+        )
+
+    def _name(self, members: list[int]) -> str:
+        """The kinds of the members in order, views left out: `contraction+elementwise`."""
+        nodes = [self.builder.nodes[m] for m in members]
+        words = [
+            n.op if kind(n.op, n.attr) in ("conversion", "move") else kind(n.op, n.attr)
+            for n in nodes
+            if n.op not in VIEWS
+        ]
+        return "+".join(words)
+
+    def _buffers(self, ahead: set[int], results: list[int]) -> tuple[Buffer, ...]:
+        last = max((g.step for g in self.selection.groups), default=0)
+        arguments = [i for i, n in enumerate(self.builder.nodes) if n.op == "input"]
+        weights = [i for i in sorted(ahead) if i in self.read or i in results]
+        weights = [i for i in dict.fromkeys(map(self._base, weights)) if i not in arguments]
+        taken = {*arguments, *weights}
+        found = [self._buffer(i, "argument", 0, last) for i in arguments]
+        found += [self._buffer(i, "weight", 0, last) for i in weights]
+        for r in dict.fromkeys(results):
+            if r not in taken:
+                found.append(self._buffer(r, "result", self.written.get(r, 0), last))
+        taken |= set(results)
+        for i, step in sorted(self.written.items()):
+            if i not in taken:
+                found.append(self._buffer(i, "temporary", step, self.read.get(i, step)))
+        return tuple(found)
+
+    def _buffer(self, node: int, role: str, first: int, last: int) -> Buffer:
+        return Buffer(node, self.builder.type(node).nbytes, role, first, last)
+
+
+def _argument_number(n: ENode) -> int:
+    assert isinstance(n.attr, Leaf)
+    return n.attr.index
+
+
+def _unique(nodes: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(nodes))
