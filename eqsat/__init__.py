@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eqsat.api import (
-        Run, Source, compare, load, optimize, read, rules, target,
+        Run,
+        Source,
+        compare,
+        load,
+        optimize,
+        read,
+        rules,
+        target,
     )  # fmt: skip
     from eqsat.decorator import jit
     from eqsat.lab.experiment import Experiment

@@ -21,8 +21,8 @@ from eqsat.model.target import Target
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.compiled import Compiled
     from eqsat.execute.verify import Verification
+    from eqsat.execute.xla import Executable
     from eqsat.frontends.jaxpr import Traced
     from eqsat.report.explain import Explanation
 
@@ -99,27 +99,27 @@ class Run:
         name = self.goals[0].name
         return other.goal(name).value - self.selection.goal(name).value
 
-    def compile(self) -> Compiled:
-        """A plain JAX callable with the calling convention of the traced function."""
-        return self._compiled
+    def compile(self) -> Executable:
+        """A plain JAX callable with the calling convention of the traced function.
+
+        Programs read from text take flat inputs and return a tuple.
+        """
+        return self._executable
 
     @cached_property
-    def _compiled(self) -> Compiled:
-        from eqsat.compiled import Compiled
+    def _executable(self) -> Executable:
         from eqsat.execute.xla import build
 
-        executable = build(self._need_schedule(), self.source.opaque, self.source.weights)
-        return Compiled(executable, self.source.traced)
+        return build(
+            self._need_schedule(), self.source.opaque, self.source.weights, self.source.traced
+        )
 
     def verify(self, samples: int = 4, seed: int = 0) -> Verification:
         """Random inputs through the schedule and through the float64 reference."""
-        from eqsat.execute.verify import random_inputs, verify
+        from eqsat.execute.verify import verify
 
-        call = self._compiled.flat
         with _timed(self.seconds, "compile"):
-            import numpy as np
-
-            call(*random_inputs(self.program, np.random.default_rng(seed)))
+            call = self._executable.compile()
         with _timed(self.seconds, "verify"):
             self.verification = verify(
                 self.program, call, self.source.weights, self.source.opaque,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from eqsat.api import DEFAULT_GOALS, Run, optimize
-from eqsat.compiled import Compiled
 from eqsat.model.target import Target
 
 
@@ -103,4 +102,4 @@ class Jitted:
         return Jitted(converted, self.options | {"weights": ()})(*leaves, *captured)
 
 
-__all__ = ["Compiled", "Jitted", "jit"]
+__all__ = ["Jitted", "jit"]

@@ -416,7 +416,7 @@ def test_opaque_calls_travel_as_bytes():
     for a, b in zip(loaded.call(X), call.call(X), strict=True):
         assert np.array_equal(a, b)
     assert np.array_equal(OpaqueCall.load(loaded.export()).call(X)[0], call.call(X)[0])
-    with pytest.raises(EqsatError, match="E305"):
+    with pytest.raises(EqsatError, match="E325"):
         OpaqueCall.load(b"nonsense")
 
 
@@ -432,8 +432,8 @@ def shows(x):
         (jnp.fft.fft, (X,), {}, "E302"),
         (lambda x: float(x.sum()), (X,), {}, "E301"),
         (lambda x: x, ("text",), {}, "E301"),
-        (shows, (X,), {}, "E303"),
-        (lambda x, w: x @ w, (X, real(8, 8)), {"weights": ("v",)}, "E304"),
+        (shows, (X,), {}, "E323"),
+        (lambda x, w: x @ w, (X, real(8, 8)), {"weights": ("v",)}, "E324"),
     ],
 )
 def test_bad_input_is_told_in_one_sentence(function, args, options, code):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat.lang.schema import schema
 from eqsat.lang.targets import load_target, override, read_target
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity, read_budget, read_quantity
 from eqsat.model.diag import EqsatError
 from eqsat.model.target import Condition, Target
-from eqsat.plugins import data_folder, find_names
+from eqsat.plugins import find_names
 
 TEXT = """target: toy
 doc: d
@@ -190,9 +188,3 @@ def test_unknown_target_names_the_nearest() -> None:
     with pytest.raises(EqsatError) as caught:
         load_target("avx521")
     assert caught.value.diagnostics[0].help == "did you mean `avx512`?"
-
-
-def test_schema_beside_the_targets_is_current() -> None:
-    """Made by `eqsat schema target`; the files name it for editors."""
-    stored = (data_folder("targets") / "target.schema.json").read_text(encoding="utf-8")
-    assert json.loads(stored) == schema("target")

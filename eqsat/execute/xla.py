@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
@@ -13,9 +15,16 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import element_dtype
 
+KEPT = 4  # sets of packed weights kept, for callers that switch between models
+
 
 class Signature(Protocol):
     """The calling convention of a traced function (a `frontends.jaxpr.Traced` has it)."""
+
+    @property
+    def weights(self) -> Mapping[str, Any]:
+        """Weights the function closes over, by key."""
+        ...
 
     def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
         """The program's inputs among the arguments of a call."""
@@ -66,26 +75,40 @@ class Executable:
         self.weights = dict(weights)
         self.signature = signature
         self._packed: dict[int, Any] | None = None
+        self._kept: OrderedDict[Any, tuple[Any, dict[int, Any]]] = OrderedDict()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """With a signature: its arguments and results. Without: as `flat`."""
         s = self.signature
         if s is None:
             return self.flat(*args, **kwargs)
-        given = {k: x for k, x in s.flat_weights(args, kwargs).items() if k not in self.weights}
+        given = {k: x for k, x in s.flat_weights(args, kwargs).items() if k not in s.weights}
         return s.unflatten(self.flat(*s.flat_inputs(args, kwargs), weights=given or None))
 
     def flat(self, *inputs: Any, weights: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """The program's inputs in order → a tuple of its results.
 
-        weights: used before the executable's own for this call, and not kept.
+        weights: used before the executable's own for this call.
         EqsatError E503 if an input or a weight is missing or does not fit.
         """
         self._check(inputs)
         if weights is None:
             return self.jitted(self.packed, *inputs)
-        mixed = self.weights | dict(weights)
-        return self.jitted(pack_weights(self.schedule, mixed, self.opaque), *inputs)
+        return self.jitted(self._pack(dict(weights)), *inputs)
+
+    def _pack(self, weights: dict[str, Any]) -> dict[int, Any]:
+        """Packed once per set of arrays: JAX arrays by identity, NumPy's, which may be written to,
+        by content. Tracers are traced through."""
+        mixed = self.weights | weights
+        if _traced(weights.values()):
+            return pack_weights(self.schedule, mixed, self.opaque)
+        key = tuple((k, _identity(w)) for k, w in sorted(weights.items()))
+        if key not in self._kept:  # the arrays are kept too, so that no other gets their identity
+            self._kept[key] = weights, pack_weights(self.schedule, mixed, self.opaque)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key][1]
 
     def compile(self) -> Callable[..., tuple[Any, ...]]:
         """Pack the weights and compile now; the result takes flat inputs and never compiles."""
@@ -176,6 +199,14 @@ def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> 
         return wrapped(*primals), out
 
     return wrapped
+
+
+def _identity(array: Any) -> Any:
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        return array.shape, array.dtype.str, hashlib.sha256(array.tobytes()).hexdigest()
+    return id(array)
 
 
 def _traced(arrays: Any) -> bool:

@@ -238,11 +238,7 @@ class Checker:
             for i, o in enumerate(self.space.operands[m]):
                 readers.setdefault(self._read_buffer(g, makers, o), []).append((m, i))
         shared = [
-            (a, b)
-            for rs in readers.values()
-            for a in rs
-            for b in rs
-            if part[a[0]] < part[b[0]]
+            (a, b) for rs in readers.values() for a in rs for b in rs if part[a[0]] < part[b[0]]
         ]
         if not self.legality.fusion.siblings or not shared:
             yield "members do not hang together"

@@ -55,8 +55,8 @@ class Costs:
             return 0.0
         is_contraction = self.space.kinds[node] == "contraction"
         share = self.share(n.attr) if is_contraction else self.target.elementwise_rate
-        operations = 2 if is_contraction else sum(
-            y.body.count() + bool(y.combine) for y in n.attr.yields
+        operations = (
+            2 if is_contraction else sum(y.body.count() + bool(y.combine) for y in n.attr.yields)
         )
         if not operations:
             return 0.0

@@ -72,9 +72,7 @@ class Search:
     seed: int
     hints: tuple[Answer, ...] = ()
 
-    def run(
-        self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None
-    ) -> Outcome:
+    def run(self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None) -> Outcome:
         """Minimise the goals; `reference` are the baseline's values, if there is one."""
         if requests[0].weight is not None:
             return self._weighted(requests, reference)
@@ -103,7 +101,10 @@ class Search:
         if solution.answer is None:
             return ("wall" if hint is not None else "unknown"), hint, 0
         answer = self.problem.pruned(solution.answer)
-        if not self.problem.is_legal(solution.answer) or self._worth(answer, weights) > solution.value:
+        if (
+            not self.problem.is_legal(solution.answer)
+            or self._worth(answer, weights) > solution.value
+        ):
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         if solution.status == "optimal":
             return "optimal", answer, solution.bound
@@ -111,9 +112,7 @@ class Search:
             answer = hint
         return "wall", answer, solution.bound
 
-    def _in_order(
-        self, requests: tuple[GoalRequest, ...], reference: dict[str, int]
-    ) -> Outcome:
+    def _in_order(self, requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> Outcome:
         caps, bounds = dict(self.budget), {}
         answer: Answer | None = None
         stop = "optimal"
@@ -151,8 +150,6 @@ class Search:
 
 def weigh(requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> dict[str, int]:
     """Integer coefficients of Σ weight · goal / reference, to one part in `SCALE` or better."""
-    shares = {
-        r.name: Fraction(str(r.weight)) / max(reference.get(r.name, 1), 1) for r in requests
-    }
+    shares = {r.name: Fraction(str(r.weight)) / max(reference.get(r.name, 1), 1) for r in requests}
     unit = min(shares.values())
     return {n: max(round(s / unit * SCALE), 1) for n, s in shares.items()}

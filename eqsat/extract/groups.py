@@ -118,6 +118,8 @@ class Grower:
         repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
         if is_root and readers and (repeated or state.roots >= legality.fusion.roots):
             return None
+        if self._turns_inside(state, node, readers):
+            return None
         own = iterations(self.pool.space.egraph.nodes[node])
         runs = max([own, *(state.runs[q] for q, _ in readers)])
         if runs > own and buffer is not None and self._recomputes(node, runs, own, buffer, readers):
@@ -134,6 +136,23 @@ class Grower:
             runs=state.runs | {node: runs},
         )
         return self._connect(state, node, readers if is_view else None)
+
+    def _turns_inside(self, state: _State, node: int, readers: tuple[Reader, ...]) -> bool:
+        """Whether a rule's conversion would stand between two elementwise ops of one group.
+
+        The same group with the conversion at its rim exists too: every op has its own layout.
+        """
+        kinds, nodes = self.pool.space.kinds, self.pool.space.egraph.nodes
+        if kinds[node] != "elementwise":
+            return False
+        work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
+        while work:
+            q = work.pop()
+            above = [r for r, _ in state.readers.get(self.costs.made_by(q)[0], ())]
+            if any(kinds[r] == "elementwise" for r in above):
+                return True
+            work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
+        return False
 
     def _recomputes(
         self, node: int, runs: int, own: int, buffer: int, readers: tuple[Reader, ...]
@@ -154,7 +173,9 @@ class Grower:
         buffer_ps = 2 * costs.traffic_ps(space.nbytes(buffer)) + costs.target.launch_ps
         return extra > buffer_ps + slack
 
-    def _connect(self, state: _State, node: int, seen_by: tuple[Reader, ...] | None) -> _State | None:
+    def _connect(
+        self, state: _State, node: int, seen_by: tuple[Reader, ...] | None
+    ) -> _State | None:
         """Look at the operands of a new node: fills come in, held buffers are read."""
         pool = self.pool
         inside, reads, readers = state.inside, dict(state.reads), dict(state.readers)
@@ -170,9 +191,7 @@ class Grower:
                 if b not in readers:
                     queue.append(b)
                 readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
-        state = replace(
-            state, reads=reads, readers=readers, queue=tuple(queue), views=tuple(views)
-        )
+        state = replace(state, reads=reads, readers=readers, queue=tuple(queue), views=tuple(views))
         return self._recheck(state) if diamond else state
 
     def _recheck(self, state: _State) -> _State | None:
@@ -182,11 +201,7 @@ class Grower:
         waiting = dict(state.inside)
         done: set[int] = set()
         while waiting:
-            ready = [
-                b
-                for b in waiting
-                if all(q in done for q, _ in state.readers.get(b, ()))
-            ]
+            ready = [b for b in waiting if all(q in done for q, _ in state.readers.get(b, ()))]
             if not ready:
                 return None
             for b in ready:
@@ -209,7 +224,9 @@ class Grower:
             for b, n in state.inside.items()
             if space.kinds[n] not in ("view", "conversion")
         ]
-        if len(set(computed)) < len(computed) or any(space.value[b] in computed for b in state.reads):
+        if len(set(computed)) < len(computed) or any(
+            space.value[b] in computed for b in state.reads
+        ):
             return len(state.inside) == 1  # a value computed twice, or computed and read
         operands = len(state.reads) + 1
         return state.members == 1 or operands <= self.pool.legality.fusion.operands

@@ -54,7 +54,9 @@ class Merger:
         if c is not None:
             found.setdefault((c.members, tuple(sorted(c.writes))), c)
 
-    def _pairs(self, by: dict[int, list[Candidate]], what: str) -> Iterator[tuple[int, Candidate, Candidate]]:
+    def _pairs(
+        self, by: dict[int, list[Candidate]], what: str
+    ) -> Iterator[tuple[int, Candidate, Candidate]]:
         for key in sorted(by):
             tried = 0
             for a, b in combinations(by[key], 2):
@@ -77,7 +79,9 @@ class Merger:
         for _, a, b in self._pairs(by, "node "):
             yield a, b
 
-    def _sharing_operand(self, small: list[Candidate]) -> Iterator[tuple[int, Candidate, Candidate]]:
+    def _sharing_operand(
+        self, small: list[Candidate]
+    ) -> Iterator[tuple[int, Candidate, Candidate]]:
         by: dict[int, list[Candidate]] = {}
         for c in small:
             for r in c.reads:

@@ -13,7 +13,7 @@ from eqsat.extract.problem import Answer
 from eqsat.extract.space import Space
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import Group, GoalRequest, Removed, Selection
+from eqsat.model.selection import GoalRequest, Group, Removed, Selection
 from eqsat.model.target import Target
 
 REMOVED_KEPT = 256

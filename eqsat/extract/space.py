@@ -207,9 +207,7 @@ class Space:
                     changed = True
         return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in fixed}
 
-    def _source_positions(
-        self, at: dict[int, tuple[Moment, ...]]
-    ) -> dict[int, tuple[Moment, ...]]:
+    def _source_positions(self, at: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
         end = (len(self.egraph.values), 0, 0, 0)
         first = dict.fromkeys(sorted(self._sources), end)
         for _, v, reads in self._computing:

@@ -62,7 +62,9 @@ class Variants:
                 continue
             time_ps = c.time_ps + sum(self.costs.traffic_ps(space.nbytes(b)) for b in extra)
             sides = (reads - pool.held, reads & pool.resident, writes, exclusive)
-            found += [Variant(c, m, time_ps, *sides, convert) for m in self._moments(c, writes, convert)]
+            found += [
+                Variant(c, m, time_ps, *sides, convert) for m in self._moments(c, writes, convert)
+            ]
         return found
 
     @cached_property

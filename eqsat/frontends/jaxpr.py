@@ -87,8 +87,8 @@ def trace(
     """Trace `function` on arrays, ShapeDtypeStructs or tracers, and translate its jaxpr.
 
     weights: names of parameters whose arrays are weights (content keys).
-    EqsatError: E301 tracing failed, E302 an element type without a name, E303 a side effect,
-    E304 an unknown name in `weights`.
+    EqsatError: E301 tracing failed, E302 an element type without a name, E323 a side effect,
+    E324 an unknown name in `weights`.
     """
     import jax
 
@@ -154,7 +154,7 @@ def _check_weights(function: Callable[..., Any], weights: tuple[str, ...], known
     for w in weights:
         if w not in known:
             raise fail(
-                "E304",
+                "E324",
                 f"`weights` names `{w}`, which is no argument with arrays",
                 help=did_you_mean(w, known),
             )
@@ -289,7 +289,7 @@ class _Reader:
         effects = frozenset().union(*(e.effects for e in eqns))
         if effects and not kept:
             raise fail(
-                "E303",
+                "E323",
                 f"`{title}` has a side effect and no result, which a program cannot keep",
                 help="move it out of the function",
             )

@@ -62,7 +62,7 @@ class OpaqueCall:
 
     @classmethod
     def load(cls, data: bytes) -> OpaqueCall:
-        """Undo `export`; EqsatError E305 if the bytes are something else."""
+        """Undo `export`; EqsatError E325 if the bytes are something else."""
         head, _, module = data.partition(b"\n")
         try:
             h = json.loads(head)
@@ -70,7 +70,7 @@ class OpaqueCall:
             results = tuple(TensorType.parse(t) for t in h["results"])
             exported = _restore(h, operands, results, module)
         except (ValueError, KeyError, TypeError) as error:
-            raise fail("E305", f"this is no exported opaque op: {error}") from error
+            raise fail("E325", f"this is no exported opaque op: {error}") from error
         return cls(h["primitive"], h["key"], operands, results, None, exported)
 
 

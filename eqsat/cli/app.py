@@ -1,0 +1,112 @@
+"""The command line as a whole: its commands, and what every kind of failure prints and returns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from eqsat.cli import files, look, search
+from eqsat.cli.talk import say, say_diagnostics
+from eqsat.model.diag import Diagnostic, EqsatError
+
+OK, FOUND, USAGE, NOTHING, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+app = typer.Typer(
+    name="eqsat",
+    help="Find the best program your rewrite rules can reach, and say why it is.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from eqsat import __version__
+
+        print(f"eqsat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Find the best program your rewrite rules can reach, and say why it is."""
+
+
+for commands in (search.COMMANDS, look.COMMANDS, files.COMMANDS):
+    for name, command in commands.items():
+        app.command(name)(command)
+
+
+def main() -> None:
+    """The entry point of `eqsat` in a shell."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; the exit code.
+
+    0 fine, 1 found something, 2 bad input or usage, 3 nothing admissible, 4 our bug,
+    130 interrupted.
+    """
+    args = list(args) or ["--help"]
+    as_json = _wants_json(args)
+    try:
+        code = typer.main.get_command(app).main(args, prog_name="eqsat", standalone_mode=False)
+    except EqsatError as error:
+        say_diagnostics(error.diagnostics, as_json)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _interrupted()
+    except Exception as error:
+        return _failed(error, as_json, "-v" in args or "--verbose" in args)
+    return code if isinstance(code, int) else OK
+
+
+def _failed(error: Exception, as_json: bool, verbose: bool) -> int:
+    if type(error).__name__ == "Abort":  # what typer makes of Ctrl-C
+        return _interrupted()
+    if hasattr(error, "format_message"):
+        return _usage(error, as_json)
+    if verbose:
+        import traceback
+
+        say(traceback.format_exc())
+    bug = Diagnostic(
+        "E900",
+        f"internal error: {type(error).__name__}: {error}; this is our bug",
+        help="please report it with the output of the same command and `-v`",
+    )
+    say_diagnostics([bug], as_json)
+    return BUG
+
+
+def _usage(error: Any, as_json: bool) -> int:
+    """Typer's own message (with its did-you-mean) as one of our diagnostics."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "eqsat"
+    problem = Diagnostic(
+        "E400", error.format_message().rstrip("."), help=f"`{command} --help` lists what there is"
+    )
+    say_diagnostics([problem], as_json)
+    return USAGE
+
+
+def _interrupted() -> int:
+    say("interrupted, nothing was written")
+    return INTERRUPTED
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    pairs = zip(args, [*args[1:], ""], strict=True)
+    return any(
+        (a, b) == ("--output-format", "json") or a == "--output-format=json" for a, b in pairs
+    )

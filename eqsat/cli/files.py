@@ -1,0 +1,229 @@
+"""Commands about files: check, list, schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.talk import say
+from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+
+Row = tuple[str, ...]
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    rules = "rules"
+    sets = "sets"
+    targets = "targets"
+    ops = "ops"
+    programs = "programs"
+
+
+class FileFormat(StrEnum):
+    """A YAML format of ours."""
+
+    ruleset = "ruleset"
+    target = "target"
+    experiment = "experiment"
+
+
+def check(
+    files: Annotated[
+        list[Path], typer.Argument(help="Rule sets, targets, experiments, `.eqs`, or folders.")
+    ],
+    test: Annotated[bool, typer.Option("--test", help="Run the examples of rules too.")] = False,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Validate files and print all problems of all of them.
+
+    Exit codes: 2 if a file is wrong, 1 if only an example of a rule fails.
+    """
+    paths = _expand(files)
+    broken: list[Diagnostic] = []
+    failed: list[Diagnostic] = []
+    for path in paths:
+        try:
+            failed += _check_file(path, test)
+        except EqsatError as error:
+            broken += error.diagnostics
+    problems = sort_diagnostics(dict.fromkeys(broken + failed))
+    for d in problems:
+        as_json = output_format is o.Format.json
+        print(json.dumps(d.to_json()) if as_json else f"{d.full()}\n")
+    if not quiet:
+        say(f"checked {len(paths)} file(s): {len(problems) or 'no'} problem(s)")
+    if broken:
+        return 2
+    return 1 if failed else 0
+
+
+def list_(
+    what: Annotated[What, typer.Argument(help="What to list.")],
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """List rules, rule sets, targets, ops or programs, with a line about each."""
+    columns, rows = LISTS[what]()
+    if output_format is o.Format.json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
+        return 0
+    from eqsat.report.text import table_text
+
+    print(table_text(columns, rows), end="")
+    return 0
+
+
+def schema(
+    what: Annotated[FileFormat, typer.Argument(help="Which format.")],
+    verbose: o.Verbose = False,
+) -> int:
+    """Print the JSON schema of a YAML format, for editors."""
+    from eqsat.lang.schema import schema as schema_of
+
+    print(json.dumps(schema_of(what.value), indent=1))
+    return 0
+
+
+COMMANDS = {"check": check, "list": list_, "schema": schema}
+
+
+# ---- check ---------------------------------------------------------------------------------------
+def _expand(files: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in files:
+        if path.is_dir():
+            found += sorted(p for end in ("yaml", "eqs") for p in path.rglob(f"*.{end}"))
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise fail("E001", f"no file `{path}`")
+    return list(dict.fromkeys(found))
+
+
+def _check_file(path: Path, test: bool) -> list[Diagnostic]:
+    """Failing examples; EqsatError holds what is wrong with the file itself."""
+    if path.suffix == ".eqs":
+        from eqsat.lang.programs import load_program
+
+        load_program(path)
+        return []
+    kind = _kind(path)
+    if kind is FileFormat.target:
+        from eqsat.lang.targets import load_target
+
+        load_target(path)
+        return []
+    if kind is FileFormat.experiment:
+        from eqsat.lang.experiments import load_experiment
+
+        load_experiment(path)
+        return []
+    return _check_ruleset(path, test)
+
+
+def _check_ruleset(path: Path, test: bool) -> list[Diagnostic]:
+    from eqsat.lang.rulesets import load_ruleset
+
+    ruleset = load_ruleset(str(path))
+    if not test:
+        return []
+    from eqsat.lab.examples import check_examples
+
+    return check_examples(ruleset)
+
+
+def _kind(path: Path) -> FileFormat:
+    from eqsat.lang.source import load_yaml
+
+    data = load_yaml(path).data
+    for kind in FileFormat:
+        if isinstance(data, dict) and kind.value in data:
+            return kind
+    raise fail(
+        "E004",
+        f"`{path}` does not say what it is",
+        help="it starts with `ruleset: NAME`, `target: NAME` or `experiment: NAME`",
+    )
+
+
+# ---- list ----------------------------------------------------------------------------------------
+def _rules() -> tuple[Row, list[Row]]:
+    from eqsat.lang.rulesets import load_ruleset
+    from eqsat.plugins import find_names
+
+    rows: dict[str, Row] = {}
+    for name in find_names("rules", ".yaml"):
+        for r in load_ruleset(name).rules:
+            rows.setdefault(r.name, (r.name, r.ruleset, r.phase, r.doc))
+    return ("rule", "set", "phase", "doc"), [rows[k] for k in sorted(rows)]
+
+
+def _sets() -> tuple[Row, list[Row]]:
+    from eqsat.lang.rulesets import load_ruleset
+    from eqsat.plugins import find_names
+
+    sets = [(n, load_ruleset(n)) for n in find_names("rules", ".yaml")]
+    return ("set", "rules", "doc"), [(n, str(len(s.rules)), s.doc) for n, s in sets]
+
+
+def _targets() -> tuple[Row, list[Row]]:
+    from eqsat.lang.targets import load_target
+    from eqsat.plugins import find_names
+
+    found = [(n, load_target(n)) for n in find_names("targets", ".yaml")]
+    return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in found]
+
+
+def _ops() -> tuple[Row, list[Row]]:
+    from eqsat.model.attrs import OPS
+    from eqsat.ops.contraction import kind
+
+    rows = []
+    for op, attr in sorted(OPS.items()):
+        word = "structured" if op == "generic" else kind(op, attr)
+        doc = (attr.__doc__ or "").strip().splitlines()[0]
+        rows.append((op, word, doc))
+    return ("op", "kind", "attribute"), rows
+
+
+def _programs() -> tuple[Row, list[Row]]:
+    from eqsat.plugins import find_names
+
+    rows = []
+    for suffix in (".eqs", ".py"):
+        for name, path in find_names("experiments", suffix).items():
+            if name.startswith("programs/"):
+                rows += _program_rows(name.removeprefix("programs/"), path)
+    return ("program", "file"), sorted(rows)
+
+
+def _program_rows(name: str, path: Path) -> list[Row]:
+    """A Python file holds one program per function that has a `…_example` beside it."""
+    if path.suffix == ".eqs":
+        return [(name, str(path))]
+    import ast
+
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    return [
+        (f"{name}.py:{f}", str(path)) for f in sorted(functions) if f"{f}_example" in functions
+    ]
+
+
+LISTS: dict[What, Callable[[], tuple[Row, list[Row]]]] = {
+    What.rules: _rules,
+    What.sets: _sets,
+    What.targets: _targets,
+    What.ops: _ops,
+    What.programs: _programs,
+}

@@ -1,0 +1,144 @@
+"""Commands that look at finished runs: compare, explain, rules, show, report."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.talk import say
+
+if TYPE_CHECKING:
+    from eqsat.api import Run
+
+_CODE = re.compile(r"[Ee]\d{3}")
+
+
+class Sort(StrEnum):
+    """A column of the rules table."""
+
+    name = "name"
+    matches = "matches"
+    nodes = "nodes"
+    time = "time"
+    result = "result"
+
+
+class Stage(StrEnum):
+    """A border value a run keeps."""
+
+    program = "program"
+    canonical = "canonical"
+    target = "target"
+    egraph = "egraph"
+    selection = "selection"
+    baseline = "baseline"
+    schedule = "schedule"
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    b: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Tell what differs between two runs: choices, layouts, bytes, time, and the rules behind."""
+    import eqsat
+    from eqsat.report.compare import compare_runs
+
+    found = compare_runs(eqsat.load(a), eqsat.load(b), (str(a), str(b)))
+    if output_format is o.Format.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(found.to_text(), end="")
+    return 0
+
+
+def explain(
+    what: Annotated[str, typer.Argument(help="The folder of a run, or an error code: `E020`.")],
+    value: Annotated[
+        str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
+    ] = None,
+    price: Annotated[
+        bool, typer.Option(help="For one value: search again without it, for the next best.")
+    ] = True,
+    verbose: o.Verbose = False,
+) -> int:
+    """Say why: the rules behind each choice, the next best, what limits removed; or a code."""
+    if _CODE.fullmatch(what) and not Path(what).exists():
+        from eqsat.lang.explain import explain as explain_code
+
+        print(explain_code(what), end="")
+        return 0
+    import eqsat
+
+    print(eqsat.load(what).explain(value, price=price).to_text(), end="")
+    return 0
+
+
+def rules(
+    folder: o.RunFolder,
+    sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Show per rule: matches, nodes made, time, nodes of the result it led to, where it stands."""
+    import eqsat
+    from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
+
+    rows = rules_table(eqsat.load(folder), sort.value)
+    if output_format is o.Format.json:
+        print(json.dumps([dict(zip(RULE_COLUMNS, row, strict=True)) for row in rows]))
+    else:
+        print(table_text(RULE_COLUMNS, rows), end="")
+    return 0
+
+
+def show(
+    folder: o.RunFolder,
+    stage: Annotated[Stage, typer.Argument(help="What to show.")] = Stage.schedule,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …"""
+    import eqsat
+    from eqsat.model.diag import fail
+
+    value = getattr(eqsat.load(folder), stage.value)
+    if value is None:
+        raise fail("E405", f"the run in `{folder}` has no {stage.value}")
+    as_json = output_format is o.Format.json or not hasattr(value, "to_text")
+    if as_json:
+        print(json.dumps(value.to_json(), indent=None if output_format is o.Format.json else 1))
+    else:
+        print(value.to_text(), end="")
+    return 0
+
+
+def report(
+    folder: o.RunFolder,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The page [default: DIR/report.html].")
+    ] = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Write one self-contained HTML page about a run; print its path."""
+    import eqsat
+
+    found: Run = eqsat.load(folder)
+    path = found.report(out or folder / "report.html")
+    print(path)
+    if not quiet:
+        say(f"open it in any browser: file://{path.resolve()}")
+    return 0
+
+
+COMMANDS = {
+    "compare": compare, "explain": explain, "rules": rules, "show": show, "report": report,
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""Options shared by commands: one spelling and one help text each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """How data is printed."""
+
+    text = "text"
+    json = "json"
+
+
+class Device(StrEnum):
+    """A JAX platform."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+    tpu = "tpu"
+
+
+class Phase(StrEnum):
+    """A stage of a run."""
+
+    program = "program"
+    egraph = "egraph"
+    selection = "selection"
+    schedule = "schedule"
+
+
+OutputFormat = Annotated[
+    Format, typer.Option("--output-format", help="Print text, or JSON for programs.")
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr but errors.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Say more; tracebacks of internal errors.")
+]
+TargetName = Annotated[
+    str, typer.Option("--target", help="A target by name or file; `eqsat list targets`.")
+]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option("--rules", help="A rule set by name or file, repeatable [default: default]."),
+]
+Without = Annotated[
+    list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
+]
+Goals = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--goal",
+        help="time, memory or dispatches; repeat in order of priority, or give all of them"
+        " weights: `time:0.5` [default: time, memory, dispatches].",
+    ),
+]
+Budget = Annotated[
+    list[str] | None,
+    typer.Option("--budget", help="A hard bound, repeatable: `memory=64MiB`, `dispatches=3`."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a key of the target: `fusion.siblings=true`."),
+]
+TimeLimit = Annotated[
+    str, typer.Option("--time-limit", help="Wall time of the solver for all goals: `60s`.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the solver and of random inputs.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of the solver.")]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
+DeviceName = Annotated[
+    Device | None, typer.Option("--device", help="Execute on this JAX platform.")
+]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
+
+
+@contextmanager
+def on_device(device: Device | None) -> Iterator[None]:
+    """Execute on the first device of this platform; EqsatError (E504) if there is none."""
+    if device is None:
+        yield
+        return
+    import jax
+
+    from eqsat.model.diag import fail
+
+    try:
+        found = jax.devices(device.value)[0]
+    except RuntimeError:
+        known = ", ".join(sorted({d.platform for d in jax.devices()}))
+        raise fail(
+            "E504", f"JAX finds no {device.value} here", help=f"this machine has: {known}"
+        ) from None
+    with jax.default_device(found):
+        yield

@@ -1,0 +1,203 @@
+"""Commands that search, execute and measure against the reference: optimize, run, experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.talk import progress, say, say_diagnostics
+
+if TYPE_CHECKING:
+    from eqsat.api import Run
+    from eqsat.lab.experiment import Results
+
+
+def optimize(
+    program: Annotated[
+        str,
+        typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`."),
+    ],
+    target: o.TargetName = "reference",
+    rules: o.Rules = None,
+    without: o.Without = None,
+    goal: o.Goals = None,
+    budget: o.Budget = None,
+    setting: o.Settings = None,
+    time_limit: o.TimeLimit = "60s",
+    stop_after: Annotated[
+        o.Phase | None, typer.Option("--stop-after", help="Stop when this stage is made.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
+    ] = None,
+    device: o.DeviceName = None,
+    seed: o.Seed = 0,
+    threads: o.Threads = 2,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Search for the best equivalent program and print what was found.
+
+    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible.
+    """
+    if verify and stop_after not in (None, o.Phase.schedule):
+        raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
+    request = {
+        "rules": tuple(rules or ("default",)),
+        "target": target,
+        "goals": _goals(goal),
+        "without": tuple(without or ()),
+        "budget": _budget(budget),
+        "settings": tuple(setting or ()),
+        "time_limit": _seconds(time_limit),
+        "stop_after": stop_after.value if stop_after else None,
+        "seed": seed,
+        "threads": threads,
+    }
+    found = _search(program, request, verify, device, quiet)
+    if out is not None:
+        found.save(out)
+    _print_run(found, output_format)
+    _say_stop(found, quiet)
+    if out is not None and not quiet:
+        say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
+    return _verdict(found, output_format)
+
+
+def run(
+    folder: o.RunFolder,
+    samples: o.Samples = 4,
+    seed: o.Seed = 0,
+    device: o.DeviceName = None,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Execute a saved run and check it against a float64 reference.
+
+    Exit code 1 if the result differs.
+    """
+    import eqsat
+
+    found = eqsat.load(folder)
+    with o.on_device(device):
+        found.verify(samples=samples, seed=seed)
+    _print_run(found, output_format)
+    return _verdict(found, output_format)
+
+
+def experiment(
+    file: Annotated[str, typer.Argument(help="An experiment: a YAML file or a name.")],
+    row: Annotated[
+        list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for the results and the page.")
+    ] = Path("results"),
+    threads: o.Threads = 2,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Run every row of an experiment; print its table, write its results and its page.
+
+    Exit code 1 if a row is not as expected, or differs from the reference.
+    """
+    from eqsat.lab.experiment import Experiment
+
+    plan = Experiment.read(file)
+    results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
+    written = results.write(out)
+    _print_results(results, output_format)
+    if not quiet:
+        say("\n".join(f"wrote {path}" for path in written))
+    problems = results.problems()
+    if problems:
+        say_diagnostics(problems, output_format is o.Format.json)
+    return 1 if problems else 0
+
+
+COMMANDS = {"optimize": optimize, "run": run, "experiment": experiment}
+
+
+def _search(
+    program: str, request: dict[str, Any], verify: bool, device: o.Device | None, quiet: bool
+) -> Run:
+    import eqsat
+
+    with o.on_device(device), progress(quiet) as show:
+        found = eqsat.optimize(eqsat.read(program), **request, progress=show)
+        if verify:
+            show("executing", 0.0)
+            found.verify(seed=request["seed"])
+    return found
+
+
+def _goals(texts: list[str] | None) -> tuple[Any, ...]:
+    from eqsat.api import DEFAULT_GOALS
+    from eqsat.lang.experiments import parse_goals
+
+    return parse_goals(texts or DEFAULT_GOALS)
+
+
+def _budget(texts: list[str] | None) -> dict[str, int]:
+    from eqsat.lang.units import read_budget
+
+    return dict(read_budget(t) for t in texts or ())
+
+
+def _seconds(text: str) -> float:
+    from eqsat.lang.units import read_quantity
+
+    return float(read_quantity(text, "duration", "--time-limit"))
+
+
+def _print_run(found: Run, output_format: o.Format) -> None:
+    from eqsat.report.text import summary_text
+
+    if output_format is o.Format.json:
+        print(json.dumps(found.summary()))
+    else:
+        print(summary_text(found), end="")
+
+
+def _say_stop(found: Run, quiet: bool) -> None:
+    """A search that did not end by proof says so (E401)."""
+    from eqsat.report.text import stop_warnings
+
+    if not quiet:
+        for warning in stop_warnings(found):
+            say(warning.full())
+
+
+def _verdict(found: Run, output_format: o.Format) -> int:
+    from eqsat.model.diag import Diagnostic
+
+    v = found.verification
+    if v is None or v.ok:
+        return 0
+    message = f"result differs from the reference: error {v.max_error:.1e}, limit {v.limit:.0e}"
+    say_diagnostics(
+        [Diagnostic("E500", f"{message}, {v.where}")], output_format is o.Format.json
+    )
+    return 1
+
+
+def _row_progress(quiet: bool) -> Any:
+    if quiet:
+        return lambda name, text: None
+    return lambda name, text: say(f"{name}: {text}")
+
+
+def _print_results(results: Results, output_format: o.Format) -> None:
+    if output_format is o.Format.json:
+        print(json.dumps(results.to_json()))
+    else:
+        print(results.to_text(), end="")
