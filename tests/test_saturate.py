@@ -46,14 +46,19 @@ q = matmul(transpose(z, perm=[1, 0]), z)
 return z, s, m, r, q
 """
 
-HEADS = """
+# (head, row, lane) x (head, column, lane) -> (head, row, column)
+PRODUCT = (
+    "s = generic(q, k, loops=[3, 16, 16, 8], maps=[[d0, d1, d3], [d0, d2, d3]],"
+    " body=mul(x0, x1), combine=add)"
+)
+HEADS = f"""
 program heads
 input x: f32[16, 24]
 weight wq: f32[24, 24]
 weight wk: f32[24, 24]
 q = transpose(reshape(matmul(x, wq), shape=[16, 3, 8]), perm=[1, 0, 2])
 k = transpose(reshape(matmul(x, wk), shape=[16, 3, 8]), perm=[1, 0, 2])
-s = generic(q, k, loops=[3, 16, 16, 8], maps=[[d0, d1, d3], [d0, d2, d3]], body=mul(x0, x1), combine=add)
+{PRODUCT}
 return s
 """
 
@@ -193,10 +198,10 @@ def test_the_same_in_another_process():
 
 def test_provenance_leads_back_to_the_input():
     graph = saturate(read(PADDED), eqsat.rules("default"), machine((8, 8, 4)))
-    for n in graph.nodes:
-        seen = set()
+    for start in graph.nodes:
+        n, seen = start, set()
         while n.rule >= 0 and n.source >= 0:
             assert n.source not in seen
             seen.add(n.source)
-            assert graph.nodes[n.source].eclass == n.eclass
             n = graph.nodes[n.source]
+            assert n.eclass == start.eclass

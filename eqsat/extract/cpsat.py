@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.relax import availability, cliques, exclusions
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -50,47 +51,26 @@ class Model:
         self._exclusive()
         self._available()
 
-    def writers(self, buffer: int, before: int | None = None) -> list[cp_model.IntVar]:
-        """The options that write a buffer, at steps before `before`."""
-        found = self.problem.writers.get(buffer, [])
-        options = self.problem.options
-        return [self.x[i] for i in found if before is None or options[i].step < before]
-
     def _roots(self) -> None:
-        # (C1) every root is written, and (C2) no buffer is written twice: Σ x[writers] ≤ 1
-        for b in self.problem.writers:
-            if b in self.problem.roots:
-                self.model.add_exactly_one(self.writers(b))
-            elif len(self.writers(b)) > 1:
-                self.model.add_at_most_one(self.writers(b))
-        if any(r not in self.problem.writers for r in self.problem.roots):
-            self.model.add_bool_or([])
-        # (C3) every needed value is computed: Σ x ≥ 1
+        # (C1) every root is written, once
+        for r in self.problem.roots:
+            self.model.add_exactly_one([self.x[i] for i in self.problem.writers.get(r, [])])
+        # (C2) every needed value is computed: Σ x ≥ 1
         for cover in self.problem.covers:
             self.model.add_bool_or([self.x[i] for i in cover])
 
     def _exclusive(self) -> None:
-        # (C4) what may not be cloned is computed once: Σ x[holders] ≤ 1
-        holders: dict[int, list[int]] = {}
-        for i, o in enumerate(self.problem.options):
-            for n in o.exclusive:
-                holders.setdefault(n, []).append(i)
-        for group in holders.values():
-            if len(group) > 1:
-                self.model.add_at_most_one([self.x[i] for i in group])
+        # (C3) what may not be cloned is computed once, no buffer is written twice: Σ x ≤ 1
+        for group in exclusions(self.problem):
+            self.model.add_at_most_one([self.x[i] for i in group])
 
     def _available(self) -> None:
-        # (C5) a read was written before: Σ x[clique of readers] ≤ A(b) ≤ Σ x[earlier writers]
-        options = self.problem.options
-        for b, readers in self.problem.readers.items():
-            by_writers: dict[int, list[int]] = {}
-            for h in readers:
-                by_writers.setdefault(len(self.writers(b, options[h].step)), []).append(h)
-            for group in by_writers.values():
-                outs = self.writers(b, options[group[0]].step)
-                available = outs[0] if len(outs) == 1 else self._any(outs)
-                for clique in self._cliques(group):
-                    self.model.add_at_most_one([*(self.x[h] for h in clique), available.negated()])
+        # (C4) a read was written before: Σ x[clique of readers] ≤ A ≤ Σ x[earlier writers]
+        for writers, readers in availability(self.problem):
+            literals = [self.x[i] for i in writers]
+            available = literals[0] if len(literals) == 1 else self._any(literals)
+            for clique in cliques(self.problem, readers):
+                self.model.add_at_most_one([*(self.x[h] for h in clique), available.negated()])
 
     def _any(self, literals: list[Any]) -> Any:
         """A literal that may be true only if one of these is."""
@@ -115,19 +95,6 @@ class Model:
         a = self.model.new_bool_var("")
         self._derived.append((a, means))
         return a
-
-    def _cliques(self, readers: list[int]) -> list[list[int]]:
-        """Readers that exclude each other, by the exclusive node most of them share."""
-        count: dict[int, int] = {}
-        for h in readers:
-            for n in self.problem.options[h].exclusive:
-                count[n] = count.get(n, 0) + 1
-        found: dict[int, list[int]] = {}
-        for h in readers:
-            nodes = self.problem.options[h].exclusive
-            key = max(nodes, key=lambda n: (count[n], -n), default=None)
-            found.setdefault(-1 - h if key is None else key, []).append(h)
-        return list(found.values())
 
     @cached_property
     def time(self) -> list[tuple[int, Any]]:

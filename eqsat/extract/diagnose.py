@@ -59,10 +59,10 @@ def inadmissible(assembly: Assembly, target: Target, search: Search, proven: boo
 
 
 def _need(search: Search, goal: str) -> str:
-    status, answer, bound = search.minimise({goal: 1}, {}, SECONDS, None)
-    if answer is None:
+    found = search.minimise({goal: 1}, {}, None, SECONDS)
+    if found.answer is None:
         return ""
-    if status == "optimal":
-        return f"the least {goal} any choice needs is {_amount(goal, bound)}"
-    value = search.problem.value(goal, answer)
-    return f"the least {goal} found is {_amount(goal, value)} (at least {_amount(goal, bound)})"
+    if found.status == "optimal":
+        return f"the least {goal} any choice needs is {_amount(goal, found.bound)}"
+    value, bound = search.problem.value(goal, found.answer), _amount(goal, found.bound)
+    return f"the least {goal} found is {_amount(goal, value)} (at least {bound})"

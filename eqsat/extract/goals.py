@@ -8,10 +8,21 @@ from fractions import Fraction
 
 from eqsat.extract.cpsat import Request, solve
 from eqsat.extract.problem import GOALS, Answer, ExtractionProblem
+from eqsat.extract.relax import Relaxation, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 
+LINEAR = ("time", "dispatches")  # goals that are sums over the chosen options
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
+
+
+@dataclass(frozen=True)
+class Found:
+    """One solve: status optimal | wall | infeasible | unknown, and the objective's bound."""
+
+    status: str
+    answer: Answer | None = None
+    bound: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class Search:
     deadline: float  # of time.monotonic()
     seed: int
     hints: tuple[Answer, ...] = ()
+    relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
 
     def run(self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None) -> Outcome:
         """Minimise the goals; `reference` are the baseline's values, if there is one."""
@@ -90,27 +102,53 @@ class Search:
         return sum(w * self.problem.value(g, answer) for g, w in weights.items())
 
     def minimise(
-        self, weights: dict[str, int], caps: dict[str, int], seconds: float, start: Answer | None
-    ) -> tuple[str, Answer | None, int]:
-        """(status, answer, bound): `start` or the best hint is the answer if none is better."""
-        hint = start if start is not None else self.best_hint(weights, caps)
-        request = Request(weights, caps, hint)
-        solution = solve(self.problem, request, time_limit=seconds, seed=self.seed)
+        self, weights: dict[str, int], caps: dict[str, int], start: Answer | None, seconds: float
+    ) -> Found:
+        """The best answer within the caps; a hint is the answer if none better is found in time."""
+        begin = time.monotonic()
+        hints = [a for a in (start, self.best_hint(weights, caps)) if a is not None]
+        hint = min(hints, key=lambda a: self._worth(a, weights), default=None)
+        kept = self._kept(weights, caps, hint)
+        if kept is None:
+            return Found("infeasible")
+        small = self.problem.restricted(kept)
+        number = {i: n for n, i in enumerate(kept)}
+        known = hint is not None and all(i in number for i in hint)
+        own = tuple(number[i] for i in hint) if hint is not None and known else None
+        left = max(seconds - (time.monotonic() - begin), 0.1)
+        solution = solve(small, Request(weights, caps, own), time_limit=left, seed=self.seed)
         if solution.status == "infeasible":
-            return "infeasible", None, 0
+            return Found("infeasible")
         if solution.answer is None:
-            return ("wall" if hint is not None else "unknown"), hint, 0
-        answer = self.problem.pruned(solution.answer)
-        if (
-            not self.problem.is_legal(solution.answer)
-            or self._worth(answer, weights) > solution.value
-        ):
+            return Found("unknown" if hint is None else "wall", hint)
+        answer = tuple(kept[i] for i in solution.answer)
+        if not self.problem.is_legal(answer) or self._worth(answer, weights) > solution.value:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
+        answer = self.problem.pruned(answer)
         if solution.status == "optimal":
-            return "optimal", answer, solution.bound
-        if hint is not None and self._worth(hint, weights) < self._worth(answer, weights):
-            answer = hint
-        return "wall", answer, solution.bound
+            return Found("optimal", answer, solution.bound)
+        best = min([answer, *hints], key=lambda a: self._worth(a, weights))
+        return Found("wall", best, solution.bound)
+
+    def _kept(
+        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
+    ) -> tuple[int, ...] | None:
+        """Options an answer no worse than the hint and within the caps may hold; None: there is none."""
+        limits = {g: v for g, v in caps.items() if g in LINEAR}
+        if len(weights) == 1 and hint is not None:
+            (goal,) = weights
+            if goal in LINEAR:
+                value = self.problem.value(goal, hint)
+                limits[goal] = min(value, limits.get(goal, value))
+        kept = set(range(len(self.problem.options)))
+        for goal, limit in limits.items():
+            if goal not in self.relaxed:
+                self.relaxed[goal] = relaxation(self.problem, goal)
+            found = self.relaxed[goal]
+            if found is None:
+                return None
+            kept &= set(found.within(limit))
+        return tuple(sorted(kept))
 
     def _in_order(self, requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> Outcome:
         caps, bounds = dict(self.budget), {}
@@ -119,13 +157,13 @@ class Search:
         for n, r in enumerate(requests):
             left = max(self.deadline - time.monotonic(), 0.1)
             share = left if n + 1 == len(requests) else left * 0.7
-            status, found, bound = self.minimise({r.name: 1}, caps, share, answer)
-            if found is None:
-                return Outcome(status)
-            stop = stop if status == "optimal" else "wall"
-            answer = found
-            value = self.problem.value(r.name, found)
-            bounds[r.name] = max(bound, floor(self.problem, r.name))
+            found = self.minimise({r.name: 1}, caps, answer, share)
+            if found.answer is None:
+                return Outcome(found.status)
+            stop = stop if found.status == "optimal" else "wall"
+            answer = found.answer
+            value = self.problem.value(r.name, answer)
+            bounds[r.name] = max(found.bound, floor(self.problem, r.name))
             loose = value + int(value * Fraction(str(r.within)))
             limit = max(value, min(loose, reference.get(r.name, loose)))
             caps[r.name] = min(limit, caps.get(r.name, limit))
@@ -139,13 +177,13 @@ class Search:
             reference = self.problem.values(hint) if hint is not None else {}
         weights = weigh(requests, reference)
         seconds = max(self.deadline - time.monotonic(), 0.1)
-        status, answer, _ = self.minimise(weights, self.budget, seconds, None)
-        if answer is None:
-            return Outcome(status)
+        found = self.minimise(weights, self.budget, None, seconds)
+        if found.answer is None:
+            return Outcome(found.status)
         bounds = {r.name: floor(self.problem, r.name) for r in requests}
-        if len(requests) == 1 and status == "optimal":
-            bounds[requests[0].name] = self.problem.value(requests[0].name, answer)
-        return Outcome(status, answer, bounds)
+        if len(requests) == 1 and found.status == "optimal":
+            bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)
+        return Outcome(found.status, found.answer, bounds)
 
 
 def weigh(requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> dict[str, int]:

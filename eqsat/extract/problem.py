@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 GOALS = ("time", "memory", "dispatches")
@@ -108,3 +108,10 @@ class ExtractionProblem:
                 kept.append(i)
                 needed.update(self.options[i].reads)
         return tuple(sorted(kept))
+
+    def restricted(self, kept: tuple[int, ...]) -> ExtractionProblem:
+        """The problem with these options only; its options are numbered by their place in `kept`."""
+        number = {i: n for n, i in enumerate(kept)}
+        options = tuple(self.options[i] for i in kept)
+        covers = tuple(tuple(number[i] for i in c if i in number) for c in self.covers)
+        return replace(self, options=options, covers=covers)

@@ -32,7 +32,7 @@ def all_examples(ruleset: RuleSet) -> Iterator[tuple[Rule, Example]]:
 def check_example(
     ruleset: RuleSet, rule: Rule, example: Example, target: Target
 ) -> Diagnostic | None:
-    """None if the example holds: start and goal are one class (`reaches`), or are not (`avoids`)."""
+    """None if start and goal are one class (`reaches`), or are not (`avoids`)."""
     from eqsat.lang.rule import parse_example
     from eqsat.saturate import saturate
 

@@ -1,4 +1,4 @@
-"""Program: an immutable, hash-consed DAG of tensor ops; weights travel beside it by content hash."""
+"""Program: an immutable, hash-consed DAG of tensor ops; weights travel beside it by hash."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class PackedReshape:
     groups: Reshape
 
 
-# ---- small ones -----------------------------------------------------------------------------------
+# ---- small ones ------------------------------------------------------------------------------
 def is_block_diagonal(perm: tuple[int, ...], n: int) -> bool:
     """A permutation of a packed shape that keeps outer dims outer (rank n) and tile dims inner."""
     return all((p < n) == (i < n) for i, p in enumerate(perm))
@@ -104,7 +104,7 @@ def before_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout:
     )
 
 
-# ---- tiling the iteration domain (§3.1, §4.2) -------------------------------------------------------
+# ---- tiling the iteration domain (§3.1, §4.2) ------------------------------------------------
 @dataclass(frozen=True)
 class _Tiled:
     sig: Generic
@@ -142,8 +142,10 @@ def _tile_domain(
             pads = [pad_of(j, d) for d in found]
             where = [at[d] for d in found]
             layout = make_layout(g.shapes[j], where, [tiles[d] for d in found], outer_of(j), pads)
-            m = tuple(m[q] for q in layout.outer) + tuple(dim(inner[d]) for d in found)
-        maps.append(m)
+            inside = tuple(dim(inner[d]) for d in found)
+            maps.append(tuple(m[q] for q in layout.outer) + inside)
+        else:
+            maps.append(m)
         layouts.append(layout)
     parallel = [d for d, _ in tiling if d < g.rank]
     result = None
@@ -183,7 +185,7 @@ def _induced(rank: dict[int, int], m: Map) -> tuple[int, ...]:
     return tuple(order)
 
 
-# ---- contractions (§4.2, §4.4) ----------------------------------------------------------------------
+# ---- contractions (§4.2, §4.4) ---------------------------------------------------------------
 def pack_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     """Pack the last m, n and k loop of a contraction by a tile, outer dims in the order b, m, n, k.
 
@@ -226,7 +228,7 @@ def _role_extents(tile: Tile) -> dict[str, int]:
     return {r: sizes.get(r, 1) for r in ("m", "n", "k")}
 
 
-# ---- propagation (§3.2, §3.3) -----------------------------------------------------------------------
+# ---- propagation (§3.2, §3.3) ----------------------------------------------------------------
 def pack_result(g: Generic, layout: Layout) -> PackedResult | None:
     """Bubble a pack up: the generic that writes `layout` directly, and its operands' layouts.
 
@@ -288,7 +290,7 @@ def pack_operand(g: Generic, i: int, layout: Layout) -> PackedOperand | None:
     return PackedOperand(others[:i], others[i + 1 :], tiled.sig, tiled.result)
 
 
-# ---- transposes into maps (§5) ------------------------------------------------------------------------
+# ---- transposes into maps (§5) ---------------------------------------------------------------
 def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
     """Read y instead of operand i = transpose(y, perm)."""
     if g.tile:
@@ -309,9 +311,9 @@ def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
     return canonical_generic(g.sizes, perm, g.maps, g.shapes, g.yields, g.tile, g.dtypes)
 
 
-# ---- reshapes (§3.4) ------------------------------------------------------------------------------------
+# ---- reshapes (§3.4) -------------------------------------------------------------------------
 def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:
-    """Groups of dims of a and of b with equal products, in order; unit dims go to the left group."""
+    """Groups of dims of a and b with equal products, in order; unit dims go to the left group."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(a) or j < len(b):
