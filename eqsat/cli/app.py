@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from eqsat.cli import files, look, search
+from eqsat.cli.interrupt import INTERRUPTED
 from eqsat.cli.talk import say, say_diagnostics
-from eqsat.model.diag import Diagnostic, EqsatError
+from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
-OK, FOUND, USAGE, NOTHING, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 130
+OK, USAGE, BUG = 0, 2, 4
+_CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 
 app = typer.Typer(
     name="eqsat",
@@ -68,11 +71,13 @@ def run(args: Sequence[str]) -> int:
         return _interrupted()
     except Exception as error:
         return _failed(error, as_json, "-v" in args or "--verbose" in args)
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        return _interrupted()
     return code if isinstance(code, int) else OK
 
 
 def _failed(error: Exception, as_json: bool, verbose: bool) -> int:
-    if type(error).__name__ == "Abort":  # what typer makes of Ctrl-C
+    if type(error).__name__ == "Abort":  # older typers make this of Ctrl-C
         return _interrupted()
     if hasattr(error, "format_message"):
         return _usage(error, as_json)
@@ -90,13 +95,15 @@ def _failed(error: Exception, as_json: bool, verbose: bool) -> int:
 
 
 def _usage(error: Any, as_json: bool) -> int:
-    """Typer's own message (with its did-you-mean) as one of our diagnostics."""
+    """Typer's own message as one of our diagnostics, with a did-you-mean for choices."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "eqsat"
-    problem = Diagnostic(
-        "E400", error.format_message().rstrip("."), help=f"`{command} --help` lists what there is"
-    )
-    say_diagnostics([problem], as_json)
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    help_text = f"`{command} --help` lists what there is"
+    choice = _CHOICE.search(message)
+    if choice:
+        help_text = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    say_diagnostics([Diagnostic("E400", message, help=help_text)], as_json)
     return USAGE
 
 

@@ -215,9 +215,7 @@ def _program_rows(name: str, path: Path) -> list[Row]:
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    return [
-        (f"{name}.py:{f}", str(path)) for f in sorted(functions) if f"{f}_example" in functions
-    ]
+    return [(f"{name}.py:{f}", str(path)) for f in sorted(functions) if f"{f}_example" in functions]
 
 
 LISTS: dict[What, Callable[[], tuple[Row, list[Row]]]] = {

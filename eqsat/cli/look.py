@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
+from eqsat.cli.interrupt import stops_at_once
 from eqsat.cli.talk import say
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _CODE = re.compile(r"[Ee]\d{3}")
 class Sort(StrEnum):
     """A column of the rules table."""
 
-    name = "name"
+    rule = "rule"
     matches = "matches"
     nodes = "nodes"
     time = "time"
@@ -75,9 +76,11 @@ def explain(
 
         print(explain_code(what), end="")
         return 0
-    import eqsat
+    with stops_at_once():
+        import eqsat
 
-    print(eqsat.load(what).explain(value, price=price).to_text(), end="")
+        found = eqsat.load(what).explain(value, price=price)
+    print(found.to_text(), end="")
     return 0
 
 

@@ -82,7 +82,7 @@ RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `opti
 
 @contextmanager
 def on_device(device: Device | None) -> Iterator[None]:
-    """Execute on the first device of this platform; EqsatError (E504) if there is none."""
+    """Execute on the first device of this platform; EqsatError (E506) if there is none."""
     if device is None:
         yield
         return
@@ -95,7 +95,7 @@ def on_device(device: Device | None) -> Iterator[None]:
     except RuntimeError:
         known = ", ".join(sorted({d.platform for d in jax.devices()}))
         raise fail(
-            "E504", f"JAX finds no {device.value} here", help=f"this machine has: {known}"
+            "E506", f"JAX finds no {device.value} here", help=f"this machine has: {known}"
         ) from None
     with jax.default_device(found):
         yield

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli import options as o
+from eqsat.cli.interrupt import stops_at_once
 from eqsat.cli.talk import progress, say, say_diagnostics
 
 if TYPE_CHECKING:
@@ -50,19 +51,20 @@ def optimize(
     """
     if verify and stop_after not in (None, o.Phase.schedule):
         raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
-    request = {
-        "rules": tuple(rules or ("default",)),
-        "target": target,
-        "goals": _goals(goal),
-        "without": tuple(without or ()),
-        "budget": _budget(budget),
-        "settings": tuple(setting or ()),
-        "time_limit": _seconds(time_limit),
-        "stop_after": stop_after.value if stop_after else None,
-        "seed": seed,
-        "threads": threads,
-    }
-    found = _search(program, request, verify, device, quiet)
+    with stops_at_once():
+        request = {
+            "rules": tuple(rules or ("default",)),
+            "target": target,
+            "goals": _goals(goal),
+            "without": tuple(without or ()),
+            "budget": _budget(budget),
+            "settings": tuple(setting or ()),
+            "time_limit": _seconds(time_limit),
+            "stop_after": stop_after.value if stop_after else None,
+            "seed": seed,
+            "threads": threads,
+        }
+        found = _search(program, request, verify, device, quiet)
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
@@ -84,10 +86,10 @@ def run(
 
     Exit code 1 if the result differs.
     """
-    import eqsat
+    with stops_at_once(), o.on_device(device):
+        import eqsat
 
-    found = eqsat.load(folder)
-    with o.on_device(device):
+        found = eqsat.load(folder)
         found.verify(samples=samples, seed=seed)
     _print_run(found, output_format)
     return _verdict(found, output_format)
@@ -110,10 +112,11 @@ def experiment(
 
     Exit code 1 if a row is not as expected, or differs from the reference.
     """
-    from eqsat.lab.experiment import Experiment
+    with stops_at_once():
+        from eqsat.lab.experiment import Experiment
 
-    plan = Experiment.read(file)
-    results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
+        plan = Experiment.read(file)
+        results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
     written = results.write(out)
     _print_results(results, output_format)
     if not quiet:
@@ -184,9 +187,7 @@ def _verdict(found: Run, output_format: o.Format) -> int:
     if v is None or v.ok:
         return 0
     message = f"result differs from the reference: error {v.max_error:.1e}, limit {v.limit:.0e}"
-    say_diagnostics(
-        [Diagnostic("E500", f"{message}, {v.where}")], output_format is o.Format.json
-    )
+    say_diagnostics([Diagnostic("E500", f"{message}, {v.where}")], output_format is o.Format.json)
     return 1
 
 

@@ -106,6 +106,7 @@ def _problem(
             tuple(sorted(v.resident)),
             tuple(sorted(v.writes)),
             tuple(sorted(v.exclusive)),
+            v.relayout_bytes,
         )
         for v in kept
     )

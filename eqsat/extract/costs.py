@@ -81,6 +81,16 @@ class Costs:
                     runs[made[b]] = max(runs.get(made[b], 0), own)
         return runs
 
+    def relayout_bytes(self, members: tuple[int, ...]) -> int:
+        """Bytes the conversions among these nodes read and write."""
+        space = self.space
+        return sum(
+            space.nbytes(space.egraph.nodes[m].eclass) + space.nbytes(c)
+            for m in members
+            if space.kinds[m] == "conversion"
+            for c in space.egraph.nodes[m].children
+        )
+
     def made_by(self, node: int) -> tuple[int, ...]:
         """Buffers a node computes."""
         return tuple(self.space.buffer[c] for c in self.space.outputs[node])

@@ -26,7 +26,7 @@ def entries(pool: Pool) -> dict[int, list[frozenset[int]]]:
 
 
 def needed_values(pool: Pool) -> tuple[int, ...]:
-    """Values that hold no leaf, need computing at run time, and that every derivation of the roots computes, ascending.
+    """Values every derivation of the roots computes at run time, ascending.
 
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """

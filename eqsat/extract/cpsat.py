@@ -96,10 +96,9 @@ class Model:
         self._derived.append((a, means))
         return a
 
-    @cached_property
-    def time(self) -> list[tuple[int, Any]]:
-        """Terms of the time goal in picoseconds."""
-        return [(o.time_ps, v) for o, v in zip(self.problem.options, self.x, strict=True)]
+    def linear(self, goal: str) -> list[tuple[int, Any]]:
+        """Terms of a goal that is a sum over the chosen options."""
+        return list(zip(self.problem.coefficients(goal), self.x, strict=True))
 
     @cached_property
     def memory(self) -> tuple[Any, int]:
@@ -115,36 +114,25 @@ class Model:
 
     def cap(self, goal: str, limit: int) -> None:
         """Goal ≤ limit."""
-        if goal == "time":
-            unit = self.time_unit
-            self.model.add(sum(w // unit * v for w, v in self.time) <= limit // unit)
-        elif goal == "memory":
+        if goal == "memory":
             peak, unit = self.memory
             self.model.add(peak <= limit // unit)
-        else:
-            self.model.add(sum(self.x) <= limit)
-
-    @cached_property
-    def time_unit(self) -> int:
-        return math.gcd(*(w for w, _ in self.time)) or 1
+            return
+        terms = self.linear(goal)
+        unit = _unit(terms)
+        self.model.add(sum(w // unit * v for w, v in terms) <= limit // unit)
 
     def minimise(self, weights: dict[str, int]) -> int:
         """Set the objective; the result is the unit its value has to be multiplied by."""
-        if list(weights) == ["time"]:
-            unit = self.time_unit
-            self.model.minimize(sum(w // unit * v for w, v in self.time))
-            return unit * weights["time"]
-        terms: list[Any] = []
-        unit = 1
+        terms: list[tuple[int, Any]] = []
         for goal, weight in weights.items():
-            if goal == "time":
-                terms += [weight * w * v for w, v in self.time]
-            elif goal == "memory":
+            if goal == "memory":
                 peak, size = self.memory
-                terms.append(weight * size * peak)
+                terms.append((weight * size, peak))
             else:
-                terms += [weight * v for v in self.x]
-        self.model.minimize(sum(terms))
+                terms += [(weight * w, v) for w, v in self.linear(goal)]
+        unit = _unit(terms)
+        self.model.minimize(sum(w // unit * v for w, v in terms))
         return unit
 
     def hint(self, answer: Answer) -> None:
@@ -159,6 +147,11 @@ class Model:
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         return tuple(i for i, v in enumerate(self.x) if solver.boolean_value(v))
+
+
+def _unit(terms: list[tuple[int, Any]]) -> int:
+    """What all coefficients are multiples of: smaller integers are easier on the solver."""
+    return math.gcd(*(w for w, _ in terms)) or 1
 
 
 def solve(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 
 from eqsat.extract.cpsat import Request, solve
-from eqsat.extract.problem import GOALS, Answer, ExtractionProblem
-from eqsat.extract.relax import Relaxation, relaxation
+from eqsat.extract.problem import GOALS, TIE_BREAK, Answer, ExtractionProblem
+from eqsat.extract.relax import TOLERANCE, Relaxation, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 
-LINEAR = ("time", "dispatches")  # goals that are sums over the chosen options
+LINEAR = ("time", "dispatches", TIE_BREAK)  # goals that are sums over the chosen options
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
 
@@ -133,7 +134,7 @@ class Search:
     def _kept(
         self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
     ) -> tuple[int, ...] | None:
-        """Options an answer no worse than the hint and within the caps may hold; None: there is none."""
+        """Options of answers no worse than the hint and within the caps; None: no such answer."""
         limits = {g: v for g, v in caps.items() if g in LINEAR}
         if len(weights) == 1 and hint is not None:
             (goal,) = weights
@@ -163,11 +164,29 @@ class Search:
             stop = stop if found.status == "optimal" else "wall"
             answer = found.answer
             value = self.problem.value(r.name, answer)
-            bounds[r.name] = max(found.bound, floor(self.problem, r.name))
+            bounds[r.name] = max(found.bound, self._floor(r.name))
             loose = value + int(value * Fraction(str(r.within)))
             limit = max(value, min(loose, reference.get(r.name, loose)))
             caps[r.name] = min(limit, caps.get(r.name, limit))
+        if stop == "optimal" and answer is not None:
+            answer = self._tidied(answer, requests, caps)
         return Outcome(stop, answer, bounds)
+
+    def _tidied(
+        self, answer: Answer, requests: tuple[GoalRequest, ...], caps: dict[str, int]
+    ) -> Answer:
+        """An answer of the same worth that converts least, if that can be proven in time."""
+        exact = caps | {r.name: self.problem.value(r.name, answer) for r in requests}
+        left = max(self.deadline - time.monotonic(), 0.1)
+        found = self.minimise({TIE_BREAK: 1}, exact, answer, left)
+        return found.answer if found.status == "optimal" and found.answer is not None else answer
+
+    def _floor(self, goal: str) -> int:
+        """A bound every answer keeps: the relaxation's if it was solved."""
+        relaxed = self.relaxed.get(goal)
+        if relaxed is None:
+            return floor(self.problem, goal)
+        return max(floor(self.problem, goal), ceil(relaxed.bound * (1 - TOLERANCE)))
 
     def _weighted(
         self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None
@@ -180,7 +199,7 @@ class Search:
         found = self.minimise(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
-        bounds = {r.name: floor(self.problem, r.name) for r in requests}
+        bounds = {r.name: self._floor(r.name) for r in requests}
         if len(requests) == 1 and found.status == "optimal":
             bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)
         return Outcome(found.status, found.answer, bounds)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 GOALS = ("time", "memory", "dispatches")
+# among answers that are equal by every goal, the one that converts least: conversions inside of
+# dispatches cost nothing in the model, but nobody wants them without a reason
+TIE_BREAK = "relayout"
 Answer = tuple[int, ...]  # chosen options, ascending
 
 
@@ -24,6 +27,7 @@ class Option:
     resident: tuple[int, ...]
     writes: tuple[int, ...]
     exclusive: tuple[int, ...]
+    relayout_bytes: int = 0  # read and written by the conversions inside
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,14 @@ class ExtractionProblem:
                 found.setdefault(b, []).append(i)
         return found
 
+    def coefficients(self, goal: str) -> list[int]:
+        """Per option: what it adds to a goal that is a sum over the chosen options."""
+        if goal == "time":
+            return [o.time_ps for o in self.options]
+        if goal == TIE_BREAK:
+            return [o.relayout_bytes for o in self.options]
+        return [1] * len(self.options)
+
     def time_ps(self, answer: Answer) -> int:
         return sum(self.options[i].time_ps for i in answer)
 
@@ -83,6 +95,8 @@ class ExtractionProblem:
         """What an answer is worth: picoseconds, bytes or a count."""
         if goal == "time":
             return self.time_ps(answer)
+        if goal == TIE_BREAK:
+            return sum(self.options[i].relayout_bytes for i in answer)
         return self.peak_bytes(answer) if goal == "memory" else len(answer)
 
     def values(self, answer: Answer) -> dict[str, int]:
@@ -110,7 +124,7 @@ class ExtractionProblem:
         return tuple(sorted(kept))
 
     def restricted(self, kept: tuple[int, ...]) -> ExtractionProblem:
-        """The problem with these options only; its options are numbered by their place in `kept`."""
+        """The problem with these options only, numbered by their place in `kept`."""
         number = {i: n for n, i in enumerate(kept)}
         options = tuple(self.options[i] for i in kept)
         covers = tuple(tuple(number[i] for i in c if i in number) for c in self.covers)

@@ -16,7 +16,7 @@ def undominated(pool: Pool, variants: list[Variant]) -> list[Variant]:
         buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
     found = []
     for bucket in buckets.values():
-        bucket.sort(key=lambda v: (v.time_ps, len(v.candidate.reads), v.key))
+        bucket.sort(key=lambda v: (v.time_ps, v.relayout_bytes, len(v.candidate.reads), v.key))
         kept: list[Variant] = []
         for v in bucket:
             if not any(_dominates(pool, k, v) for k in kept):

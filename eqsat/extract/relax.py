@@ -7,6 +7,7 @@ so this takes away most options before CP-SAT sees them, and all but ties for a 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -49,11 +50,10 @@ def availability(problem: ExtractionProblem) -> list[tuple[list[int], list[int]]
     found = []
     for b, readers in problem.readers.items():
         writers = problem.writers.get(b, [])
+        steps = [options[w].step for w in writers]  # ascending, so earlier writers are a prefix
         by_count: dict[int, list[int]] = {}
         for h in readers:
-            earlier = sum(options[w].step < options[h].step for w in writers)
-            by_count.setdefault(earlier, []).append(h)
-        # writers ascend by step, so those before a reader are a prefix
+            by_count.setdefault(bisect_left(steps, options[h].step), []).append(h)
         found += [(writers[:n], group) for n, group in by_count.items()]
     return found
 
@@ -70,12 +70,12 @@ def exclusions(problem: ExtractionProblem) -> list[list[int]]:
 
 
 def relaxation(problem: ExtractionProblem, goal: str) -> Relaxation | None:
-    """Solve the LP for "time" or "dispatches"; None if it has no solution."""
+    """Solve the LP for a goal that is a sum over the options; None if it has no solution."""
     from ortools.linear_solver import pywraplp
 
     solver = pywraplp.Solver.CreateSolver("GLOP")
     assert solver, "GLOP is part of ortools"
-    costs = [o.time_ps if goal == "time" else 1 for o in problem.options]
+    costs = problem.coefficients(goal)
     unit = max(costs, default=1) or 1
     x = [solver.NumVar(0, 1, "") for _ in costs]
     objective = solver.Objective()

@@ -208,8 +208,8 @@ class Space:
         return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in fixed}
 
     def _source_positions(self, at: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
-        end = (len(self.egraph.values), 0, 0, 0)
-        first = dict.fromkeys(sorted(self._sources), end)
+        end: Moment = (len(self.egraph.values), 0, 0, 0)
+        first: dict[int, Moment] = dict.fromkeys(sorted(self._sources), end)
         for _, v, reads in self._computing:
             for r in reads & self._sources:
                 if v in at:
@@ -218,7 +218,7 @@ class Space:
 
     @cached_property
     def conversion_levels(self) -> dict[int, int]:
-        """Per value: sub-levels its conversions may need, 3 or the input program's longest chain."""
+        """Per value: sub-levels of its conversions, 3 or the input program's longest chain."""
         depth: dict[int, int] = {}
         for c in self.egraph.values:
             for i in self.egraph.classes[c]:

@@ -29,6 +29,7 @@ class Variant:
     writes: tuple[int, ...]
     exclusive: frozenset[int]
     is_conversion: bool
+    relayout_bytes: int
 
     @property
     def key(self) -> tuple[Moment, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -63,7 +64,8 @@ class Variants:
             time_ps = c.time_ps + sum(self.costs.traffic_ps(space.nbytes(b)) for b in extra)
             sides = (reads - pool.held, reads & pool.resident, writes, exclusive)
             found += [
-                Variant(c, m, time_ps, *sides, convert) for m in self._moments(c, writes, convert)
+                Variant(c, m, time_ps, *sides, convert, self.costs.relayout_bytes(c.members))
+                for m in self._moments(c, writes, convert)
             ]
         return found
 
@@ -101,8 +103,9 @@ class Variants:
         """A value is not written in more layouts than there are others that need it."""
         space = self.pool.space
         layouts = Counter(space.value[b] for b in writes)
+        wanted = Counter(space.value[r] for r in space.roots)
         return all(
-            n == 1 or n <= len(space.consumers.get(v, frozenset()) - computed)
+            n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
             for v, n in layouts.items()
         )
 

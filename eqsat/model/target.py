@@ -50,7 +50,7 @@ class Fusion:
 
     roots: int = 1  # contractions and reductions per dispatch
     operands: int = 16  # operands + results per dispatch
-    members: int = 6  # ops per dispatch the search enumerates
+    members: int = 4  # ops per dispatch the search enumerates
     multi_result: bool = False  # values used outside may become extra results
     siblings: bool = False  # consumers of one operand may share a dispatch
     index_relation: str = "permutation"

@@ -270,8 +270,14 @@ def _heading(c: Comparison) -> list[str]:
     lines += ["", f"{'':18}{a:>{width}}{b:>{width + 2}}"]
     for name, x, y in c.facts:
         note = "" if x == y else "   differs"
-        lines.append(f"{name:18}{_fact(name, x):>{width}}{_fact(name, y):>{width + 2}}{note}")
+        lines.append(
+            f"{_label(name):18}{_fact(name, x):>{width}}{_fact(name, y):>{width + 2}}{note}"
+        )
     return [*lines, "", f"{c.same} dispatches are the same"]
+
+
+def _label(name: str) -> str:
+    return "time" if name == "time_ps" else name.replace("_", " ")
 
 
 def _fact(name: str, value: int) -> str:

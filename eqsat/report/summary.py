@@ -30,7 +30,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "target": run.target.name,
         "rules": [r.name for r in run.rules.rules],
         "egraph": _egraph(run),
-        "goals": _goals(run.selection, run.schedule),
+        "goals": _goals(run),
         "stop": run.selection.stop if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
@@ -56,17 +56,23 @@ def figures(schedule: Schedule) -> dict[str, float | int]:
     }
 
 
-def _goals(selection: Selection | None, schedule: Schedule | None) -> dict[str, Any] | None:
-    if selection is None:
+def _goals(run: Finished) -> dict[str, Any] | None:
+    """Per goal its value, bound and gap; nothing is proven about goals nobody asked for."""
+    if run.selection is None:
         return None
+    asked = {g.name for g in run.goals}
     found: dict[str, Any] = {}
-    if schedule is not None:  # goals nobody asked for have a value and no bound
-        found = {k: {"value": v, "bound": None, "gap": None} for k, v in figures(schedule).items()}
-    for name, goal in selection.goals:
+    if run.schedule is not None:
+        found = {k: _goal(v, None, None) for k, v in figures(run.schedule).items()}
+    for name, goal in run.selection.goals:
         key, scale = KEYS.get(name, (name, 1))
         value, bound = (x / scale if scale != 1 else x for x in (goal.value, goal.bound))
-        found[key] = {"value": value, "bound": bound, "gap": goal.gap}
+        found[key] = _goal(value, bound, goal.gap) if name in asked else _goal(value, None, None)
     return found
+
+
+def _goal(value: float, bound: float | None, gap: float | None) -> dict[str, float | None]:
+    return {"value": value, "bound": bound, "gap": gap}
 
 
 def _baseline(schedule: Schedule | None) -> dict[str, Any]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.diag import Diagnostic
+from eqsat.model.egraph import EGraph
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Selection
 from eqsat.report.finished import Finished
 from eqsat.report.origins import rules_in_result
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
@@ -20,35 +24,73 @@ def summary_text(run: Finished) -> str:
 
 def phase_lines(run: Finished) -> list[str]:
     """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
-    rows = [("read", run.program.name, _read_text(run), "")]
+    rows = [("read", run.program.name, _read_text(run))]
     if run.egraph is not None:
-        e = run.egraph
-        what = f"{count_text(len(e.types), 'class', 'classes')}, {count_text(len(e.nodes), 'node')}"
-        stop = f"{e.stop} after {count_text(e.rounds, 'round')}"
-        rules = f"{count_text(len(run.rules.rules), 'rule')}: {what}"
-        rows.append(("saturate", run.rules.name, rules, stop))
+        rows.append(("saturate", run.rules.name, _saturate_text(run.egraph, len(run.rules.rules))))
     if run.selection is not None:
-        goals = ", ".join(
-            f"{name} {goal_text(name, g.value)} (bound {goal_text(name, g.bound)})"
-            for name, g in run.selection.goals
-        )
-        rows.append(("extract", run.target.name, goals, run.selection.stop))
+        rows.append(("extract", run.target.name, _extract_text(run.selection)))
     if run.schedule is not None:
-        rows.append(("schedule", "", _schedule_text(run), ""))
-    if run.seconds.get("compile") is not None:
-        rows.append(("compile", "jax", "weights packed once", ""))
+        rows.append(("schedule", "", _schedule_text(run.schedule, run.baseline_schedule)))
+        if run.seconds.get("compile") is not None:
+            packs = count_text(run.schedule.counts()["weight_packs"], "pack")
+            rows.append(("compile", "jax", f"{packs} of weights, ahead of time"))
     if run.verification is not None:
-        rows.append(("verify", "float64", verification_text(run.verification), ""))
+        rows.append(("verify", "float64", verification_text(run.verification)))
+    width = max(len(name) for _, name, _ in rows)
     return [
-        f"{p:9} {name:18} {text}  {seconds_text(run.seconds.get(p))}  {stop}".rstrip()
-        for p, name, text, stop in rows
+        f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
+        for phase, name, text in rows
     ]
+
+
+def _saturate_text(egraph: EGraph, rules: int) -> str:
+    classes, nodes = len(egraph.types), len(egraph.nodes)
+    size = f"{count_text(classes, 'class', 'classes')}, {count_text(nodes, 'node')}"
+    stop = f"{egraph.stop} after {count_text(egraph.rounds, 'round')}"
+    return f"{count_text(rules, 'rule')}: {size}, {stop}"
+
+
+def _extract_text(selection: Selection) -> str:
+    goals = ", ".join(f"{name} {goal_text(name, g.value)}" for name, g in selection.goals)
+    return f"{goals} ({selection.stop})"
 
 
 def verification_text(v: Any) -> str:
     """`ok, max error 3.1e-06, limit 1e-05 (4 samples)`, with the place of a mismatch."""
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
     return f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({v.samples} samples)"
+
+
+def stop_warnings(run: Finished) -> list[Diagnostic]:
+    """Warnings for phases that stopped at a limit: E402 saturation, E401 extraction."""
+    found = []
+    if run.egraph is not None and run.egraph.stop != "saturated":
+        found.append(_unsaturated(run.egraph))
+    if run.selection is not None:
+        asked = {g.name for g in run.goals}
+        found += [
+            Diagnostic(
+                "E401",
+                f"extraction stopped ({run.selection.stop}): {name} {goal_text(name, g.value)}"
+                f" found, nothing below {goal_text(name, g.bound)} is possible (gap {g.gap:.1%})",
+                severity="warning",
+            )
+            for name, g in run.selection.goals
+            if name in asked and g.gap > 0 and run.selection.stop != "optimal"
+        ]
+    return found
+
+
+def _unsaturated(egraph: EGraph) -> Diagnostic:
+    most = max(egraph.rules, key=lambda r: (r.nodes, r.name), default=None)
+    who = f"; `{most.name}` made {most.nodes:,} of them" if most and most.nodes else ""
+    return Diagnostic(
+        "E402",
+        f"saturation stopped ({egraph.stop}) at {count_text(len(egraph.nodes), 'node')} in round"
+        f" {egraph.rounds}{who}",
+        help=f"`--without {most.name}`" if who and most else "",
+        severity="warning",
+    )
 
 
 def goal_table(run: Finished) -> list[str]:
@@ -92,7 +134,8 @@ def goal_rows(run: Finished) -> list[Row]:
     after, before = run.schedule, run.baseline_schedule
     if after is None or run.selection is None:
         return []
-    goals = dict(run.selection.goals)
+    asked = {g.name for g in run.goals}
+    goals = {k: g for k, g in run.selection.goals if k in asked}
     values = [
         ("time", "time", before and before.time_ps, after.time_ps),
         ("memory", "memory", before and before.peak_bytes, after.peak_bytes),
@@ -109,13 +152,13 @@ def goal_rows(run: Finished) -> list[Row]:
 def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
     """Rows (rule, matches, nodes, seconds, in result, at), the most of `sort` first.
 
-    sort: name | matches | nodes | time | result.
+    sort: rule | matches | nodes | time | result.
     """
     if run.egraph is None:
         return []
     used = rules_in_result(run.egraph, run.selection) if run.selection else {}
     keys = {
-        "name": lambda r: r.name,
+        "rule": lambda r: r.name,
         "matches": lambda r: (-r.matches, r.name),
         "nodes": lambda r: (-r.nodes, r.name),
         "time": lambda r: (-r.seconds, r.name),
@@ -165,9 +208,7 @@ def _read_text(run: Finished) -> str:
     return f"{text}, {opaque} opaque (not independently checked)" if opaque else text
 
 
-def _schedule_text(run: Finished) -> str:
-    s, base = run.schedule, run.baseline_schedule
-    assert s is not None
+def _schedule_text(s: Schedule, base: Schedule | None) -> str:
     was = f" (was {len(base.dispatches)})" if base else ""
     text = f"{count_text(len(s.dispatches), 'dispatch', 'dispatches')}{was}"
     before = f" (was {bytes_text(base.peak_bytes)})" if base else ""

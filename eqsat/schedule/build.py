@@ -80,7 +80,6 @@ class _Writer:
         for values in known:
             if eclass in values:
                 return values[eclass]
-        for values in known:
             for c, node in values.items():
                 if self.buffer[c] == self.buffer[eclass]:
                     return self._reshaped(node, eclass)
@@ -132,25 +131,34 @@ class _Writer:
 
     def _dispatch(self, g: Group) -> Dispatch:
         inside: dict[int, int] = {}
-        before = set(self.held.values())
         members: list[int] = []
         reads = [self._base(self._value(c, self.held)) for c in g.reads]
         for i in g.members:
             n = self.egraph.nodes[i]
-            count = len(self.builder.nodes)
             inside[n.eclass] = self._add(n, inside, self.held)
-            members += [*range(count, len(self.builder.nodes)), inside[n.eclass]]
+            members += [*self._views(inside[n.eclass], members), inside[n.eclass]]
         for c in g.writes:
             node = self._base(self._value(c, inside))
             self.held[c] = self._value(c, inside)
             self.written[node] = g.step
         for r in reads:
             self.read[r] = max(self.read.get(r, -1), g.step)
-        members = [m for m in dict.fromkeys(members) if m not in before]
+        members = list(dict.fromkeys(members))
         writes = [self._base(self.held[c]) for c in g.writes]
         return Dispatch(
             tuple(members), _unique(reads), _unique(writes), g.time_ps, g.step, self._name(members)
         )
+
+    def _views(self, node: int, members: list[int]) -> list[int]:
+        """The views between a node's operands and the buffers they are of, operands first."""
+        found: list[int] = []
+        for operand in self.builder.nodes[node].operands:
+            chain, view = [], operand
+            while view in self.owner and view not in members:
+                chain.append(view)
+                (view,) = self.builder.nodes[view].operands
+            found += reversed(chain)
+        return found
 
     def _name(self, members: list[int]) -> str:
         """The kinds of the members in order, views left out: `contraction+elementwise`."""

@@ -1,0 +1,50 @@
+# `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format clean
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	>/dev/null 2>&1 && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed
+TEST := $(VENV)/.installed-test
+JOBS ?= 2
+
+help: ## print this help
+	@echo "eqsat: two commands do everything"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | \
+	  while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+
+demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml, print its table and its page
+	@$(BIN)/eqsat experiment experiments/quickstart.yaml
+	@echo "page: file://$(CURDIR)/results/quickstart.html"
+
+test: check ## everything CI runs: check, then all tests
+	$(BIN)/python -m pytest -q -n $(JOBS) -W error
+
+check: $(TEST) ## lint, format, types and import borders
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(TEST) ## write the format that `check` wants
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv, results and caches
+	rm -rf $(VENV) results build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv found: install one, or make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(TEST): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(DEMO)

@@ -1,0 +1,145 @@
+"""An experiment: every row searched (and executed), as a table, a JSON file and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.api import DEFAULT_GOALS, Run, Source, optimize, read
+from eqsat.lab.results import Outcome, Results
+from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+
+if TYPE_CHECKING:
+    from eqsat.lang.experiments import Cell
+    from eqsat.lang.experiments import Experiment as Plan
+
+Progress = Callable[[str, str], None]
+NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
+
+
+@dataclass
+class Experiment:
+    """A plan and, once it ran, its results.
+
+    >>> experiment = Experiment.read("experiments/quickstart.yaml")
+    >>> experiment.run()
+    >>> experiment.rows()[0]["dispatches"]
+    """
+
+    plan: Plan
+    results: Results | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Experiment:
+        """An experiment by file or name; EqsatError holds all problems of its file."""
+        from eqsat.lang.experiments import load_experiment
+
+        return cls(load_experiment(path))
+
+    def run(
+        self, *, rows: Sequence[str] = (), threads: int = 2, progress: Progress | None = None
+    ) -> Results:
+        """Every row, or those named, one after another in this process.
+
+        A row that fails keeps its message and does not stop the others. progress: called with a
+        row's name and what was found. Raises EqsatError (E269) for a row that does not exist.
+        """
+        say = progress or (lambda name, text: None)
+        source = cache(read)  # rows share programs; tracing one takes longer than a search
+        outcomes = []
+        for cell in _wanted(self.plan, rows):
+            outcome = _outcome(self.plan, cell, source, threads)
+            outcomes.append(outcome)
+            say(cell.name, outcome.status_text())
+        self.results = Results(self.plan.name, self.plan.doc, tuple(outcomes))
+        return self.results
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dict per row; EqsatError (E405) before `run`."""
+        return self._need_results().rows()
+
+    def table(self) -> str:
+        """The results as text."""
+        return self._need_results().to_text()
+
+    def _need_results(self) -> Results:
+        if self.results is None:
+            raise fail("E405", f"the experiment `{self.plan.name}` did not run yet")
+        return self.results
+
+
+def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
+    known = [c.name for c in plan.cells]
+    for name in names:
+        if name not in known:
+            raise fail("E269", f"no row `{name}`", help=did_you_mean(name, known))
+    return [c for c in plan.cells if not names or c.name in names]
+
+
+def _outcome(plan: Plan, cell: Cell, source: Callable[[str], Source], threads: int) -> Outcome:
+    try:
+        run, totals = _search(plan, cell, source, threads)
+    except EqsatError as error:
+        missing = error.exit_code == NOTHING
+        expected = missing and cell.expect == "no_program"
+        return Outcome(
+            cell, None, "no program" if missing else "error",
+            diagnostics=error.diagnostics, problems=() if expected else error.diagnostics,
+        )  # fmt: skip
+    measured = None
+    if plan.runs:
+        from eqsat.lab.timing import measure
+
+        measured = measure(run, plan.runs, plan.warmup)
+    return Outcome(
+        cell, run, "found", problems=tuple(_problems(cell, run)), measured=measured,
+        totals_s=tuple(totals),
+    )  # fmt: skip
+
+
+def _search(
+    plan: Plan, cell: Cell, source: Callable[[str], Source], threads: int
+) -> tuple[Run, list[float]]:
+    """The last of `repeat` equal searches, and the seconds each took."""
+    run: Run | None = None
+    totals = []
+    for _ in range(plan.repeat):
+        run = optimize(
+            source(cell.program),
+            rules=cell.rules,
+            target=cell.target,
+            goals=(*cell.goals, *_further(cell)),
+            without=cell.without,
+            budget=dict(cell.budget),
+            settings=cell.set,
+            seed=cell.seed,
+            threads=threads,
+            time_limit=plan.time_limit_s or 60.0,
+        )
+        totals.append(run.summary()["seconds"]["total"])
+    assert run is not None
+    if plan.verify:
+        run.verify(seed=cell.seed)
+    return run, totals
+
+
+def _further(cell: Cell) -> list[str]:
+    """Goals nobody named break ties, in the usual order, unless goals are weighted."""
+    if any(g.weight is not None for g in cell.goals):
+        return []
+    named = {g.name for g in cell.goals}
+    return [g for g in DEFAULT_GOALS if g not in named]
+
+
+def _problems(cell: Cell, run: Run) -> list[Diagnostic]:
+    found = []
+    if cell.expect == "no_program":
+        found.append(Diagnostic("E411", f"row `{cell.name}`: a program was found, none expected"))
+    v = run.verification
+    if v is not None and not v.ok:
+        message = f"error {v.max_error:.1e}, limit {v.limit:.0e}, {v.where}"
+        found.append(Diagnostic("E500", f"row `{cell.name}` differs from the reference: {message}"))
+    return found

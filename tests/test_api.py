@@ -1,0 +1,264 @@
+"""From a function or a text to a verified run: the programs users had trouble with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.model.diag import EqsatError
+
+FORCED = ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true")
+RNG = np.random.default_rng(0)
+
+
+def real(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+
+def conversions(run: eqsat.Run) -> tuple[int, int, int]:
+    """(packs, unpacks, transposes) left in dispatches of their own."""
+    counts = run.summary()["counts"]
+    return counts["packs"], counts["unpacks"], counts["transposes"]
+
+
+def run_time_ops(run: eqsat.Run, op: str) -> int:
+    assert run.schedule is not None
+    return len({i for _, i in run.schedule.ops({op})})
+
+
+def layer(x, w, b):
+    return jax.nn.relu(x @ w + b)
+
+
+W, B, X = real(40, 24), real(24), real(10, 40)
+
+
+def test_optimize_runs_and_verifies():
+    run = eqsat.optimize(layer, X, W, B, target="avx512", verify=True)
+    assert run.verification is not None
+    assert run.verification.ok
+    np.testing.assert_allclose(run.compile()(X, W, B), layer(X, W, B), atol=1e-5)
+    assert set(run.summary()) >= {"goals", "baseline", "counts", "bytes", "verify", "seconds"}
+
+
+def test_a_run_is_the_same_after_save_and_load(tmp_path: Path):
+    run = eqsat.optimize(layer, X, W, B, weights=("w", "b"), settings=FORCED, verify=True)
+    folder = run.save(tmp_path / "layer.eqsat")
+    again = eqsat.load(folder)
+    assert again.schedule == run.schedule
+    assert again.selection == run.selection
+    assert again.egraph == run.egraph
+    assert again.summary() == run.summary()
+    assert again.verify().ok
+    run.save(folder)  # an older run is replaced
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["layer.eqsat"]
+
+
+def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = eqsat.optimize(layer, X, W, B)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eqsat.artefact._save_weights", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.save(tmp_path / "layer.eqsat")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_folder_is_not_overwritten(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("…")
+    with pytest.raises(EqsatError, match="E309"):
+        eqsat.optimize(layer, X, W, B).save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_two_packs_of_one_transpose_are_both_folded():
+    run = eqsat.optimize(eqsat.read("two_packs"), settings=FORCED, verify=True)
+    assert run.verification is not None
+    assert run.verification.ok
+    assert run_time_ops(run, "transpose") == 0
+    assert run_time_ops(run, "pack") >= 2
+
+
+@pytest.mark.parametrize("name", ["mlp_784", "mlp_1024"])
+def test_mlp_with_a_forced_tile_converts_at_its_borders_only(name: str):
+    run = eqsat.optimize(eqsat.read(f"experiments/programs/mlp.py:{name}"), settings=FORCED)
+    packs, unpacks, transposes = conversions(run)
+    assert packs <= 1
+    assert unpacks <= 1
+    assert transposes == 0
+    assert run_time_ops(run, "pack") <= 1
+    assert run_time_ops(run, "unpack") <= 1
+    assert run.summary()["counts"]["weight_packs"] >= 3
+    assert run.summary()["stop"] == "optimal"
+
+
+@pytest.mark.parametrize("name", ["mlp_784", "mlp_1024"])
+def test_mlp_on_reference_converts_nothing(name: str):
+    run = eqsat.optimize(eqsat.read(f"experiments/programs/mlp.py:{name}"), target="reference")
+    counts = run.summary()["counts"]
+    assert conversions(run) == (0, 0, 0)
+    assert counts["fused_conversions"] == 0
+    assert counts["weight_packs"] == 0
+
+
+def test_encoder_layer_is_proven_and_verified():
+    source = eqsat.read("experiments/programs/encoder.py:encoder")
+    run = eqsat.optimize(source, target="avx512", verify=True)
+    assert run.verification is not None
+    assert run.verification.ok
+    assert run.summary()["stop"] == "optimal"
+    assert run.summary()["counts"]["opaque"] == 0
+    goals, baseline = run.summary()["goals"], run.summary()["baseline"]
+    assert goals["time_us"]["value"] <= baseline["time_us"]
+
+
+@pytest.mark.parametrize("target", ["reference", "avx512"])
+def test_the_permuted_consumer_fuses_with_its_matmul(target: str):
+    run = eqsat.optimize(eqsat.read("permuted_consumer"), target=target, verify=True)
+    assert run.schedule is not None
+    assert len(run.schedule.dispatches) == 1
+    # interchange off: the permuted read keeps them apart
+    apart = ["fusion.index_relation=identity"]
+    off = eqsat.optimize(eqsat.read("permuted_consumer"), target=target, settings=apart, rules=[])
+    assert off.schedule is not None
+    assert len(off.schedule.dispatches) == 2
+
+
+def test_no_data_tiling_makes_encodings_vanish():
+    text = """
+program encoded
+input a: f32[64, 32]
+input b: f32[32, 48]
+ea = set_encoding(a, role="lhs", contraction="matmul", dtypes=["f32", "f32", "f32"])
+eb = set_encoding(b, role="rhs", contraction="matmul", dtypes=["f32", "f32", "f32"])
+y = unset_encoding(matmul(ea, eb), role="result", contraction="matmul", dtypes=["f32", "f32", "f32"])
+return y
+"""
+    from eqsat.lang.programs import parse_program
+
+    run = eqsat.optimize(parse_program(text, "encoded.eqs"), target="no-data-tiling", verify=True)
+    assert run.verification is not None
+    assert run.verification.ok
+    assert run.schedule is not None
+    ops = {n.op for n in run.schedule.program.nodes}
+    assert ops == {"input", "generic"}
+
+
+# ---- eqsat.jit ---------------------------------------------------------------------------------
+def close(a, b, limit: float = 1e-5) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        scale = float(np.max(np.abs(y))) or 1.0
+        assert float(np.max(np.abs(np.asarray(x) - np.asarray(y)))) <= limit * scale
+
+
+def test_jit_gives_the_numbers_of_jax():
+    fast = eqsat.jit(lambda x: layer(x, W, B), target="avx512")
+    close(fast(X), jax.jit(lambda x: layer(x, W, B))(X))
+    assert len(fast.runs) == 1
+    fast(X + 1)
+    assert len(fast.runs) == 1
+    fast(X[:4])
+    assert len(fast.runs) == 2
+
+
+def test_jit_keeps_trees_and_keywords():
+    @eqsat.jit
+    def f(p, *, scale):
+        return {"y": p["a"] @ p["b"] * scale, "z": (p["a"],)}
+
+    p = {"a": X, "b": W}
+    got = f(p, scale=jnp.float32(2))
+    close(got["y"], X @ W * 2)
+    assert isinstance(got["z"], tuple)
+
+
+def test_grad_vmap_and_jit_through_it():
+    def f(x):
+        return jax.nn.relu(jax.nn.softmax(x @ W) @ W.T)
+
+    def loss(g):
+        return lambda x: jnp.sum(g(x) ** 2)
+
+    fast = eqsat.jit(f)
+    close(jax.grad(loss(fast))(X), jax.grad(loss(f))(X))
+    close(jax.vmap(fast)(jnp.stack([X, 2 * X])), jax.vmap(f)(jnp.stack([X, 2 * X])))
+    close(jax.jit(fast)(X), f(X))
+    close(jax.jvp(fast, (X,), (X,))[1], jax.jvp(f, (X,), (X,))[1])
+    close(
+        jax.hessian(lambda x: loss(fast)(x[None]))(X[0]),
+        jax.hessian(lambda x: loss(f)(x[None]))(X[0]),
+    )
+
+
+def test_custom_derivatives_are_kept():
+    # relu's derivative at 0 is 0 by definition; that of max(x, 0) would be 0.5
+    x = jnp.zeros(3)
+    close(jax.grad(lambda x: eqsat.jit(jax.nn.relu)(x).sum())(x), np.zeros(3))
+    stopped = eqsat.jit(lambda x: x * jax.lax.stop_gradient(x))
+    close(jax.grad(lambda x: stopped(x).sum())(X), X)
+
+
+def test_weights_are_packed_once_and_may_change():
+    @eqsat.jit(weights=("w", "b"), target="avx512", settings=FORCED)
+    def f(x, w, b):
+        return layer(x, w, b)
+
+    w, b = jnp.asarray(W), jnp.asarray(B)
+    close(f(X, w, b), layer(X, w, b))
+    close(f(X, 2 * w, b), layer(X, 2 * w, b))
+    assert len(f.runs) == 1
+    ((run, _),) = f.runs.values()
+    assert run.summary()["counts"]["weight_packs"] >= 1
+    close(jax.grad(lambda w: f(X, w, b).sum())(w), jax.grad(lambda w: layer(X, w, b).sum())(w))
+    writable = np.array(W)
+    close(f(X, writable, b), layer(X, W, b))
+    writable *= 3  # an array that is written to is seen as another
+    close(f(X, writable, b), layer(X, 3 * W, b))
+
+
+def test_closing_over_a_tracer_is_right():
+    def loss(w):
+        return eqsat.jit(lambda x: jax.nn.relu(x @ w))(X).sum()
+
+    close(
+        jax.grad(loss)(jnp.asarray(W)), jax.grad(lambda w: jax.nn.relu(X @ w).sum())(jnp.asarray(W))
+    )
+
+
+def test_an_opaque_primitive_runs():
+    f = eqsat.jit(lambda x: jnp.cumsum(jnp.sort(x, axis=1), axis=1) @ W)
+    close(f(X), jnp.cumsum(jnp.sort(X, axis=1), axis=1) @ W)
+    ((run, _),) = f.runs.values()
+    assert run.summary()["counts"]["opaque"] == 2
+
+
+def test_wrong_requests_are_sentences():
+    for options, code in (
+        ({"goals": ("speed",)}, "E407"),
+        ({"goals": ("time:0.5", "memory")}, "E404"),
+        ({"rules": ("defualt",)}, "E007"),
+        ({"target": "avx521"}, "E200"),
+        ({"without": ("no-such-rule",)}, "E007"),
+        ({"stop_after": "lunch"}, "E406"),
+        ({"budget": {"memory": 1000}}, "E410"),
+    ):
+        with pytest.raises(EqsatError) as caught:
+            eqsat.optimize(layer, X, W, B, **options)
+        assert caught.value.diagnostics[0].code == code, str(caught.value)
+
+
+def test_stop_after_a_phase():
+    run = eqsat.optimize(layer, X, W, B, stop_after="egraph")
+    assert run.egraph is not None
+    assert run.selection is None
+    assert run.summary()["goals"] is None
+    with pytest.raises(EqsatError, match="E405"):
+        run.verify()

@@ -1,0 +1,361 @@
+"""The command line: output, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from eqsat.cli import app, run
+
+COMMANDS = (
+    "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
+    "list", "schema",
+)  # fmt: skip
+TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
+APART = "fusion.join={conversion: [elementwise, reduction, conversion]}"
+FORCED = ["--set", TILE, "--set", "tiles_forced=true", "--set", APART]
+SMALL = """program small
+input a: f32[32, 16]
+input b: f32[32, 16]
+t = transpose(a, perm=[1, 0])
+y = matmul(t, b)
+return y, t
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two saved runs of one program: everything folded, and the search's choice."""
+    place = tmp_path_factory.mktemp("runs")
+    found = []
+    for name, rules in (("fold", "policy/always-fold"), ("best", "default")):
+        folder = place / name
+        args = ["optimize", "transposed_pack", "--rules", rules, *FORCED, "-o", str(folder), "-q"]
+        assert run(args) == 0
+        found.append(str(folder))
+    return found
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.eqs"
+    path.write_text(SMALL)
+    return str(path)
+
+
+# ---- start-up and help ---------------------------------------------------------------------------
+@pytest.mark.parametrize("code", ["import eqsat", "from eqsat.cli import run; run(['--help'])"])
+def test_starting_loads_nothing_heavy(code):
+    heavy = ("jax", "jaxlib", "ortools", "onnx", "egglog", "numpy", "ruamel", "eqsat.lang")
+    program = f"{code}\nimport sys\nprint('HEAVY', [m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+
+
+def test_every_command_and_option_has_help():
+    group = typer.main.get_command(app)
+    assert sorted(group.commands) == sorted(COMMANDS)
+    for name, command in group.commands.items():
+        assert command.help, name
+        for p in command.params:
+            assert getattr(p, "help", None), f"{name} {p.name}"
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_exits_0(name, capsys):
+    assert run([*([name] if name else []), "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_nothing_prints_help_and_version(capsys):
+    assert run([]) == 0
+    assert "optimize" in capsys.readouterr().out
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("eqsat 0.")
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (["optimise"], "E400", "Did you mean 'optimize'"),
+        (["optimize"], "E400", "Missing argument"),
+        (["optimize", "x", "--goul", "time"], "E400", "--goul"),
+        (["optimize", "x", "--stop-after", "egrap"], "E400", "did you mean `egraph`?"),
+        (["optimize", "two_pack"], "E307", "did you mean `two_packs`?"),
+        (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512`?"),
+        (["optimize", "two_packs", "--rules", "defalt"], "E007", "did you mean `default`?"),
+        (["optimize", "two_packs", "--without", "unpack-of-pak"], "E007", "did you mean"),
+        (["optimize", "two_packs", "--goal", "tim"], "E264", "did you mean `time`?"),
+        (["optimize", "two_packs", "--goal", "time:1", "--goal", "memory"], "E404", "weights"),
+        (["optimize", "two_packs", "--budget", "memory=64"], "E203", "64 KiB"),
+        (["optimize", "two_packs", "--budget", "64"], "E205", "memory=64MiB"),
+        (["optimize", "two_packs", "--time-limit", "5"], "E203", "--time-limit"),
+        (["optimize", "two_packs", "--set", "fusion.rots=1"], "E003", "did you mean `roots`?"),
+        (["optimize", "two_packs", "--verify", "--stop-after", "egraph"], "E400", "--verify"),
+        (["optimize", "two_packs", "--verify", "--device", "tpu"], "E506", "cpu"),
+        (["run", "no-such-folder"], "E309", "optimize"),
+        (["explain", "E777"], "E268", "no error has the code"),
+        (["experiment", "quickstar"], "E266", "did you mean `quickstart`?"),
+        (["experiment", "quickstart", "--row", "eqsat"], "E269", "no row `eqsat`"),
+        (["check", "no-such-file.yaml"], "E001", "no file"),
+        (["list", "rule"], "E400", "did you mean `rules`?"),
+        (["schema", "targets"], "E400", "did you mean `target`?"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence_and_exit_2(args, code, text, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"error[{code}]" in err
+    assert text in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_as_json_lines(capsys):
+    assert run(["optimize", "two_pack", "--output-format", "json"]) == 2
+    out, err = capsys.readouterr()
+    found = [json.loads(line) for line in err.splitlines()]
+    assert out == ""
+    assert [d["code"] for d in found] == ["E307"]
+
+
+def test_nothing_admissible_exits_3(small, capsys):
+    assert run(["optimize", small, "--budget", "memory=1KiB"]) == 3
+    err = capsys.readouterr().err
+    assert "error[E410]" in err
+    assert "1,024 bytes" in err
+
+
+def test_a_bug_of_ours_exits_4(monkeypatch, capsys):
+    def broken(spec):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("eqsat.api.read", broken)
+    assert run(["optimize", "two_packs"]) == 4
+    err = capsys.readouterr().err
+    assert "our bug" in err
+    assert "Traceback" not in err
+    assert run(["optimize", "two_packs", "-v"]) == 4
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals")
+def test_interrupt_leaves_nothing_behind(tmp_path):
+    # a fresh interpreter, as the handling of signals belongs to a process; slow enough to be hit
+    code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
+    args = ["optimize", "encoder.py:encoder", "--target", "avx512", "-o", str(tmp_path / "x.eqsat")]
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(2)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert out == ""
+    assert err == "interrupted, nothing was written\n"
+    assert not list(tmp_path.iterdir())
+
+
+# ---- optimize ------------------------------------------------------------------------------------
+def test_optimize_prints_one_json_object(small, capsys):
+    assert run(["optimize", small, "--verify", "--output-format", "json"]) == 0
+    out, _ = capsys.readouterr()
+    found = json.loads(out)
+    assert out.count("\n") == 1
+    assert found["format"] == 1
+    assert found["program"]["ops"] == 2
+    assert set(found["goals"]) == {"time_us", "peak_bytes", "dispatches"}
+    assert found["verify"]["ok"] is True
+    assert found["baseline"]["admissible"] is True
+    keys = {"read", "saturate", "extract", "schedule", "compile", "verify", "total"}
+    assert set(found["seconds"]) == keys
+
+
+def test_optimize_prints_a_summary_without_a_terminal(small, capsys):
+    assert run(["optimize", small, "-q"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    for word in ("read", "saturate", "extract", "schedule", "baseline", "bytes moved"):
+        assert word in out
+    assert "verify" not in out
+
+
+def test_stop_after_keeps_what_was_made(small, tmp_path, capsys):
+    folder = tmp_path / "part"
+    assert run(["optimize", small, "--stop-after", "egraph", "-o", str(folder)]) == 0
+    assert "extract" not in capsys.readouterr().out
+    assert run(["show", str(folder), "egraph"]) == 0
+    assert "c0: f32[32, 16]" in capsys.readouterr().out
+    assert run(["show", str(folder), "schedule"]) == 2
+    assert "E405" in capsys.readouterr().err
+    assert run(["run", str(folder)]) == 2
+
+
+def test_a_mismatch_exits_1(small, monkeypatch, capsys):
+    def evil(program, inputs, weights, opaque):
+        from eqsat.ops.meaning import evaluate_program
+
+        return [r + 1 for r in evaluate_program(program, inputs, weights, opaque)]
+
+    monkeypatch.setattr("eqsat.execute.verify.evaluate_program", evil)
+    assert run(["optimize", small, "--verify"]) == 1
+    out, err = capsys.readouterr()
+    assert "MISMATCH" in out
+    assert "error[E500]" in err
+
+
+def test_goals_in_order_and_weighted(small, capsys):
+    assert run(["optimize", small, "--goal", "memory", "--output-format", "json"]) == 0
+    goals = json.loads(capsys.readouterr().out)["goals"]
+    assert goals["peak_bytes"]["gap"] == 0.0
+    assert goals["time_us"]["bound"] is None
+    weighted = ["--goal", "time:1", "--goal", "memory:2", "--goal", "dispatches:0.5"]
+    assert run(["optimize", small, *weighted]) == 0
+
+
+def test_an_output_folder_of_somebody_else_is_left_alone(small, tmp_path, capsys):
+    (tmp_path / "precious.txt").write_text("x")
+    assert run(["optimize", small, "-o", str(tmp_path)]) == 2
+    assert "E309" in capsys.readouterr().err
+    assert (tmp_path / "precious.txt").read_text() == "x"
+
+
+# ---- looking at runs -----------------------------------------------------------------------------
+def test_run_verifies_a_saved_run(folders, capsys):
+    assert run(["run", folders[1], "--samples", "2", "--output-format", "json"]) == 0
+    verify = json.loads(capsys.readouterr().out)["verify"]
+    assert verify["ok"] is True
+    assert verify["samples"] == 2
+
+
+def test_compare_names_rules_and_dispatches(folders, capsys):
+    assert run(["compare", *folders]) == 0
+    out = capsys.readouterr().out
+    assert "always-fold-transpose" in out
+    assert "policy/always-fold and default" in out
+    assert run(["compare", *folders, "--output-format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["dispatches"] == [4, 3]
+
+
+def test_compare_of_a_run_with_itself_finds_nothing(folders, capsys):
+    assert run(["compare", folders[0], folders[0]]) == 0
+    assert "same work in the same layouts" in capsys.readouterr().out
+
+
+def test_explain_a_run_a_value_and_a_code(folders, capsys):
+    assert run(["explain", folders[0]]) == 0
+    out = capsys.readouterr().out
+    assert "always-fold-transpose" in out
+    assert "always-fold.yaml:" in out
+    assert run(["explain", folders[1], "%3"]) == 0
+    assert "next best: none" in capsys.readouterr().out
+    assert run(["explain", folders[1], "%3", "--no-price"]) == 0
+    assert "next best" not in capsys.readouterr().out
+    assert run(["explain", folders[1], "%33"]) == 2
+    assert "E303" in capsys.readouterr().err
+    assert run(["explain", "e020"]) == 0
+    assert capsys.readouterr().out.startswith("E020")
+
+
+@pytest.mark.parametrize("sort", ["rule", "matches", "nodes", "time", "result"])
+def test_rules_by_every_column(folders, sort, capsys):
+    assert run(["rules", folders[1], "--sort", sort]) == 0
+    out = capsys.readouterr().out
+    assert "pack-contraction" in out
+    assert "contract.yaml:" in out
+
+
+@pytest.mark.parametrize("stage", ["program", "canonical", "target", "egraph", "selection"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_show_every_stage(folders, stage, form, capsys):
+    assert run(["show", folders[1], stage, "--output-format", form]) == 0
+    out = capsys.readouterr().out
+    assert out
+    if form == "json":
+        assert json.loads(out)["format"] == 1
+
+
+def test_report_writes_a_page(folders, tmp_path, capsys):
+    page = tmp_path / "deep" / "page.html"
+    assert run(["report", folders[1], "-o", str(page), "-q"]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert "<svg" in page.read_text(encoding="utf-8")
+    assert [p.name for p in page.parent.iterdir()] == ["page.html"]
+
+
+# ---- files ---------------------------------------------------------------------------------------
+def test_check_of_our_own_files(capsys, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent.parent)
+    assert run(["check", "rules", "targets", "experiments"]) == 0
+    assert "no problem" in capsys.readouterr().err
+
+
+def test_check_prints_all_problems_of_all_files(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text("ruleset: a\ndoc: d\nrules: []\nfoo: 1\nbar: 2\n")
+    (tmp_path / "b.eqs").write_text("program b\ninput x: f32[2]\nreturn y\n")
+    (tmp_path / "c.yaml").write_text("nothing: 1\n")
+    assert run(["check", str(tmp_path), "--output-format", "json"]) == 2
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(d["code"] for d in found) == ["E003", "E003", "E004", "E303"]
+
+
+def test_check_runs_examples(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "ruleset: x\ndoc: d\nrules:\n  - name: twice\n    doc: d\n"
+        "    rewrite: transpose(transpose(x, perm=p), perm=q)\n"
+        "    to: transpose(x, perm=compose(p, q))\n    examples:\n      - name: wrong\n"
+        '        given: {x: "f32[2, 3]"}\n        start: transpose(x, perm=[1, 0])\n'
+        "        reaches: x\n"
+    )
+    path.write_text(path.read_text().replace("f32[2, 3]", "f32[3, 3]"))
+    assert run(["check", str(path)]) == 0
+    assert run(["check", str(path), "--test"]) == 1
+    assert "E101" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("rules", "pack-contraction"),
+        ("sets", "policy/keep"),
+        ("targets", "avx512"),
+        ("ops", "generic"),
+        ("programs", "mlp.py:mlp_784"),
+    ],
+)
+def test_list(what, text, capsys):
+    assert run(["list", what]) == 0
+    assert text in capsys.readouterr().out
+    assert run(["list", what, "--output-format", "json"]) == 0
+    assert any(text in row.values() for row in json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("what", ["ruleset", "target", "experiment"])
+def test_schema(what, capsys):
+    assert run(["schema", what]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"][what]
+
+
+def test_no_color_and_no_terminal(small):
+    env = {**os.environ, "NO_COLOR": "1"}
+    code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
+    for args in (["--help"], ["optimize", "nope"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *args], capture_output=True, text=True, env=env
+        )
+        assert "\x1b" not in done.stdout + done.stderr
