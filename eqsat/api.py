@@ -280,7 +280,9 @@ def _target(
 
         machine = override(machine, list(settings))
     merged = dict(machine.budget) | dict(budget)
-    return replace(machine, budget=tuple(sorted(merged.items())))
+    asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
+    places = tuple((dict(machine.places) | asked).items())
+    return replace(machine, budget=tuple(sorted(merged.items())), places=places)
 
 
 def _rules(what: Sequence[str] | str | RuleSet) -> RuleSet:

@@ -90,7 +90,7 @@ def schema(
     """Print the JSON schema of a YAML format, for editors."""
     from eqsat.lang.schema import schema as schema_of
 
-    print(json.dumps(schema_of(what.value), indent=1))
+    print(json.dumps(schema_of(what.value), indent=2))
     return 0
 
 

@@ -52,7 +52,7 @@ def assemble(space: Space, target: Target, input_only: bool) -> Assembly:
     costs = Costs(space, target)
     candidates, removed = _candidates(pool, costs)
     variants = Variants(pool, costs, tuple(candidates))
-    kept = possible(pool, undominated(pool, variants.found()))
+    kept = possible(pool, undominated(variants.found()))
     problem = _problem(pool, kept, _covers(space, variants.needed, kept))
     return Assembly(pool, problem, tuple(v.candidate for v in kept), removed)
 

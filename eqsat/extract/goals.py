@@ -14,6 +14,8 @@ from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 
 LINEAR = ("time", "dispatches", TIE_BREAK)  # goals that are sums over the chosen options
+# how far above the relaxation's bound the best answer is looked for first
+SPREADS = (0.001, 0.01, 0.1)
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
 
@@ -106,30 +108,75 @@ class Search:
         self, weights: dict[str, int], caps: dict[str, int], start: Answer | None, seconds: float
     ) -> Found:
         """The best answer within the caps; a hint is the answer if none better is found in time."""
-        begin = time.monotonic()
+        end = time.monotonic() + seconds
         hints = [a for a in (start, self.best_hint(weights, caps)) if a is not None]
         hint = min(hints, key=lambda a: self._worth(a, weights), default=None)
+        for spread in SPREADS if len(weights) == 1 else ():
+            near = self._near(weights, caps, hint, spread)
+            if near is None:
+                break
+            found = self._solve(near, weights, caps, None, (end - time.monotonic()) / 4)
+            if found.answer is not None:
+                hint = min(
+                    hint or found.answer, found.answer, key=lambda a: self._worth(a, weights)
+                )
+                break
         kept = self._kept(weights, caps, hint)
         if kept is None:
             return Found("infeasible")
-        small = self.problem.restricted(kept)
+        found = self._solve(kept, weights, caps, hint, end - time.monotonic())
+        if found.status == "unknown" and hint is not None:
+            return Found("wall", hint)
+        if found.status == "wall" and hint is not None and found.answer is not None:
+            best = min(found.answer, hint, key=lambda a: self._worth(a, weights))
+            return Found("wall", best, found.bound)
+        return found
+
+    def _near(
+        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None, spread: float
+    ) -> tuple[int, ...] | None:
+        """Options of answers within `spread` of the relaxation's bound; None if that is no gain.
+
+        The best answer among these few is nearly always the best of all, and a close upper bound
+        is what lets the relaxation drop the rest.
+        """
+        (goal,) = weights
+        relaxed = self._relaxed(goal) if goal in LINEAR else None
+        if relaxed is None:
+            return None
+        cap = int(relaxed.bound * (1 + spread))
+        if hint is not None and self.problem.value(goal, hint) <= cap:
+            return None
+        kept = self._kept({}, caps, None)
+        return None if kept is None else tuple(sorted(set(kept) & set(relaxed.within(cap))))
+
+    def _relaxed(self, goal: str) -> Relaxation | None:
+        if goal not in self.relaxed:
+            self.relaxed[goal] = relaxation(self.problem, goal)
+        return self.relaxed[goal]
+
+    def _solve(
+        self,
+        kept: tuple[int, ...],
+        weights: dict[str, int],
+        caps: dict[str, int],
+        hint: Answer | None,
+        seconds: float,
+    ) -> Found:
+        """Solve the problem of some options; its answer in the numbers of the whole problem."""
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
-        left = max(seconds - (time.monotonic() - begin), 0.1)
-        solution = solve(small, Request(weights, caps, own), time_limit=left, seed=self.seed)
-        if solution.status == "infeasible":
-            return Found("infeasible")
+        small = self.problem.restricted(kept)
+        request = Request(weights, caps, own)
+        solution = solve(small, request, time_limit=max(seconds, 0.1), seed=self.seed)
         if solution.answer is None:
-            return Found("unknown" if hint is None else "wall", hint)
+            return Found(solution.status)
         answer = tuple(kept[i] for i in solution.answer)
         if not self.problem.is_legal(answer) or self._worth(answer, weights) > solution.value:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
-        answer = self.problem.pruned(answer)
-        if solution.status == "optimal":
-            return Found("optimal", answer, solution.bound)
-        best = min([answer, *hints], key=lambda a: self._worth(a, weights))
-        return Found("wall", best, solution.bound)
+        status = "optimal" if solution.status == "optimal" else "wall"
+        return Found(status, self.problem.pruned(answer), solution.bound)
 
     def _kept(
         self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
@@ -143,9 +190,7 @@ class Search:
                 limits[goal] = min(value, limits.get(goal, value))
         kept = set(range(len(self.problem.options)))
         for goal, limit in limits.items():
-            if goal not in self.relaxed:
-                self.relaxed[goal] = relaxation(self.problem, goal)
-            found = self.relaxed[goal]
+            found = self._relaxed(goal)
             if found is None:
                 return None
             kept &= set(found.within(limit))

@@ -9,7 +9,7 @@ from eqsat.extract.variants import BEGIN, Variant
 _END: Moment = (1 << 61, 0, 0, 0)
 
 
-def undominated(pool: Pool, variants: list[Variant]) -> list[Variant]:
+def undominated(variants: list[Variant]) -> list[Variant]:
     """Drop an option if another at its moment writes the same, reads no more, and is as fast."""
     buckets: dict[tuple[Moment, frozenset[int]], list[Variant]] = {}
     for v in variants:
@@ -19,21 +19,15 @@ def undominated(pool: Pool, variants: list[Variant]) -> list[Variant]:
         bucket.sort(key=lambda v: (v.time_ps, v.relayout_bytes, len(v.candidate.reads), v.key))
         kept: list[Variant] = []
         for v in bucket:
-            if not any(_dominates(pool, k, v) for k in kept):
+            if not any(_dominates(k, v) for k in kept):
                 kept.append(v)
         found += kept
     return found
 
 
-def _dominates(pool: Pool, a: Variant, b: Variant) -> bool:
-    if not (a.reads <= b.reads and a.resident <= b.resident):
-        return False
-    # the input program itself must stay among the answers, so its groups only give way to
-    # groups that block nothing more
-    nodes = pool.space.egraph.nodes
-    if all(nodes[m].rule == -1 for m in b.candidate.members):
-        return a.exclusive <= b.exclusive
-    return True
+def _dominates(a: Variant, b: Variant) -> bool:
+    """a needs no more than b and blocks no more than b."""
+    return a.reads <= b.reads and a.resident <= b.resident and a.exclusive <= b.exclusive
 
 
 def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:

@@ -15,9 +15,7 @@ def params():
     rng = np.random.default_rng(0)
     shapes = {name: (WIDTH, WIDTH) for name in ("query", "key", "value", "output")}
     shapes |= {"up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}
-    found = {
-        k: rng.standard_normal(s, "f4") / np.sqrt(s[0], dtype="f4") for k, s in shapes.items()
-    }
+    found = {k: rng.standard_normal(s, "f4") / np.sqrt(s[0], dtype="f4") for k, s in shapes.items()}
     biases = {f"{k}_bias": rng.standard_normal(s[1], "f4") * 0.1 for k, s in shapes.items()}
     norms = {k: 1 + rng.standard_normal(WIDTH, "f4") * 0.1 for k in ("scale1", "scale2")}
     shifts = {k: rng.standard_normal(WIDTH, "f4") * 0.1 for k in ("shift1", "shift2")}

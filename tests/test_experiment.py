@@ -1,0 +1,196 @@
+"""Experiments: rows, expectations, files written, and what the quickstart must show."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import eqsat
+from eqsat.cli import run
+from eqsat.model.diag import EqsatError
+
+SMALL = """experiment: small
+doc: Two rows and one that cannot be.
+{extra}
+rows:
+  - {{name: memory-first, program: two_packs, target: reference, goals: memory}}
+  - {{name: packed, program: two_packs, target: avx512, set: [tiles_forced=true]}}
+  - {{name: never, program: two_packs, target: reference, budget: {{memory: 1 KiB}}{expect}}}
+"""
+EXPECT = ", expect: no_program"
+
+
+def written(tmp_path, extra="", expect=EXPECT):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.format(extra=extra, expect=expect))
+    return path
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """The rows of the quickstart about single programs; the models have a test of their own."""
+    experiment = eqsat.Experiment.read("quickstart")
+    names = [c.name for c in experiment.plan.cells if "mlp" not in c.name and c.name != "encoder"]
+    experiment.run(rows=names)
+    return {r["name"]: r for r in experiment.rows()}
+
+
+def test_rows_hold_the_figures_of_their_runs(tmp_path):
+    experiment = eqsat.Experiment.read(written(tmp_path))
+    results = experiment.run()
+    first, packed, never = experiment.rows()
+    assert first["goals"] == ["memory"]
+    assert first["dispatches"] == len(results.outcomes[0].run.schedule.dispatches)
+    assert first["peak_bytes"] == results.outcomes[0].run.schedule.peak_bytes
+    assert first["gap"] == 0.0
+    assert first["verify"] is None
+    assert first["measured"] is None
+    assert packed["fused_conversions"] + packed["packs"] > 0
+    assert packed["baseline"]["admissible"] is False
+    assert never["status"] == "no program"
+    assert never["as_expected"] is True
+    assert "1,024 bytes" in never["message"]
+    assert results.problems() == ()
+
+
+def test_the_table_shows_rows_and_messages(tmp_path):
+    experiment = eqsat.Experiment.read(written(tmp_path, "measure: {runs: 2, warmup: 1}"))
+    with pytest.raises(EqsatError, match="E405"):
+        experiment.table()
+    experiment.run()
+    lines = experiment.table().splitlines()
+    assert lines[0].split()[0] == "row"
+    assert lines[0].split()[-1] == "measured"
+    assert [line.split()[0] for line in lines[1:4]] == ["memory-first", "packed", "never"]
+    assert "ok" in lines[1]
+    assert any("no program (as expected)" in line for line in lines)
+    assert any("error[E410]" in line for line in lines)
+    assert experiment.rows()[0]["measured"]["runs"] == 2
+
+
+def test_files_are_written_whole(tmp_path, capsys):
+    out = tmp_path / "results"
+    assert run(["experiment", str(written(tmp_path)), "-o", str(out)]) == 0
+    table, talk = capsys.readouterr()
+    assert sorted(p.name for p in out.iterdir()) == ["small.html", "small.json"]
+    data = json.loads((out / "small.json").read_text())
+    assert [r["name"] for r in data["rows"]] == ["memory-first", "packed", "never"]
+    assert data["versions"]["eqsat"] == eqsat.__version__
+    page = (out / "small.html").read_text()
+    assert "memory-first" in page
+    assert "<script" not in page
+    assert "memory-first" in table
+    assert str(out / "small.html") in talk
+
+
+def test_json_on_stdout(tmp_path, capsys):
+    args = ["experiment", str(written(tmp_path)), "-o", str(tmp_path / "r"), "-q"]
+    assert run([*args, "--row", "never", "--output-format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [r["name"] for r in json.loads(out)["rows"]] == ["never"]
+
+
+def test_an_unexpected_failure_exits_1(tmp_path, capsys):
+    path = written(tmp_path, expect="")
+    assert run(["experiment", str(path), "-o", str(tmp_path / "r"), "-q"]) == 1
+    out, err = capsys.readouterr()
+    assert "error[E410]" in err
+    assert "memory-first" in out  # the other rows ran all the same
+    assert (tmp_path / "r" / "small.json").exists()
+
+
+def test_an_unexpected_program_exits_1(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "experiment: x\ndoc: d\nrows:\n  - {name: a, program: two_packs, target: reference,"
+        " expect: no_program}\n"
+    )
+    assert run(["experiment", str(path), "-o", str(tmp_path / "r"), "-q"]) == 1
+    assert "error[E411]" in capsys.readouterr().err
+
+
+def test_a_broken_program_does_not_stop_the_others(tmp_path, capsys):
+    (tmp_path / "bad.eqs").write_text("program bad\nreturn y\n")
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "experiment: x\ndoc: d\ntargets: reference\nrows:\n"
+        f"  - {{name: a, program: {tmp_path / 'bad.eqs'}}}\n"
+        "  - {name: b, program: two_packs}\n"
+    )
+    assert run(["experiment", str(path), "-o", str(tmp_path / "r"), "-q"]) == 1
+    out, err = capsys.readouterr()
+    assert "error[E303]" in err
+    assert "optimal" in out
+
+
+def test_repeats_give_the_same_answer(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "experiment: x\ndoc: d\nrepeat: 2\nprograms: two_packs\ntargets: reference\n"
+        "vary: {goals: [time, memory]}\n"
+    )
+    experiment = eqsat.Experiment.read(path)
+    experiment.run()
+    first = experiment.rows()
+    experiment.run()
+    for a, b in zip(first, experiment.rows(), strict=True):
+        assert len(a["totals_s"]) == 2
+        timed = ("seconds", "totals_s")
+        assert {k: v for k, v in a.items() if k not in timed} == {
+            k: v for k, v in b.items() if k not in timed
+        }
+
+
+# ---- what the quickstart is there to show --------------------------------------------------------
+@pytest.mark.parametrize("target", ["reference", "avx512"])
+@pytest.mark.parametrize("goal", ["time", "memory"])
+def test_no_policy_beats_the_search(quick, target, goal):
+    key = {"time": "time_us", "memory": "peak_bytes"}[goal]
+    best = quick[f"eqsat@{target}/{goal}"]
+    for policy in ("always-fold", "fold-single-use", "keep-and-fuse"):
+        assert best[key] <= quick[f"{policy}@{target}/{goal}"][key]
+    assert best["stop"] == "optimal"
+    assert best["gap"] == 0.0
+
+
+@pytest.mark.parametrize("target", ["reference", "avx512"])
+def test_always_folding_costs_a_dispatch_and_time(quick, target):
+    fold, best = quick[f"always-fold@{target}/time"], quick[f"eqsat@{target}/time"]
+    assert (fold["dispatches"], best["dispatches"]) == (4, 3)
+    assert fold["time_us"] > best["time_us"]
+    assert fold["bytes_moved"] - best["bytes_moved"] == 512 * 256 * 4  # `a` is read once more
+
+
+def test_reference_figures_by_hand(quick):
+    """A pack moves 1 MiB, as does transpose+add+pack 2 MiB, the matmul 1.25 MiB; 1 ns a byte."""
+    best = quick["eqsat@reference/time"]
+    assert best["bytes_moved"] == (1 << 20) + (2 << 20) + (5 << 18)
+    assert best["time_us"] == best["bytes_moved"] / 1000
+
+
+def test_under_the_vector_limit_only_the_unfolded_form_fits(quick):
+    fold, best = quick["always-fold@vector-limit"], quick["eqsat@vector-limit"]
+    assert fold["status"] == "no program"
+    assert "needs 524,288 bytes, the vector limit is 8,192" in fold["message"]
+    assert best["dispatches"] == 3
+
+
+def test_every_row_is_as_expected_and_verified(quick):
+    for row in quick.values():
+        assert row["as_expected"], row["name"]
+        assert row["status"] != "found" or row["verify"]["ok"]
+
+
+@pytest.mark.slow
+def test_the_whole_models():
+    experiment = eqsat.Experiment.read("quickstart")
+    experiment.run(rows=["mlp_784-forced", "mlp_784-free", "encoder"])
+    forced, free, encoder = experiment.rows()
+    assert forced["weight_packs"] == 3
+    assert free["weight_packs"] == 0
+    for row in (free, encoder):
+        assert row["baseline"]["admissible"]
+        assert row["time_us"] <= row["baseline"]["time_us"]
+    assert all(r["verify"]["ok"] for r in (forced, free, encoder))

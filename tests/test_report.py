@@ -1,0 +1,398 @@
+"""Explanations, comparisons and pages, on hand-made border values and on small real runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+import eqsat
+from eqsat.model.attrs import Layout, Leaf, Transpose
+from eqsat.model.diag import EqsatError
+from eqsat.model.egraph import EGraph, ENode, RuleStat
+from eqsat.model.program import Builder
+from eqsat.model.schedule import Buffer, Dispatch, Schedule
+from eqsat.model.selection import Group, Removed, Selection
+from eqsat.model.tensor import TensorType
+from eqsat.report import units
+from eqsat.report.compare import compare_runs
+from eqsat.report.explain import explain, removed_lines
+from eqsat.report.html import page, write_page
+from eqsat.report.lifetimes import lifetime_chart
+from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
+from eqsat.report.text import (
+    goal_rows,
+    phase_lines,
+    rules_table,
+    stop_warnings,
+    summary_text,
+    table_text,
+)
+
+F = TensorType("f32", (32, 16))
+T = Transpose((32, 16), (1, 0))
+PACK = Layout((32, 16), (0, 1), (8, 8), (0, 1), ("-", "-"))
+PACKED = TensorType("f32", PACK.packed_shape)
+RULES = (
+    RuleStat("pack-it", "r.yaml:3:5", "Packs.", 4, 2, 0.25),
+    RuleStat("fold-it", "r.yaml:9:5", "Folds.", 9, 1, 0.5),
+    RuleStat("idle", "r.yaml:20:5", "Does nothing.", 0, 0, 0.0),
+)
+
+
+def tiny_program(name="tiny"):
+    b = Builder(name)
+    x = b.add("input", (), Leaf("x", F, 0))
+    return b.build([b.add("transpose", (x,), T)])
+
+
+def tiny_egraph():
+    """x; t = transpose(x); p = pack(x), made by two rules one after the other; q = pack(x) too."""
+    after = replace(PACK, source=(16, 32))
+    nodes = (
+        ENode("input", Leaf("x", F, 0), (), 0),
+        ENode("transpose", T, (0,), 1),
+        ENode("pack", after, (1,), 2, rule=0, source=1),
+        ENode("pack", replace(PACK, pos=(1, 0), outer=(1, 0)), (0,), 2, rule=1, source=2),
+    )
+    types = ((F,), (F.with_shape((16, 32)),), (F.with_shape(after.packed_shape),))
+    return EGraph(nodes, types, (1,), (0, 1), RULES, 3, "saturated", 0.1)
+
+
+def tiny_selection():
+    group = Group((3,), (0,), (2,), 4_096_000, 0)
+    return Selection((group,), (), (), "optimal")
+
+
+@pytest.fixture(scope="module")
+def runs():
+    settings = (
+        "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]",
+        "tiles_forced=true",
+        "fusion.join={conversion: [elementwise, reduction, conversion]}",
+        "fusion.siblings=true",
+        "limits.vector=8 KiB",
+    )
+    program = eqsat.read("transposed_pack")
+    return [
+        eqsat.optimize(program, rules=(rules,), settings=settings)
+        for rules in ("policy/always-fold", "default")
+    ]
+
+
+# ---- origins -------------------------------------------------------------------------------------
+def test_a_chain_ends_at_the_input_program():
+    g = tiny_egraph()
+    assert [s.rule for s in rule_chain(g, 3)] == ["fold-it", "pack-it"]
+    assert [s.at for s in rule_chain(g, 3)] == ["r.yaml:9:5", "r.yaml:3:5"]
+    assert rule_chain(g, 1) == ()
+
+
+def test_a_chain_in_a_circle_ends():
+    g = tiny_egraph()
+    nodes = list(g.nodes)
+    nodes[2] = replace(nodes[2], source=3)
+    assert len(rule_chain(replace(g, nodes=tuple(nodes)), 3)) == 2
+
+
+def test_rules_in_the_result_count_whole_chains_once_per_node():
+    g, s = tiny_egraph(), tiny_selection()
+    assert rules_in_result(g, s) == {"fold-it": 1, "pack-it": 1}
+    twice = replace(s, groups=(s.groups[0], replace(s.groups[0], step=1)))
+    assert rules_in_result(g, twice) == {"fold-it": 1, "pack-it": 1}
+    assert chosen_nodes(twice) == (3,)
+
+
+def test_names_follow_data_through_layouts():
+    names = Names(tiny_egraph(), tiny_program())
+    assert names.of(0) == "x"
+    assert names.of(1) == "%1"
+    assert names.of(2).startswith("x as f32[2, 4, 8, 8]")
+    assert len(set(names.logical)) == 1
+
+
+# ---- units ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (units.time_text(0), "0 ps"),
+        (units.time_text(999), "999 ps"),
+        (units.time_text(41_234_567), "41.2 us"),
+        (units.time_text(100_000_000), "100 us"),
+        (units.bytes_text(1023), "1023 B"),
+        (units.bytes_text(524288), "512 KiB"),
+        (units.bytes_text(1 << 21), "2 MiB"),
+        (units.seconds_text(None), "–"),
+        (units.seconds_text(1.94), "1.9 s"),
+        (units.ratio_text(0, 0), "1.00x"),
+        (units.ratio_text(0, 3), "–"),
+        (units.ratio_text(4, 1), "0.25x"),
+        (units.delta_text("time", 9_800_000), "+9.8 us"),
+        (units.delta_text("dispatches", -2), "-2"),
+        (units.count_text(1, "op"), "1 op"),
+        (units.count_text(2000, "class", "classes"), "2,000 classes"),
+    ],
+)
+def test_figures(text, want):
+    assert text == want
+
+
+# ---- text ----------------------------------------------------------------------------------------
+def test_the_table_holds_the_figures_of_schedule_and_baseline():
+    run = eqsat.optimize(eqsat.read("two_packs"), target="avx512")
+    assert run.schedule is not None
+    assert run.baseline_schedule is not None
+    rows = {r.name: r for r in goal_rows(run)}
+    assert rows["time"].chosen == run.schedule.time_ps
+    assert rows["time"].baseline == run.baseline_schedule.time_ps
+    assert rows["memory"].chosen == run.schedule.peak_bytes
+    assert rows["dispatches"].chosen == len(run.schedule.dispatches)
+    assert rows["bytes moved"].chosen == run.schedule.bytes_moved
+    assert rows["bytes moved"].bound is None
+    assert "verify" not in summary_text(run)
+    run.verify(samples=1)
+    assert "ok, max error" in summary_text(run)
+
+
+def test_goals_nobody_asked_for_have_no_bound():
+    run = eqsat.optimize(eqsat.read("two_packs"), goals=("memory",))
+    rows = {r.name: r for r in goal_rows(run)}
+    assert rows["memory"].bound == rows["memory"].chosen
+    assert rows["time"].bound is None
+    assert run.summary()["goals"]["time_us"]["gap"] is None
+
+
+def test_an_inadmissible_input_makes_no_claim(runs):
+    text = summary_text(runs[1])
+    assert "nothing is claimed" in text
+    assert all(r.baseline is None for r in goal_rows(runs[1]))
+
+
+def test_a_run_that_stopped_early_shows_what_ran():
+    run = eqsat.optimize(eqsat.read("two_packs"), stop_after="egraph")
+    phases = [line.split()[0] for line in phase_lines(run)]
+    assert phases == ["read", "saturate"]
+    with pytest.raises(EqsatError, match="E405"):
+        explain(run)
+    with pytest.raises(EqsatError, match="E405"):
+        page(run)
+
+
+def test_rules_table_sorts_and_counts(runs):
+    for sort in ("rule", "matches", "nodes", "time", "result"):
+        rows = rules_table(runs[1], sort)
+        assert len(rows) == len(runs[1].egraph.rules)
+    by_result = rules_table(runs[1], "result")
+    assert by_result[0][0] == "pack-contraction"
+    assert int(by_result[0][4]) > 0
+    names = [r[0] for r in rules_table(runs[1], "rule")]
+    assert names == sorted(names)
+
+
+def test_tables_line_up():
+    lines = table_text(("a", "b", "c"), [("x", "10", "y"), ("long", "2", "z")]).splitlines()
+    assert lines == ["a      b  c", "x     10  y", "long   2  z"]
+
+
+def test_early_stops_are_warnings(runs):
+    run = runs[1]
+    assert stop_warnings(run) == []
+    grown = replace(run, egraph=replace(run.egraph, stop="nodes"))
+    (warning,) = stop_warnings(grown)
+    assert (warning.code, warning.severity) == ("E402", "warning")
+    assert "pack-contraction" in warning.help
+    name, goal = run.selection.goals[0]
+    open_goal = (name, replace(goal, bound=goal.value // 2))
+    unproven = replace(run.selection, goals=(open_goal,), stop="wall")
+    (warning,) = stop_warnings(replace(run, selection=unproven))
+    assert warning.code == "E401"
+    assert "gap 50.0%" in warning.message
+
+
+# ---- explain -------------------------------------------------------------------------------------
+def test_explain_everything_names_rule_and_place(runs):
+    text = explain(runs[0]).to_text()
+    assert "always-fold-transpose" in text
+    assert re.search(r"always-fold\.yaml:\d+:\d+", text)
+    assert "the input program" in text
+    assert "given up by a rule" in text
+    assert len(explain(runs[0]).choices) == len(
+        [m for g in runs[0].selection.groups for m in g.members]
+    )
+
+
+def test_explain_asks_prices_of_one_value_only(runs):
+    asked = []
+
+    def price(node):
+        asked.append(node)
+        return 9_800_000
+
+    assert "next best" not in explain(runs[1], None, price).to_text()
+    assert asked == []
+    found = explain(runs[1], "%3", price)
+    assert "next best: +9.8 us time without it" in found.to_text()
+    assert asked == [c.node for c in found.choices]
+    for value, words in ((0, "of equal time"), (None, "no admissible program")):
+        assert words in explain(runs[1], "%3", lambda node, v=value: v).to_text()
+
+
+def test_a_price_is_what_forbidding_the_node_costs():
+    run = eqsat.optimize(eqsat.read("permuted_consumer"))
+    choices = run.explain("%4").choices
+    assert choices
+    assert all(c.priced for c in choices)
+    for c in choices:
+        assert c.price is None or c.price >= 0
+
+
+def test_explain_tells_reads_and_other_layouts(runs):
+    found = explain(runs[1], "%2")
+    text = found.to_text()
+    assert "a from memory (512 KiB)" in text
+    assert "the same data in other layouts" in text
+    assert any("pack" in c.text for c in found.elsewhere)
+    assert explain(runs[1], "2") == found
+
+
+def test_explain_an_input_and_an_unknown_value(runs):
+    assert explain(runs[1], "a").title == "a: input : f32[512, 256], an input"
+    with pytest.raises(EqsatError, match="E303"):
+        explain(runs[1], "%77")
+
+
+def test_removed_groups_name_bytes_limit_and_place(runs):
+    lines = "\n".join(removed_lines(runs[0].selection.removed))
+    assert "524,288 bytes, the vector limit is 8,192" in lines
+    assert "limits.vector" in lines
+    assert removed_lines(()) == []
+    many = tuple(Removed(f"op %{i}", i, 1, "scratch", "t.yaml:1:1") for i in range(9))
+    assert removed_lines(many)[1].startswith("  op %8")
+    assert removed_lines(many)[-1] == "  and 3 more"
+
+
+# ---- compare -------------------------------------------------------------------------------------
+def test_compare_finds_the_fold_and_its_rule(runs):
+    found = compare_runs(*runs)
+    facts = {k: (a, b) for k, a, b in found.facts}
+    assert facts["dispatches"] == (4, 3)
+    assert facts["bytes_moved"] == tuple(r.schedule.bytes_moved for r in runs)
+    assert found.same_input
+    assert ("rules", "policy/always-fold", "default") in found.settings
+    rules = {rule for d in found.dispatches for rule, _ in d.rules_a}
+    assert "always-fold-transpose" in rules
+    assert found.same == 2
+
+
+def test_compare_is_symmetric(runs):
+    one, other = compare_runs(*runs), compare_runs(*reversed(runs))
+    assert [(k, b, a) for k, a, b in one.facts] == list(other.facts)
+    assert sorted((d.a, d.b) for d in one.dispatches) == sorted(
+        (d.b, d.a) for d in other.dispatches
+    )
+
+
+def test_compare_of_equal_runs(runs):
+    found = compare_runs(runs[0], runs[0])
+    assert not found.dispatches
+    assert not found.layouts
+    assert found.same == 4
+    assert "same work" in found.to_text()
+
+
+def test_compare_layouts_per_value(runs):
+    free = eqsat.optimize(eqsat.read("transposed_pack"))
+    found = compare_runs(runs[1], free)
+    layouts = {d.what: d for d in found.layouts}
+    assert layouts["b"].a == ("f32[16, 32, 16, 16]", "f32[256, 512]")
+    assert layouts["b"].b == ("f32[256, 512]",)
+    assert [r for r, _ in layouts["b"].rules_a] == ["pack-contraction"]
+
+
+def test_compare_of_different_inputs_says_so(runs):
+    other = eqsat.optimize(eqsat.read("two_packs"))
+    found = compare_runs(runs[1], other)
+    assert not found.same_input
+    assert not found.layouts
+    assert "the inputs differ" in found.to_text()
+    assert ("program", "transposed_pack", "two_packs") in found.settings
+
+
+# ---- page ----------------------------------------------------------------------------------------
+class Page(HTMLParser):
+    """Checks nesting, collects what could reach out to the network, and the text."""
+
+    VOID = ("meta", "line", "rect", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.outside, self.words, self.tags = [], [], [], set()
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.outside += [v for k, v in attrs if k in ("src", "href", "srcset", "action")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_page_stands_alone(runs):
+    text = page(runs[1])
+    found = Page(text)
+    assert found.outside == []
+    assert not found.tags & {"script", "link", "iframe", "img"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme:dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_the_page_shows_every_part(runs):
+    text = " ".join(Page(page(runs[1])).words)
+    for i in range(len(runs[1].schedule.dispatches)):
+        assert f" {i} " in text or f"{i}" in text
+    for word in ("baseline", "bound", "gap", "pack-contraction", "before", "after", "524,288"):
+        assert word in text
+    assert runs[1].program.to_text().splitlines()[3] in text
+    assert runs[1].schedule.program.to_text().splitlines()[3] in text
+
+
+def test_names_are_escaped(runs):
+    evil = '<script>alert("x")</script>&'
+    source = replace(runs[1].source, program=replace(runs[1].program, name=evil))
+    text = page(replace(runs[1], source=source))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    Page(text)
+
+
+def test_writing_a_page_leaves_one_file(runs, tmp_path):
+    path = write_page(runs[1], tmp_path / "a" / "b.html")
+    assert path.read_text(encoding="utf-8") == page(runs[1])
+    assert [p.name for p in path.parent.iterdir()] == ["b.html"]
+
+
+def test_the_chart_draws_lifetimes():
+    program = tiny_program()
+    dispatches = tuple(Dispatch((1,), (0,), (1,), 1, s, "d") for s in range(4))
+    buffers = (Buffer(0, 2048, "argument", 0, 0), Buffer(1, 2048, "temporary", 2, 3))
+    chart = lifetime_chart(Schedule(program, dispatches, buffers, (), "t"))
+    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="\d+" width="([\d.]+)" height', chart)
+    whole, half = (float(w) for _, _, w in bars[:2])
+    assert [b[0] for b in bars[:2]] == ["argument", "temporary"]  # the caller's live all the time
+    assert half + 1 == pytest.approx((whole + 1) / 2, abs=0.2)
+    many = tuple(Buffer(1, i, "temporary", 0, 0) for i in range(70))
+    left_out = lifetime_chart(Schedule(program, dispatches, many, (), "t"))
+    assert "10 smaller buffers are not drawn" in left_out
