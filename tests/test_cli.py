@@ -56,7 +56,9 @@ def small(tmp_path):
 def test_starting_loads_nothing_heavy(code):
     heavy = ("jax", "jaxlib", "ortools", "onnx", "egglog", "numpy", "ruamel", "eqsat.lang")
     program = f"{code}\nimport sys\nprint('HEAVY', [m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "HEAVY []" in done.stdout
 
@@ -356,6 +358,10 @@ def test_no_color_and_no_terminal(small):
     code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
     for args in (["--help"], ["optimize", "nope"]):
         done = subprocess.run(
-            [sys.executable, "-c", code, *args], capture_output=True, text=True, env=env
+            [sys.executable, "-c", code, *args],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=env,
         )
         assert "\x1b" not in done.stdout + done.stderr

@@ -188,7 +188,7 @@ def test_the_whole_models():
     experiment = eqsat.Experiment.read("quickstart")
     experiment.run(rows=["mlp_784-forced", "mlp_784-free", "encoder"])
     forced, free, encoder = experiment.rows()
-    assert forced["weight_packs"] == 3
+    assert forced["weight_packs"] >= 3  # every matmul's, and biases where that pays
     assert free["weight_packs"] == 0
     for row in (free, encoder):
         assert row["baseline"]["admissible"]

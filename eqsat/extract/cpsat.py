@@ -155,9 +155,18 @@ def _unit(terms: list[tuple[int, Any]]) -> int:
 
 
 def solve(
-    problem: ExtractionProblem, request: Request, *, time_limit: float, seed: int
+    problem: ExtractionProblem,
+    request: Request,
+    *,
+    time_limit: float,
+    seed: int,
+    work_limit: float | None = None,
 ) -> Solution:
-    """Minimise a weighted sum of goals; the answer is deterministic when it is proven optimal."""
+    """Minimise a weighted sum of goals.
+
+    `time_limit` is in seconds, `work_limit` in CP-SAT's deterministic time. The answer is
+    deterministic unless the clock stopped the solve.
+    """
     from ortools.sat.python import cp_model
 
     model = Model(problem)
@@ -168,6 +177,8 @@ def solve(
         model.hint(request.hint)
     solver = cp_model.CpSolver()
     _configure(solver.parameters, time_limit, seed)
+    if work_limit is not None:
+        solver.parameters.max_deterministic_time = work_limit
     status = solver.solve(model.model)
     if status == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0)

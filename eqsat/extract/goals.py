@@ -16,6 +16,7 @@ from eqsat.model.selection import GoalRequest, GoalResult
 LINEAR = ("time", "dispatches", TIE_BREAK)  # goals that are sums over the chosen options
 # how far above the relaxation's bound the best answer is looked for first
 SPREADS = (0.001, 0.01, 0.1)
+NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
 
@@ -111,11 +112,12 @@ class Search:
         end = time.monotonic() + seconds
         hints = [a for a in (start, self.best_hint(weights, caps)) if a is not None]
         hint = min(hints, key=lambda a: self._worth(a, weights), default=None)
-        for spread in SPREADS if len(weights) == 1 else ():
+        # a later goal starts from an answer already, and its own relaxation knows no caps
+        for spread in SPREADS if len(weights) == 1 and start is None else ():
             near = self._near(weights, caps, hint, spread)
             if near is None:
                 break
-            found = self._solve(near, weights, caps, None, (end - time.monotonic()) / 4)
+            found = self._solve(near, weights, caps, None, end - time.monotonic(), NEAR_WORK)
             if found.answer is not None:
                 hint = min(
                     hint or found.answer, found.answer, key=lambda a: self._worth(a, weights)
@@ -162,6 +164,7 @@ class Search:
         caps: dict[str, int],
         hint: Answer | None,
         seconds: float,
+        work: float | None = None,
     ) -> Found:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
         number = {i: n for n, i in enumerate(kept)}
@@ -169,7 +172,8 @@ class Search:
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
         request = Request(weights, caps, own)
-        solution = solve(small, request, time_limit=max(seconds, 0.1), seed=self.seed)
+        limit = max(seconds, 0.1)
+        solution = solve(small, request, time_limit=limit, seed=self.seed, work_limit=work)
         if solution.answer is None:
             return Found(solution.status)
         answer = tuple(kept[i] for i in solution.answer)
@@ -244,6 +248,9 @@ class Search:
         found = self.minimise(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
+        for r in requests:
+            if r.name in LINEAR:
+                self._relaxed(r.name)  # the bound of each goal alone
         bounds = {r.name: self._floor(r.name) for r in requests}
         if len(requests) == 1 and found.status == "optimal":
             bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)

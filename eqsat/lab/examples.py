@@ -12,9 +12,9 @@ from eqsat.model.target import Target
 
 def check_examples(ruleset: RuleSet, target: Target | None = None) -> list[Diagnostic]:
     """Every example of every rule, run with the whole rule set; a diagnostic (E101) per failure."""
-    import eqsat
+    from eqsat import api
 
-    machine = target or eqsat.target("reference")
+    machine = target or api.target("reference")
     return [
         d
         for rule, example in all_examples(ruleset)

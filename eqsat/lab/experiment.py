@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,9 @@ class Experiment:
             outcome = _outcome(self.plan, cell, source, threads)
             outcomes.append(outcome)
             say(cell.name, outcome.status_text())
-        self.results = Results(self.plan.name, self.plan.doc, tuple(outcomes))
+        found = {o.cell.name: o for o in outcomes}
+        checked = tuple(_covered(o, found) for o in outcomes)
+        self.results = Results(self.plan.name, self.plan.doc, checked)
         return self.results
 
     def rows(self) -> list[dict[str, Any]]:
@@ -98,6 +100,28 @@ def _outcome(plan: Plan, cell: Cell, source: Callable[[str], Source], threads: i
         cell, run, "found", problems=tuple(_problems(cell, run)), measured=measured,
         totals_s=tuple(totals),
     )  # fmt: skip
+
+
+def _covered(o: Outcome, found: dict[str, Outcome]) -> Outcome:
+    """The outcome with what its `covers:` finds wrong."""
+    others = [found[name] for name in o.cell.covers if name in found]
+    problems = [p for other in others for p in _uncovered(o, other)]
+    return replace(o, problems=(*o.problems, *problems)) if problems else o
+
+
+def _uncovered(o: Outcome, other: Outcome) -> Iterator[Diagnostic]:
+    """The other's program must be among those this row chose from, and must not be better."""
+    if o.run is None or other.run is None:
+        return
+    assert o.run.egraph is not None and other.run.schedule is not None
+    assert o.run.selection is not None and other.run.selection is not None
+    here, there = f"row `{o.cell.name}`", f"row `{other.cell.name}`"
+    if not o.run.egraph.holds(other.run.schedule.program):
+        yield Diagnostic("E412", f"{here} has not the program of {there} in its e-graph")
+    goal = o.run.goals[0].name
+    mine, theirs = (x.selection.goal(goal).value for x in (o.run, other.run) if x.selection)
+    if mine > theirs:
+        yield Diagnostic("E412", f"{here} is worse than {there}: {goal} {mine}, not {theirs}")
 
 
 def _search(

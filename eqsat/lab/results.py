@@ -60,6 +60,7 @@ class Outcome:
             "seed": c.seed,
             "varied": dict(c.varied),
             "expect": c.expect,
+            "covers": list(c.covers),
             "status": self.status,
             "as_expected": not self.problems,
             "message": "; ".join(d.message for d in self.diagnostics),

@@ -38,6 +38,7 @@ class Cell:
     """One run of an experiment. `set`, `budget` as on the command line; `varied` says what differs.
 
     expect: "" or "no_program" (the run must find that nothing is admissible).
+    covers: rows whose programs this row must have had the choice of, and must not be worse than.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Cell:
     seed: int = 0
     expect: str = ""
     varied: tuple[tuple[str, str], ...] = ()
+    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ class RowRecord(Record):
     without: OneOrMore = Field(default=[])
     seed: int | None = None
     expect: Literal["no_program"] | None = None
+    covers: OneOrMore = Field(default=[])
 
 
 class ExperimentRecord(Record):
@@ -265,6 +268,7 @@ class _Reader:
                 self.report("E263", f"two rows are named `{row.name}`", span, notes=notes)
             seen.setdefault(row.name, span)
             self._check_names(path, "program", "target")
+            self._check((*path, "covers"), lambda t, s: _row_named(t, r.rows, s))
             cells.append(self._row(r, row, path, base))
         return cells
 
@@ -281,7 +285,7 @@ class _Reader:
             tuple((dict(base["budget"]) | dict(row.budget.bounds())).items()),
             (*base["without"], *row.without),
             base["seed"] if row.seed is None else row.seed,
-            row.expect or "",
+            row.expect or "", covers=tuple(row.covers),
         )  # fmt: skip
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
@@ -357,6 +361,12 @@ class _Reader:
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
         return Cell(name, program, target, varied=varied, **fields)
+
+
+def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
+    known = [r.name for r in rows]
+    if name not in known:
+        raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, known))
 
 
 def _texts(value: Any) -> list[str]:

@@ -82,15 +82,17 @@ def explain(run: Finished, value: str | None = None, price: Price | None = None)
     number = _value_number(names, value)
     c = egraph.values[number]
     here = tuple(x for x in everything if egraph.nodes[x.node].eclass == c)
-    if price is not None:
-        here = tuple(_priced(x, price) for x in here)
     same = names.logical[c]
     elsewhere = tuple(
         x
         for x in everything
         if egraph.nodes[x.node].eclass != c and names.logical[egraph.nodes[x.node].eclass] == same
     )
-    removed = tuple(r for r in selection.removed if names.value_name(number) in r.what.split())
+    if price is not None:
+        here = tuple(_priced(x, price) for x in here)
+        elsewhere = tuple(_priced(x, price) if x.alternatives else x for x in elsewhere)
+    known = {names.value_name(i) for i, v in enumerate(egraph.values) if names.logical[v] == same}
+    removed = tuple(r for r in selection.removed if known & set(r.what.split()))
     title = _value_title(names, selection, number, bool(here))
     return Explanation(title, goal, here, elsewhere, removed)
 
@@ -199,7 +201,7 @@ def _choice_lines(c: Choice, goal: str) -> list[str]:
         lines.append(f"    {'by' if i == 0 else '  '}     {s.rule}  {s.at}")
     if not c.chain:
         lines.append("    by     the input program")
-    elif len(c.chain) > 0:
+    else:
         lines.append("    from   the input program")
     lines += [f"    reads  {r}" for r in c.reads]
     if c.priced:

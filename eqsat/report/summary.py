@@ -6,7 +6,6 @@ from typing import Any
 
 from eqsat.model.attrs import Opaque
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import Selection
 from eqsat.report.finished import Finished
 
 PS_PER_US = 1e6

@@ -1,6 +1,7 @@
 """Multi-layer perceptrons with ReLU; the weights are closed over, random and always the same."""
 
 from functools import cache
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ def layers(*widths):
     rng = np.random.default_rng(0)
     return [
         (rng.standard_normal((n, m), "f4") / np.sqrt(n, dtype="f4"), rng.standard_normal(m, "f4"))
-        for n, m in zip(widths, widths[1:], strict=False)
+        for n, m in pairwise(widths)
     ]
 
 

@@ -1,0 +1,112 @@
+"""Every command, file and Python block of the documentation works and prints what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from eqsat.cli import run
+from eqsat.lang.experiments import read_experiment
+from eqsat.lang.rulesets import read_ruleset
+from eqsat.lang.targets import read_target
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "docs/tutorial.md", "docs/rules.md", "docs/targets.md"]
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PHASES = re.compile(r"^(read|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
+_READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    title: str
+    text: str
+    line: int
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        Block(m[1], m[2] or "", m[3], text[: m.start()].count("\n") + 1)
+        for m in _BLOCK.finditer(text)
+    ]
+
+
+def steady(line: str) -> str:
+    """A line without what differs from machine to machine: seconds, paths, rounding errors."""
+    line = line.replace(f"{ROOT}/", "").replace(f"{Path.cwd()}/", "")
+    line = _PHASES.sub(r"\1 ", line)
+    line = re.sub(r"\d(\.\d)?e-\d\d", "ERROR", line)
+    line = re.sub(r"(ERROR) +[\d.]+ (us|ms|s)$", r"\1 TIME", line)  # a measured column
+    line = re.sub(r"(\d+ +)[\d.]+ m?s( +\d+ +\S+:\d+:\d+)$", r"\1 TIME\2", line)  # a rule's time
+    return re.sub(r"\s+", " ", line).strip()
+
+
+def test_nothing_is_left_unchecked():
+    kinds = {b.kind for p in PAGES for b in blocks(p)}
+    assert kinds <= {"console", "python", "yaml", "text", "sh"}
+    assert len(blocks("docs/tutorial.md")) > 10
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page):
+        where = f"{page}:{block.line}"
+        if block.title:
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        if block.kind == "yaml":
+            read_yaml_block(block)
+        elif block.kind == "python" and not block.title:
+            exec(compile(block.text, where, "exec"), names)
+            capsys.readouterr()
+        elif block.kind == "console":
+            console(block, where, capsys)
+
+
+def read_yaml_block(block: Block) -> None:
+    _READERS[block.text.split(":")[0]](block.text, "block.yaml")
+
+
+def console(block: Block, where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command prints the lines below it, in this order; `…` stands for any lines."""
+    for chunk in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, *wanted = chunk.splitlines()
+        words = shlex.split(command)
+        assert words[0] == "eqsat"
+        code = run(words[1:])
+        out, err = capsys.readouterr()
+        lines = (out + err).splitlines()
+        complains = any(line.startswith("error[") for line in lines)
+        assert (code != 0) == complains, f"{where}: exit code {code}"
+        got = [steady(line) for line in lines]
+        assert_printed(got, [steady(w) for w in wanted], f"{where}: {command}")
+
+
+def assert_printed(got: list[str], wanted: list[str], where: str) -> None:
+    start = 0
+    for line in filter(None, wanted):
+        if line == "…":
+            continue
+        assert line in got[start:], f"{where} does not print\n{line}\nbut\n" + "\n".join(got)
+        start = got.index(line, start) + 1
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "docs/decisions.md"])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_two_commands_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for command in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
