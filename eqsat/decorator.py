@@ -67,6 +67,7 @@ class Jitted:
     def _callable(self, run: Run, tree: Any) -> Callable[..., Any]:
         """Flat leaves → flat results; derivatives are taken from the function itself."""
         import jax
+        from jax.core import Tracer
 
         from eqsat.execute.xla import differentiate_as
 
@@ -83,8 +84,8 @@ class Jitted:
         differentiable = differentiate_as(chosen, original)
 
         def call(*leaves: Any) -> tuple[Any, ...]:
-            traced = any(isinstance(x, jax.core.Tracer) for x in leaves)
-            return differentiable(*leaves) if traced else chosen(*leaves)
+            inside = any(isinstance(x, Tracer) for x in leaves)
+            return differentiable(*leaves) if inside else chosen(*leaves)
 
         return call
 

@@ -79,6 +79,7 @@ def trace_function(
     So one search serves every set of weights, and a caller may pass others later.
     """
     import jax
+    from jax.core import Tracer
 
     from eqsat.frontends.jaxpr import trace
 
@@ -86,7 +87,7 @@ def trace_function(
     traced = trace(function, *given, weights=weights, name=name)
     found = traced.flat_weights(args, dict(keywords))
     held = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
-    concrete = {k: w for k, w in held.items() if not isinstance(w, jax.core.Tracer)}
+    concrete = {k: w for k, w in held.items() if not isinstance(w, Tracer)}
     return traced.program, concrete, traced.opaque, traced
 
 

@@ -146,7 +146,14 @@ class Schedule:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:
         dispatches = tuple(
-            Dispatch(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+            Dispatch(
+                tuple(d["members"]),
+                tuple(d["reads"]),
+                tuple(d["writes"]),
+                d["time_ps"],
+                d["step"],
+                d["name"],
+            )
             for d in data["dispatches"]
         )
         buffers = tuple(Buffer(**b) for b in data["buffers"])

@@ -58,7 +58,8 @@ def _roles(g: Generic) -> Roles | None:
     parallel, reduced = set(range(g.rank)), set(g.reductions)
     roles = [a & b & parallel, (a - b) & parallel, (b - a) & parallel, a & b & reduced]
     rest = set(range(len(g.sizes))) - set().union(*roles)
-    return Roles(*(tuple(sorted(r)) for r in roles), tuple(sorted(rest)))
+    batch, m, n, k, other = (tuple(sorted(r)) for r in (*roles, rest))
+    return Roles(batch, m, n, k, other)
 
 
 def kind(op: str, attr: object) -> str:
