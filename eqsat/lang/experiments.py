@@ -205,7 +205,9 @@ class _Reader:
     def read(self) -> Experiment:
         record, problems = read_record(ExperimentRecord, self.source)
         self.problems += problems
-        refuse(self.problems if record is None else [])
+        if record is None:
+            self._check_what_fits()
+            refuse(self.problems)
         assert record is not None
         cells = self._rows(record) if record.rows else self._grid(record)
         refuse(self.problems)
@@ -214,6 +216,19 @@ class _Reader:
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False, self.source.file,
         )  # fmt: skip
+
+    def _check_what_fits(self) -> None:
+        """Names in a file that breaks the schema elsewhere: all its problems come at once."""
+        data = self.source.data if isinstance(self.source.data, dict) else {}
+        paths: list[KeyPath] = [()]
+        self._check_names((), "programs", "targets")
+        rows = data.get("rows")
+        for i, row in enumerate(rows if isinstance(rows, list) else []):
+            if isinstance(row, dict):
+                paths.append(("rows", i))
+                self._check_names(("rows", i), "program", "target")
+        for path in paths:
+            self._goals(path, [p.text for p in self.source.strings((*path, "goals"))])
 
     def report(self, code: str, message: str, span: Span, help: str = "", **extra: Any) -> None:
         self.problems.append(Diagnostic(code, message, span, help=help, **extra))

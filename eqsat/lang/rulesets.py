@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
-from eqsat.lang.ruleformat import RuleSetRecord
+from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
 from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.terms import plain_form
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
@@ -78,6 +80,7 @@ class _Loader:
     def read(self, source: Source, above: tuple[Path, ...]) -> RuleSet:
         record, problems = read_record(RuleSetRecord, source)
         if record is None:
+            _read_what_fits(source, problems)
             refuse(problems)
             raise AssertionError("a refused record has problems")
         imported = self._imports(source, above, problems)
@@ -102,6 +105,22 @@ class _Loader:
             except EqsatError as error:
                 problems += error.diagnostics
         return _merged(found, problems)
+
+
+def _read_what_fits(source: Source, problems: list[Diagnostic]) -> None:
+    """The terms of a file that breaks the schema elsewhere: all its problems come at once."""
+    data = source.data if isinstance(source.data, dict) else {}
+    rules = data.get("rules")
+    ruleset = RuleSetRecord.model_construct(ruleset="", doc="")
+    for i, raw in enumerate(rules if isinstance(rules, list) else []):
+        if not isinstance(raw, dict):
+            continue
+        known = {k: v for k, v in raw.items() if k in RuleRecord.model_fields}
+        try:
+            rule = RuleRecord.model_validate({"name": "unnamed", "doc": "none"} | known)
+        except ValidationError:
+            continue
+        RuleReader(source, ("rules", i), ruleset, rule, problems).read()
 
 
 def _shown(path: Path) -> Path:
