@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import EqsatError, Span, fail
-from eqsat.model.egraph import EGraph, RuleStat
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
-from eqsat.model.rules import Apply, Rule, RuleSet
+from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.target import Target
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 STAGES = (
-    "program", "canonical", "target", "egraph", "selection", "baseline", "schedule",
+    "program", "canonical", "target", "rules", "egraph", "selection", "baseline", "schedule",
     "baseline_schedule",
 )  # fmt: skip
 PHASES = ("program", "egraph", "selection", "schedule")
@@ -141,8 +141,6 @@ class Run:
         values["summary"] = self.summary()
         options = {
             "goals": [vars(g) for g in self.goals],
-            "ruleset": self.rules.name,
-            "rules": [r.name for r in self.rules.rules],
             "verification": None if self.verification is None else vars(self.verification),
             "seconds": self.seconds,
         } | self.search
@@ -337,11 +335,10 @@ def load(folder: str | Path) -> Run:
     except (KeyError, TypeError, ValueError) as e:
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
-    rest = {k: v for k, v in stages.items() if k not in ("program", "canonical", "target")}
-    run = Run(
-        Source(stages["program"], weights, opaque), stages["canonical"], stages["target"],
-        _saved_rules(options, stages.get("egraph")), goals, seconds, search, **rest,
-    )  # fmt: skip
+    first = ("program", "canonical", "target", "rules")
+    program, canonical, machine, ruleset = (stages.pop(k) for k in first)
+    source = Source(program, weights, opaque)
+    run = Run(source, canonical, machine, ruleset, goals, seconds, search, **stages)
     if options["verification"] is not None:
         from eqsat.execute.verify import Verification
 
@@ -349,25 +346,11 @@ def load(folder: str | Path) -> Run:
     return run
 
 
-def _saved_rules(options: Mapping[str, Any], egraph: EGraph | None) -> RuleSet:
-    """The rules of a saved run by name; their texts stay in the rule files `RuleStat.at` names."""
-    stats = {} if egraph is None else {r.name: r for r in egraph.rules}
-    found = tuple(_saved_rule(n, stats.get(n)) for n in options["rules"])
-    return RuleSet(options["ruleset"], "", found)
-
-
-def _saved_rule(name: str, stat: RuleStat | None) -> Rule:
-    file, line, column = (stat.at if stat else "::").rsplit(":", 2)
-    span = Span(file, int(line or 0), int(column or 0), int(column or 0))
-    nothing = Apply("transpose", (), (), span)
-    doc = stat.doc if stat else ""
-    return Rule(name, "", doc, nothing, nothing, (), (), (), "", "", (), "", None, (), span)
-
-
 READERS: dict[str, Callable[[Any], Any]] = {
     "program": Program.from_json,
     "canonical": Program.from_json,
     "target": Target.from_json,
+    "rules": RuleSet.from_json,
     "egraph": EGraph.from_json,
     "selection": Selection.from_json,
     "baseline": Selection.from_json,

@@ -26,6 +26,7 @@ FILES = {
     "schedule": "4-schedule.json",
     "baseline_schedule": "4-baseline.json",
     "target": "target.json",
+    "rules": "rules.json",
     "summary": "summary.json",
     "manifest": "manifest.json",
 }

@@ -139,3 +139,5 @@ class EGraph:
             )
             lines.append(f"c{c}: {', '.join(map(str, self.types[c]))} = {ops}")
         return "\n".join(lines) + "\n"
+
+    __str__ = to_text

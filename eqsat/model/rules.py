@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from eqsat.model.diag import Span
@@ -153,7 +153,62 @@ class RuleSet:
         keep = [r for r in self.rules if r.name not in names and not set(r.tags) & set(names)]
         return replace(self, rules=tuple(keep))
 
+    def verify(self) -> None:
+        """ValueError if two rules have one name, or a rule has an unknown phase or way to apply."""
+        names = [r.name for r in self.rules]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two rules of `{self.name}` have one name")
+        for r in self.rules:
+            if r.phase not in PHASES or r.apply not in ("add", "replace"):
+                raise ValueError(f"rule `{r.name}`: phase `{r.phase}`, apply `{r.apply}`")
+
+    def to_text(self) -> str:
+        """One line per rule: its name, phase, and where it stands."""
+        lines = [f"ruleset {self.name}: {self.doc}"]
+        lines += [f"  {r.name}  {r.phase}, {r.apply}  {r.at}  {r.doc}" for r in self.rules]
+        return "\n".join(lines) + "\n"
+
+    __str__ = to_text
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1} | _plain(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RuleSet:
+        ruleset = _record({k: v for k, v in data.items() if k != "format"})
+        assert isinstance(ruleset, cls)
+        return ruleset
+
     def __add__(self, other: RuleSet) -> RuleSet:
         known = {r.name for r in self.rules}
         more = tuple(r for r in other.rules if r.name not in known)
         return RuleSet(f"{self.name} + {other.name}", self.doc, self.rules + more)
+
+
+def _plain(value: Any) -> Any:
+    """Records as dicts that name their class under `is`; tuples as lists."""
+    if is_dataclass(value):
+        parts = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {"is": type(value).__name__} | parts
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+_RECORDS: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (
+        Apply, Compare, Example, Field, Function, Name, Not, Rule, RuleSet, Span, Splat, Value, Var,
+    )
+}  # fmt: skip
+
+
+def _record(data: Any) -> Any:
+    """Undo `_plain`; only the value of a `Value` is a list, all else are tuples."""
+    if isinstance(data, list):
+        return tuple(_record(d) for d in data)
+    if not isinstance(data, dict):
+        return data
+    cls = _RECORDS[data["is"]]
+    parts = {k: _record(v) for k, v in data.items() if k != "is"}
+    if cls is Value and isinstance(parts["value"], tuple):
+        parts["value"] = list(parts["value"])
+    return cls(**parts)

@@ -50,6 +50,26 @@ class Schedule:
     ahead: tuple[int, ...]  # nodes computed once, from weights only
     target: str
 
+    def verify(self) -> None:
+        """ValueError if a dispatch reads what nobody wrote, or a temporary outside its lifetime."""
+        self.program.verify()
+        nodes = self.program.nodes
+        ready = {*self.program.inputs, *self.program.weights, *self.ahead}
+        live = {b.node: b for b in self.buffers}
+        step = 0
+        for i, d in enumerate(self.dispatches):
+            if d.step < step:
+                raise ValueError(f"dispatch {i} runs at step {d.step}, after step {step}")
+            step = d.step
+            if not set(d.writes) <= {*d.members, *ready}:
+                raise ValueError(f"dispatch {i} writes what it does not compute")
+            for r in d.reads:
+                if r not in ready or r not in live:
+                    raise ValueError(f"dispatch {i} reads %{r} ({nodes[r].op}) before it is there")
+                if not live[r].first <= d.step <= live[r].last:
+                    raise ValueError(f"dispatch {i} reads %{r} after its buffer is gone")
+            ready.update(d.members)
+
     @cached_property
     def resident_bytes(self) -> int:
         """Weights kept in memory, in the layouts the schedule reads."""

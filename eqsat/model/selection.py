@@ -72,6 +72,22 @@ class Selection:
     removed: tuple[Removed, ...] = ()
     seconds: float = 0.0
 
+    def verify(self) -> None:
+        """ValueError if steps do not ascend, a bound passes its value, or a value is read unmade.
+
+        Whether the choice is legal and its figures are right is for `extract.check`, which needs
+        the e-graph and the target.
+        """
+        steps = [g.step for g in self.groups]
+        if steps != sorted(steps):
+            raise ValueError("groups are not in the order of their steps")
+        for name, g in self.goals:
+            if g.bound > g.value:
+                raise ValueError(f"the bound of `{name}` is {g.bound}, its value {g.value}")
+        for i, g in enumerate(self.groups):
+            if not g.members or not g.writes or g.time_ps < 0:
+                raise ValueError(f"group {i} computes nothing, or in no time")
+
     def goal(self, name: str) -> GoalResult:
         return dict(self.goals)[name]
 
@@ -106,3 +122,5 @@ class Selection:
                 f" reads {list(g.reads)} writes {list(g.writes)}"
             )
         return "\n".join([*lines, f"stop: {self.stop}", ""])
+
+    __str__ = to_text

@@ -118,6 +118,24 @@ class Target:
     def with_fusion(self, **changes: Any) -> Target:
         return replace(self, fusion=replace(self.fusion, **changes))
 
+    def to_text(self) -> str:
+        """Memory, rates, tiles and legality, a line each."""
+        lines = [f"target {self.name}: {self.doc}"]
+        lines += [
+            f"  memory {m.name}: {m.size_bytes} bytes, {m.bandwidth:g} B/s" for m in self.memory
+        ]
+        lines += [f"  rate {dtype}: {rate:g} op/s" for dtype, rate in self.rates]
+        lines += [
+            f"  tile {kind} {dict(t.sizes)}: {t.rate:g} of the peak"
+            for kind, tiles in self.tiles
+            for t in tiles
+        ]
+        lines += [f"  {self.fusion}", f"  {self.limits}"]
+        lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
+        return "\n".join([*lines, f"  source: {self.source}"]) + "\n"
+
+    __str__ = to_text
+
     def to_json(self) -> dict[str, Any]:
         return {"format": 1} | asdict(self)
 
