@@ -123,6 +123,8 @@ class Search:
                     hint or found.answer, found.answer, key=lambda a: self._worth(a, weights)
                 )
                 break
+        if hint is not None and self._is_least(weights, hint):
+            return Found("optimal", hint, self._worth(hint, weights))
         kept = self._kept(weights, caps, hint)
         if kept is None:
             return Found("infeasible")
@@ -133,6 +135,16 @@ class Search:
             best = min(found.answer, hint, key=lambda a: self._worth(a, weights))
             return Found("wall", best, found.bound)
         return found
+
+    def _is_least(self, weights: dict[str, int], answer: Answer) -> bool:
+        """Whether the relaxation alone proves that no answer is worth less."""
+        if len(weights) != 1:
+            return False
+        (goal,) = weights
+        value = self.problem.value(goal, answer)
+        if value and goal in LINEAR:
+            self._relaxed(goal)
+        return value <= self._floor(goal)
 
     def _near(
         self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None, spread: float
