@@ -21,7 +21,8 @@ COMMANDS = (
 )  # fmt: skip
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
 APART = "fusion.join={conversion: [elementwise, reduction, conversion]}"
-FORCED = ["--set", TILE, "--set", "tiles_forced=true", "--set", APART]
+MULTI = "fusion.multi_result=true"
+FORCED = ["--set", TILE, "--set", "tiles_forced=true", "--set", APART, "--set", MULTI]
 SMALL = """program small
 input a: f32[32, 16]
 input b: f32[32, 16]

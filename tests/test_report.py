@@ -72,6 +72,7 @@ def runs():
         "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]",
         "tiles_forced=true",
         "fusion.join={conversion: [elementwise, reduction, conversion]}",
+        "fusion.multi_result=true",
         "fusion.siblings=true",
         "limits.vector=8 KiB",
     )

@@ -98,7 +98,7 @@ def test_reference_is_one_nanosecond_per_byte() -> None:
     target = load_target("reference")
     assert [m.bandwidth for m in target.memory] == [1e9]
     assert (target.launch_ps, target.rate("f32")) == (0, None)
-    assert target.fusion.multi_result
+    assert not target.fusion.multi_result
 
 
 def test_avx512_has_narrow_tiles() -> None:
