@@ -205,7 +205,7 @@ def optimize(
         source = _source(function_or_program, example_args, keywords or {}, weights)
         machine = _target(target, settings, budget or {})
         ruleset = _rules(rules).without(*_known(without, _rules(rules)))
-        wanted = tuple(g if isinstance(g, GoalRequest) else goal_request(g) for g in goals)
+        wanted = _goals(goals)
         canonical = merge_elementwise(source.program)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
@@ -242,19 +242,11 @@ def _search(run: Run, limits: Any, stop_after: str | None, progress: Progress) -
     progress("schedule", run.seconds["schedule"] or 0.0)
 
 
-def goal_request(text: str) -> GoalRequest:
-    """`time`, `time:0.5` (a weight) or `time:within=1%` → GoalRequest; EqsatError (E407)."""
-    name, _, rest = text.partition(":")
-    if name not in DEFAULT_GOALS:
-        raise fail("E407", f"no goal `{name}`", help=f"one of {', '.join(DEFAULT_GOALS)}")
-    try:
-        if rest.startswith("within="):
-            share = rest.removeprefix("within=")
-            scale = 0.01 if share.endswith("%") else 1.0
-            return GoalRequest(name, within=float(share.rstrip("% ")) * scale)
-        return GoalRequest(name, weight=float(rest) if rest else None)
-    except ValueError:
-        raise fail("E407", f"`{text}`: write `{name}:0.5` or `{name}:within=1%`") from None
+def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
+    from eqsat.lang.experiments import parse_goals
+
+    read = iter(parse_goals([g for g in what if isinstance(g, str)]))
+    return tuple(g if isinstance(g, GoalRequest) else next(read) for g in what)
 
 
 def _source(
@@ -373,7 +365,6 @@ __all__ = [
     "Run",
     "Source",
     "compare",
-    "goal_request",
     "load",
     "optimize",
     "read",

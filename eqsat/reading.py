@@ -24,31 +24,21 @@ Read = tuple[Program, Mapping[str, "np.ndarray"], Mapping[str, Any], "Traced | N
 def read_spec(spec: str) -> Read:
     """The program a spec names, its weights by key, its opaque calls, and the trace if any.
 
-    Raises EqsatError: E307 no such program, E308 the Python file or function does not work.
+    Raises EqsatError: E261 no such program, E307 not a program's file, E308 the Python file or
+    function does not work.
     """
-    path, _, function = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    found = _find(path or spec)
+    from eqsat.lang.experiments import find_program
+
+    path, colon, function = find_program(spec).rpartition(":")
+    found = Path(path) if colon else Path(function)
     if found.suffix == ".py":
-        return _from_python(found, function or found.stem)
+        return _from_python(found, function if colon else found.stem)
+    if found.suffix != ".eqs":
+        raise fail("E307", f"`{spec}`: programs are `.eqs` files or `file.py:function`")
     from eqsat.lang.programs import load_program
 
     program = load_program(found)
     return program, standin_weights(program), {}, None
-
-
-def _find(name: str) -> Path:
-    from eqsat.plugins import data_folder
-
-    folder = data_folder("experiments") / "programs"
-    given = Path(name)
-    tried = [given, *(folder / f"{name}{end}" for end in ("", ".eqs", ".py"))]
-    for p in tried:
-        if p.is_file() and p.suffix in (".py", ".eqs"):
-            return p
-    if given.is_file():
-        raise fail("E307", f"`{name}`: programs are `.eqs` files or `file.py:function`")
-    known = sorted(p.stem for p in folder.iterdir() if p.suffix in (".py", ".eqs"))
-    raise fail("E307", f"no program `{name}`", help=did_you_mean(name, known))
 
 
 def _from_python(path: Path, name: str) -> Read:

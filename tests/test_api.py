@@ -242,7 +242,7 @@ def test_an_opaque_primitive_runs():
 
 def test_wrong_requests_are_sentences():
     for options, code in (
-        ({"goals": ("speed",)}, "E407"),
+        ({"goals": ("speed",)}, "E264"),
         ({"goals": ("time:0.5", "memory")}, "E404"),
         ({"rules": ("defualt",)}, "E007"),
         ({"target": "avx521"}, "E200"),

@@ -94,7 +94,7 @@ def test_nothing_prints_help_and_version(capsys):
         (["optimize"], "E400", "Missing argument"),
         (["optimize", "x", "--goul", "time"], "E400", "--goul"),
         (["optimize", "x", "--stop-after", "egrap"], "E400", "did you mean `egraph`?"),
-        (["optimize", "two_pack"], "E307", "did you mean `two_packs`?"),
+        (["optimize", "two_pack"], "E261", "did you mean `two_packs`?"),
         (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512`?"),
         (["optimize", "two_packs", "--rules", "defalt"], "E007", "did you mean `default`?"),
         (["optimize", "two_packs", "--without", "unpack-of-pak"], "E007", "did you mean"),
@@ -131,7 +131,7 @@ def test_errors_as_json_lines(capsys):
     out, err = capsys.readouterr()
     found = [json.loads(line) for line in err.splitlines()]
     assert out == ""
-    assert [d["code"] for d in found] == ["E307"]
+    assert [d["code"] for d in found] == ["E261"]
 
 
 def test_nothing_admissible_exits_3(small, capsys):

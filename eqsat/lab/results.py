@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
@@ -132,11 +131,12 @@ class Results:
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """`NAME.json` and `NAME.html` in this folder, each written aside, then renamed."""
-        folder.mkdir(parents=True, exist_ok=True)
+        from eqsat.report.html import write_text
+
         data = json.dumps(self.to_json(), indent=1) + "\n"
         return (
-            _write(folder / f"{self.name}.json", data),
-            _write(folder / f"{self.name}.html", self.to_html()),
+            write_text(folder / f"{self.name}.json", data),
+            write_text(folder / f"{self.name}.html", self.to_html()),
         )
 
     def to_html(self) -> str:
@@ -214,13 +214,3 @@ def _row_html(o: Outcome) -> str:
         buffers(schedule),
     ]
     return f"<details>{title}{chr(10).join(parts)}</details>"
-
-
-def _write(path: Path, text: str) -> Path:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    return path

@@ -43,8 +43,12 @@ svg .weight{fill:var(--weight)}svg .temporary{fill:var(--temporary)}
 
 
 def write_page(run: Finished, path: Path) -> Path:
-    """Write the page aside, then rename it, so that it is whole or not there."""
-    text = page(run)
+    """The page of a run as a file."""
+    return write_text(path, page(run))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file aside, then rename it, so that it is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
