@@ -24,13 +24,13 @@ STYLE = """
 --line:#39414a;--tint:#1d2329;--mark:#69aef5;--argument:#5b80a8;--result:#3f9f72;
 --weight:#b0904f;--temporary:#c46c7e}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:72rem;padding:1rem;color:var(--ink);background:var(--paper);
+body{margin:0 auto;max-width:90rem;padding:1rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
 p{margin:.4rem 0}.soft{color:var(--soft)}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td.n,th.n{text-align:right}
+td.n,th.n{text-align:right;white-space:nowrap}
 .wide{overflow-x:auto}
 pre,code{font:13px/1.45 ui-monospace,monospace}
 pre{background:var(--tint);padding:.6rem;margin:0;overflow-x:auto;border-radius:4px}
