@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eqsat.frontends.jaxpr import Traced
     from eqsat.report.explain import Explanation
 
+NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 STAGES = (
     "program", "canonical", "target", "rules", "egraph", "selection", "baseline", "schedule",
@@ -62,6 +63,7 @@ class Run:
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
     verification: Verification | None = None
+    packed_file: Path | None = None  # packed weights of a saved run
 
     @property
     def program(self) -> Program:
@@ -94,7 +96,9 @@ class Run:
         without = replace(self.egraph, nodes=nodes)
         try:
             other, _ = extract(without, self.target, self.goals[:1], **self.search)
-        except EqsatError:
+        except EqsatError as error:
+            if error.exit_code != NOTHING_ADMISSIBLE:
+                raise
             return None
         name = self.goals[0].name
         return other.goal(name).value - self.selection.goal(name).value
@@ -110,9 +114,16 @@ class Run:
     def _executable(self) -> Executable:
         from eqsat.execute.xla import build
 
-        return build(
-            self._need_schedule(), self.source.opaque, self.source.weights, self.source.traced
-        )
+        source = self.source
+        schedule = self._need_schedule()
+        executable = build(schedule, source.opaque, source.weights, source.traced)
+        if self.packed_file is not None:
+            from eqsat.execute.weights import load as load_packed
+
+            packed = load_packed(self.packed_file, schedule)
+            if packed is not None:
+                executable.packed = packed
+        return executable
 
     def verify(self, samples: int = 4, seed: int = 0) -> Verification:
         """Random inputs through the schedule and through the float64 reference."""
@@ -135,6 +146,7 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """The artefact folder, written aside and renamed, so it is whole or not there."""
         from eqsat import artefact
+        from eqsat.execute.weights import packed_arrays
 
         stages = {k: getattr(self, k) for k in STAGES}
         values: dict[str, Any] = {k: v.to_json() for k, v in stages.items() if v is not None}
@@ -149,7 +161,10 @@ class Run:
         if self.schedule is not None:
             texts["4-schedule.txt"] = self.schedule.to_text()
         exported = {k: call.export() for k, call in self.source.opaque.items()}
-        return artefact.write(Path(folder), values, texts, self.source.weights, exported)
+        arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.source.weights}
+        if "_executable" in vars(self):  # it ran, so its weights are packed
+            arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self._executable.packed)
+        return artefact.write(Path(folder), values, texts, arrays, exported)
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""
@@ -331,6 +346,8 @@ def load(folder: str | Path) -> Run:
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
     run = Run(source, canonical, machine, ruleset, goals, seconds, search, **stages)
+    packed = Path(folder) / artefact.PACKED
+    run.packed_file = packed if packed.is_file() else None
     if options["verification"] is not None:
         from eqsat.execute.verify import Verification
 

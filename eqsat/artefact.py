@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.execute.weights import read_arrays, write_arrays
 from eqsat.model.diag import fail
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ FILES = {
     "summary": "summary.json",
     "manifest": "manifest.json",
 }
-WEIGHTS = "5-executable/weights.safetensors"
+WEIGHTS = "5-executable/weights.safetensors"  # as they came
+PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it was executed
 OPAQUE = "5-executable/opaque"
 
 
@@ -38,12 +40,13 @@ def write(
     folder: Path,
     values: Mapping[str, Any],
     texts: Mapping[str, str],
-    weights: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Mapping[str, Any]],
     opaque: Mapping[str, bytes],
 ) -> Path:
     """Write a folder beside its place, then rename it there; replaces an older artefact only.
 
-    values: keys of FILES → JSON data. Raises EqsatError (E309) if something else is in the way.
+    values: keys of FILES → JSON data; arrays: file → arrays by name. Raises EqsatError (E309) if
+    something else is in the way.
     """
     if folder.exists() and not (folder / FILES["manifest"]).is_file():
         raise fail(
@@ -59,7 +62,8 @@ def write(
         (aside / OPAQUE).mkdir(parents=True)
         for key, blob in opaque.items():
             (aside / OPAQUE / f"{key}.bin").write_bytes(blob)
-        _save_weights(aside / WEIGHTS, weights)
+        for name, tensors in arrays.items():
+            write_arrays(aside / name, tensors)
         _replace(aside, folder)
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
@@ -83,22 +87,8 @@ def _replace(aside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _save_weights(path: Path, weights: Mapping[str, np.ndarray]) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({k: _contiguous(v) for k, v in weights.items()}, path)
-
-
-def _contiguous(array: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, bytes]]:
-    """(JSON data by key of FILES, weights, exported opaque calls); EqsatError (E309)."""
-    from safetensors.numpy import load_file
-
+    """(JSON data by key of FILES, weights, exported opaque calls); EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` is not a run of eqsat",
@@ -110,15 +100,10 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str,
             for key, name in FILES.items()
             if (folder / name).is_file()
         }
-        weights = load_file(folder / WEIGHTS)
         opaque = {p.stem: p.read_bytes() for p in sorted((folder / OPAQUE).glob("*.bin"))}
     except (OSError, ValueError, KeyError) as e:
         raise fail("E309", f"`{folder}` cannot be read: {e}") from e
-    except Exception as e:
-        if type(e).__module__.startswith("safetensors"):
-            raise fail("E309", f"`{folder}/{WEIGHTS}` cannot be read: {e}") from e
-        raise
-    return values, weights, opaque
+    return values, read_arrays(folder / WEIGHTS), opaque
 
 
 def manifest(options: Mapping[str, Any]) -> dict[str, Any]:

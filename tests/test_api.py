@@ -59,13 +59,32 @@ def test_a_run_is_the_same_after_save_and_load(tmp_path: Path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["layer.eqsat"]
 
 
+def test_packed_weights_of_any_type_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    w, f8 = jnp.ones((40, 24), jnp.bfloat16), jnp.ones(24, jnp.float8_e4m3fn)
+
+    def f(x):
+        return jnp.where(jnp.arange(24) % 2 == 0, x @ w, 0) + f8.astype(jnp.bfloat16)
+
+    x = jax.ShapeDtypeStruct((10, 40), jnp.bfloat16)
+    forced = ("tiles_forced=true",)
+    run = eqsat.optimize(f, x, target="avx512", settings=forced, verify=True)
+    assert run.summary()["counts"]["weight_packs"] >= 1
+    again = eqsat.load(run.save(tmp_path / "f.eqsat"))
+
+    def packs_again(*_: object) -> None:
+        raise AssertionError("the weights are packed already")
+
+    monkeypatch.setattr("eqsat.execute.xla.pack_weights", packs_again)
+    assert again.verify().ok
+
+
 def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = eqsat.optimize(layer, X, W, B)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eqsat.artefact._save_weights", interrupted)
+    monkeypatch.setattr("eqsat.artefact.write_arrays", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.save(tmp_path / "layer.eqsat")
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,9 @@ from eqsat.model.attrs import Leaf
 from eqsat.model.diag import fail
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
+from eqsat.model.tensor import TensorType
 from eqsat.model.text import attr_text
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
 
 READABLE = 160  # longer derivations are named by their hash
 
@@ -109,22 +111,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def save(path: str | Path, schedule: Schedule, packed: Mapping[int, Any]) -> None:
-    """Write packed weights as safetensors, one tensor per content key."""
-    from safetensors.numpy import save_file
-
-    arrays, types = {}, {}
-    for i, array in packed.items():
-        key = content_key(schedule.program, i)
-        value = np.ascontiguousarray(array)
-        types[key] = str(schedule.program.nodes[i].type)
-        arrays[key] = _storable(value)
-    save_file(arrays, str(path), metadata=types | {"format": "1"})
-
-
-def _storable(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Types NumPy itself lacks (bf16, f8, i4) go as bytes; the metadata names the real type."""
-    return value if value.dtype.kind in "fiub" else value.view(np.uint8)
+def packed_arrays(schedule: Schedule, packed: Mapping[int, Any]) -> dict[str, Any]:
+    """Packed weights by content key, as a file keeps them."""
+    return {content_key(schedule.program, i): array for i, array in packed.items()}
 
 
 def load(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
@@ -133,20 +122,41 @@ def load(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
     EqsatError E504 if the file is no safetensors file.
     """
     import jax.numpy as jnp
+
+    arrays = read_arrays(path)
+    keys = {i: content_key(schedule.program, i) for i in resident(schedule)}
+    if not arrays.keys() >= set(keys.values()):
+        return None
+    return {i: jnp.asarray(arrays[key]) for i, key in keys.items()}
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Arrays by name as safetensors; types NumPy lacks (bf16, f8, i4) go as bytes, the metadata
+    names the real type."""
+    from safetensors.numpy import save_file
+
+    data, types = {}, {}
+    for key, array in arrays.items():
+        value = np.asarray(array)
+        types[key] = str(TensorType(DTYPE_NAMES[value.dtype.name], value.shape))
+        native = value.dtype.kind in "fiub"
+        stored = value if native else np.frombuffer(value.tobytes(), np.uint8)
+        data[key] = np.ascontiguousarray(stored).reshape(stored.shape)
+    save_file(data, str(path), metadata=types | {"format": "1"})
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Undo `write_arrays`; EqsatError E504 if the file is not one of these."""
     from safetensors import SafetensorError, safe_open
 
-    from eqsat.ops.meaning import element_dtype
-
-    found: dict[int, Any] = {}
+    found = {}
     try:
         with safe_open(str(path), framework="numpy") as file:
-            known = set(file.keys())
-            for i in resident(schedule):
-                key, t = content_key(schedule.program, i), schedule.program.nodes[i].type
-                if key not in known:
-                    return None
-                array = file.get_tensor(key).view(element_dtype(t.dtype)).reshape(t.shape)
-                found[i] = jnp.asarray(array)
-    except (SafetensorError, OSError) as error:
-        raise fail("E504", f"cannot read packed weights from {path}: {error}") from error
+            types = file.metadata() or {}
+            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
+                t = TensorType.parse(types[key])
+                array = file.get_tensor(key)
+                found[key] = array.view(element_dtype(t.dtype)).reshape(t.shape)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise fail("E504", f"cannot read weights from {path}: {error}") from error
     return found
