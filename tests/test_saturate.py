@@ -12,6 +12,8 @@ import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
+from eqsat.lang.rulesets import read_ruleset
+from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
@@ -205,3 +207,50 @@ def test_provenance_leads_back_to_the_input():
             seen.add(n.source)
             n = graph.nodes[n.source]
             assert n.eclass == start.eclass
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "to", "says"),
+    [
+        ("transpose(x, perm=p)", "x", "its left side has the shape [256, 512]"),
+        ("transpose(x, perm=p)", "reshape(x, shape=p)", "cannot reshape [512, 256] to [1, 0]"),
+        ("generic(*xs, sig=g)", "transpose(generic(*xs, sig=g), perm=[2, 0, 1])", "not a permut"),
+    ],
+)
+def test_an_ill_typed_rule_is_refused_where_it_stands(rewrite: str, to: str, says: str):
+    text = f"""
+ruleset: bad
+doc: An unsound rule.
+rules:
+  - name: wrong
+    doc: Never right.
+    rewrite: {rewrite}
+    to: {to}
+"""
+    rules = read_ruleset(text, "bad.yaml")
+    with pytest.raises(EqsatError) as caught:
+        saturate(read(TRANSPOSED_PACK), rules, machine())
+    (found,) = caught.value.diagnostics
+    assert (found.code, caught.value.exit_code) == ("E110", 1)
+    assert says in found.message
+    assert found.span is not None
+    assert found.span.line == 8
+
+
+def test_values_of_two_types_never_become_equal():
+    text = """
+ruleset: bad
+doc: A rule that forgets a cast.
+rules:
+  - name: drop
+    doc: Never right.
+    rewrite: generic(x, sig=g)
+    where:
+      - is_elementwise(g)
+    to: x
+"""
+    program = parse_program(
+        "program p\ninput x: f32[8, 8]\ny = cast(x, bf16) : bf16[8, 8]\nreturn y\n", "p.eqs"
+    )
+    with pytest.raises(EqsatError, match="bf16"):
+        saturate(program, read_ruleset(text, "bad.yaml"), machine())

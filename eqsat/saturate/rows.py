@@ -26,6 +26,7 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
+from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS, WHOLE, Operand
 from eqsat.ops.layout import make_layout
 
@@ -90,6 +91,7 @@ class Rows:
         self.rule = variant.rule
         self.arity = dict(variant.arity)
         self.functions = functions
+        self.matched: Shape = ()  # of the left side, for the match at hand
         self.left = [n for t in (self.rule.left, *self.rule.also) for n in left_nodes(t)]
 
     def rows(self, attrs: list[Attr], uses: dict[str, int]) -> list[Row]:
@@ -97,6 +99,7 @@ class Rows:
         env: Env = {}
         try:
             self._bind(env, attrs, uses)
+            self.matched = result_shape(self.rule.left.op, attrs[0])
             return [row for e in self._each(env, list(self.rule.foreach)) for row in self._row(e)]
         except NoRow:
             return []
@@ -159,7 +162,8 @@ class Rows:
             if not all(self.value(c, env) for c in self.rule.where):
                 return []
             out: list[Attr | None] = []
-            self._build(self.rule.right, env, out)
+            (shape,) = self._build(self.rule.right, env, out)
+            self._require_equal_shapes(shape)
         except NoRow:
             return []
         return [tuple(out)]
@@ -215,7 +219,21 @@ class Rows:
         given = {k: self.value(v, env) for k, v in term.attrs}
         if whole in given:
             return given[whole]
-        return make_attr(term.op, shapes[0], given)
+        try:
+            return make_attr(term.op, shapes[0], given)
+        except ShapeError as e:
+            message = f"rule `{self.rule.name}` builds an ill-typed `{term.op}`: {e}"
+            raise fail("E110", message, term.span, exit_code=1) from e
+
+    def _require_equal_shapes(self, shape: Shape) -> None:
+        if shape != self.matched:
+            raise fail(
+                "E110",
+                f"rule `{self.rule.name}` is unsound: its left side has the shape"
+                f" {list(self.matched)} here, its right side {list(shape)}",
+                self.rule.right.span,
+                exit_code=1,
+            )
 
     def _result_shape(self, term: Apply, attr: Attr | None, shapes: list[Shape]) -> Shape:
         if attr is None:
@@ -253,21 +271,28 @@ def result_shape(op: str, attr: Attr) -> Shape:
 
 
 def make_attr(op: str, shape: Shape, given: dict[str, Any]) -> Attr:
-    """An attribute from written-out fields and the shape of its operand; NoRow if it cannot be."""
+    """An attribute from written-out fields and the shape of its operand.
+
+    ShapeError if they do not go together; NoRow for a pack that would need a padding value.
+    """
+    if op == "transpose":
+        attr: Attr = Transpose(shape, given["perm"])
+    elif op == "reshape":
+        attr = Reshape(shape, given["shape"])
+    else:
+        attr = _layout(shape, given)
+    attr.infer(op, (TensorType("f32", shape),))
+    return attr
+
+
+def _layout(shape: Shape, given: dict[str, Any]) -> Layout:
+    pads = given.get("pad") or ("-",) * len(given["tiles"])
+    outer = given.get("outer", tuple(range(len(shape))))
     try:
-        if op == "transpose":
-            attr: Attr = Transpose(shape, given["perm"])
-            if sorted(attr.perm) != list(range(len(shape))):  # type: ignore[attr-defined]
-                raise NoRow
-            return attr
-        if op == "reshape":
-            return Reshape(shape, given["shape"])
-        if op == "pack":
-            pads = given.get("pad") or ("-",) * len(given["tiles"])
-            outer = given.get("outer", tuple(range(len(shape))))
-            layout = make_layout(shape, given["pos"], given["tiles"], outer, pads)
-            layout.verify()
-            return layout
-    except (ShapeError, IndexError, ValueError) as e:
-        raise NoRow from e
-    raise NoRow
+        layout = make_layout(shape, given["pos"], given["tiles"], outer, pads)
+    except (IndexError, ValueError, ZeroDivisionError) as e:
+        raise ShapeError(f"`pos` and `tiles` do not fit a tensor of shape {list(shape)}") from e
+    divisible = all(shape[d] % t == 0 for d, t in zip(layout.pos, layout.tiles, strict=True))
+    if not divisible and "-" in pads:
+        raise NoRow
+    return layout

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import fail
+from eqsat.model.attrs import ShapeError
+from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.program import infer
 from eqsat.model.tensor import TensorType
@@ -81,21 +82,46 @@ def _number(raw: list[Raw], values: list[Any]) -> dict[Any, int]:
 def _types(
     run: Saturation, raw: list[Raw], numbers: dict[Any, int]
 ) -> tuple[tuple[TensorType, ...], ...]:
+    """The type of every class; EqsatError (E110) if rules made values of two types equal."""
     types: dict[int, tuple[TensorType, ...]] = {}
+    known: dict[tuple[Any, ...], tuple[TensorType, ...]] = {}
     waiting = raw
-    while len(types) < len(numbers):
-        rest = []
-        for r in waiting:
-            children = [types.get(numbers[c]) for c in r[2]]
-            if any(c is None for c in children):
-                rest.append(r)
-                continue
-            known = [c for c in children if c is not None]
-            types.setdefault(numbers[r[3]], infer(r[0], run.interner[r[1]], known))
-        if len(rest) == len(waiting):
+    while waiting:
+        rest = [r for r in waiting if any(numbers[c] not in types for c in r[2])]
+        ready = [r for r in waiting if all(numbers[c] in types for c in r[2])]
+        if not ready:
             raise fail("E901", "a class of the e-graph has no type", exit_code=4)
+        for op, attr, children, cls, _ in ready:
+            key = (op, attr, *(types[numbers[c]] for c in children))
+            if key not in known:
+                known[key] = _infer(run, op, attr, list(key[2:]))
+            if types.setdefault(numbers[cls], known[key]) != known[key]:
+                raise _mixed(run, types[numbers[cls]], known[key])
         waiting = rest
     return tuple(types[c] for c in range(len(numbers)))
+
+
+def _infer(
+    run: Saturation, op: str, attr: int, operands: list[tuple[TensorType, ...]]
+) -> tuple[TensorType, ...]:
+    try:
+        return infer(op, run.interner[attr], operands)
+    except ShapeError as e:
+        raise _blamed(run, str(e)) from e
+
+
+def _mixed(run: Saturation, one: tuple[TensorType, ...], two: tuple[TensorType, ...]) -> EqsatError:
+    shown = " and ".join(", ".join(map(str, t)) for t in (one, two))
+    return _blamed(run, f"values of the types {shown} became equal")
+
+
+def _blamed(run: Saturation, what: str) -> EqsatError:
+    """The rules that matched, as one of them must be unsound."""
+    names = [r.name for r in run.rules.rules if run.work.matches[r.name]]
+    matched = ", ".join(f"`{n}`" for n in names[:8])
+    help = "run `eqsat check --test` on their files, or leave them out with `--without`"
+    message = f"a rule is unsound: {what}; rules that matched: {matched}"
+    return fail("E110", message, help=help, exit_code=1)
 
 
 def _node(

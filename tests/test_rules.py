@@ -1,0 +1,55 @@
+"""Every example beside every rule is a test: no Python is written to test a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+import eqsat
+from eqsat.lab.examples import all_examples, check_example, check_examples
+from eqsat.lang.rulesets import read_ruleset
+from eqsat.model.rules import Example, Rule, RuleSet
+from eqsat.plugins import find_names
+
+SETS = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
+OWN = {(r.ruleset, r.name): (s, r) for s in SETS for r in s.rules if r.ruleset == s.name}
+CASES = [(s, r, e) for s, r in OWN.values() for _, e in all_examples(RuleSet("", "", (r,)))]
+
+
+@pytest.mark.parametrize(
+    ("ruleset", "rule", "example"), CASES, ids=[f"{r.name}::{e.name}" for _, r, e in CASES]
+)
+def test_example(ruleset: RuleSet, rule: Rule, example: Example):
+    # with all rules: what must be avoided must not be reached by any chain of them either
+    rules = eqsat.rules("default") if "policy" not in rule.tags else ruleset
+    found = check_example(rules, rule, example, eqsat.target("reference"))
+    assert found is None, found.full() if found else ""
+
+
+def test_every_rule_says_what_it_is_and_where_it_comes_from():
+    assert len(OWN) >= 22
+    for _, rule in OWN.values():
+        assert rule.doc.endswith("."), rule.at
+        assert rule.source, rule.at
+
+
+def test_a_wrong_example_is_found():
+    text = """
+ruleset: wrong
+doc: Says too much.
+rules:
+  - name: compose-transposes
+    doc: Two transposes are one.
+    rewrite: transpose(transpose(x, perm=p), perm=q)
+    to: transpose(x, perm=compose(p, q))
+    examples:
+      - name: not-reached
+        given: {x: "f32[4, 4, 4]"}
+        start: transpose(transpose(x, perm=[1, 2, 0]), perm=[1, 2, 0])
+        reaches: x
+      - name: not-avoided
+        given: {x: "f32[4, 4, 4]"}
+        start: transpose(transpose(x, perm=[1, 2, 0]), perm=[1, 2, 0])
+        avoids: transpose(x, perm=[2, 0, 1])
+"""
+    found = check_examples(read_ruleset(text, "wrong.yaml"))
+    assert [(d.code, d.span.line if d.span else 0) for d in found] == [("E101", 13), ("E101", 17)]
