@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,20 +86,35 @@ def _types(
     """The type of every class; EqsatError (E110) if rules made values of two types equal."""
     types: dict[int, tuple[TensorType, ...]] = {}
     known: dict[tuple[Any, ...], tuple[TensorType, ...]] = {}
-    waiting = raw
-    while waiting:
-        rest = [r for r in waiting if any(numbers[c] not in types for c in r[2])]
-        ready = [r for r in waiting if all(numbers[c] in types for c in r[2])]
-        if not ready:
-            raise fail("E901", "a class of the e-graph has no type", exit_code=4)
-        for op, attr, children, cls, _ in ready:
-            key = (op, attr, *(types[numbers[c]] for c in children))
-            if key not in known:
-                known[key] = _infer(run, op, attr, list(key[2:]))
-            if types.setdefault(numbers[cls], known[key]) != known[key]:
-                raise _mixed(run, types[numbers[cls]], known[key])
-        waiting = rest
+    for op, attr, children, cls, _ in _operands_first(raw, numbers):
+        key = (op, attr, *(types[numbers[c]] for c in children))
+        if key not in known:
+            known[key] = _infer(run, op, attr, list(key[2:]))
+        if types.setdefault(numbers[cls], known[key]) != known[key]:
+            raise _mixed(run, types[numbers[cls]], known[key])
     return tuple(types[c] for c in range(len(numbers)))
+
+
+def _operands_first(raw: list[Raw], numbers: dict[Any, int]) -> Iterator[Raw]:
+    """Every node after one node of each class it reads."""
+    missing = [{numbers[c] for c in r[2]} for r in raw]
+    readers: dict[int, list[int]] = defaultdict(list)
+    for i, classes in enumerate(missing):
+        for c in classes:
+            readers[c].append(i)
+    ready = deque(i for i, classes in enumerate(missing) if not classes)
+    done: set[int] = set()
+    while ready:
+        i = ready.popleft()
+        yield raw[i]
+        cls = numbers[raw[i][3]]
+        if cls in done:
+            continue
+        done.add(cls)
+        for j in readers[cls]:
+            missing[j].discard(cls)
+            if not missing[j]:
+                ready.append(j)
 
 
 def _infer(
