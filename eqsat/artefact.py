@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -46,29 +47,59 @@ def write(
     """Write a folder beside its place, then rename it there; replaces an older artefact only.
 
     values: keys of FILES → JSON data; arrays: file → arrays by name. Raises EqsatError (E309) if
-    something else is in the way.
+    something else is in the way, E407 if it cannot be written.
     """
+    check_place(folder)
+    files = {FILES[key]: _encoded(data) for key, data in values.items() if key != "manifest"}
+    files |= {f"{OPAQUE}/{key}.bin": blob for key, blob in opaque.items()}
+    manifest = sealed(values["manifest"], files)
+    files |= {FILES["manifest"]: _encoded(manifest)}
+    files |= {name: text.encode() for name, text in texts.items()}
+    try:
+        _write_aside(folder, files, arrays)
+    except OSError as e:
+        raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
+    return folder
+
+
+def check_place(folder: Path) -> None:
+    """Whether a run can be written here, to be asked before a search; EqsatError (E309, E407)."""
     if folder.exists() and not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` exists and is not a run of eqsat", help="name another folder"
         )
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Whether files can be made below this path; EqsatError (E407)."""
+    places = (folder.absolute(), *folder.absolute().parents)
+    above = next(p for p in places if p.exists())
+    if not above.is_dir():
+        raise fail("E407", f"cannot write `{folder}`: `{above}` is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise fail("E407", f"cannot write `{folder}`: `{above}` may not be written to")
+
+
+def _encoded(data: Any) -> bytes:
+    return f"{json.dumps(data, indent=1)}\n".encode()
+
+
+def _write_aside(
+    folder: Path, files: Mapping[str, bytes], arrays: Mapping[str, Mapping[str, Any]]
+) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        for key, data in values.items():
-            (aside / FILES[key]).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        for name, text in texts.items():
-            (aside / name).write_text(text, encoding="utf-8")
         (aside / OPAQUE).mkdir(parents=True)
-        for key, blob in opaque.items():
-            (aside / OPAQUE / f"{key}.bin").write_bytes(blob)
+        for name, data in files.items():
+            (aside / name).write_bytes(data)
         for name, tensors in arrays.items():
             write_arrays(aside / name, tensors)
         _replace(aside, folder)
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    return folder
 
 
 def _replace(aside: Path, folder: Path) -> None:
@@ -95,15 +126,51 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str,
             help=f"make one: `eqsat optimize PROGRAM -o {folder}`",
         )  # fmt: skip
     try:
-        values = {
-            key: json.loads((folder / name).read_text(encoding="utf-8"))
-            for key, name in FILES.items()
+        files = {
+            name: (folder / name).read_bytes()
+            for name in (*FILES.values(), *_opaque_files(folder))
             if (folder / name).is_file()
         }
-        opaque = {p.stem: p.read_bytes() for p in sorted((folder / OPAQUE).glob("*.bin"))}
-    except (OSError, ValueError, KeyError) as e:
-        raise fail("E309", f"`{folder}` cannot be read: {e}") from e
+    except OSError as e:
+        raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
+    _check_seal(folder, files)
+    values = {key: json.loads(files[name]) for key, name in FILES.items() if name in files}
+    opaque = {Path(name).stem: data for name, data in files.items() if name.startswith(OPAQUE)}
     return values, read_arrays(folder / WEIGHTS), opaque
+
+
+def _opaque_files(folder: Path) -> list[str]:
+    return sorted(f"{OPAQUE}/{p.name}" for p in (folder / OPAQUE).glob("*.bin"))
+
+
+# ---- the seal: damage is found before anything is made of it -------------------------------------
+def sealed(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The manifest with the SHA-256 of each file (name → bytes), and of itself without them."""
+    seal = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    return {**manifest, "sha256": {FILES["manifest"]: _own_digest(manifest), **seal}}
+
+
+def _own_digest(manifest: Mapping[str, Any]) -> str:
+    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    return hashlib.sha256(_encoded(rest)).hexdigest()
+
+
+def _check_seal(folder: Path, files: Mapping[str, bytes]) -> None:
+    """EqsatError (E309) for the first file that is missing, new, or not as it was written."""
+    own = FILES["manifest"]
+    try:
+        manifest = json.loads(files[own])
+        found = sealed(manifest, {k: v for k, v in files.items() if k != own})["sha256"]
+        wanted = dict(manifest["sha256"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        found, wanted = {own: ""}, {}
+    for name in sorted({*found, *wanted}, key=lambda name: (name != own, name)):
+        if found.get(name) != wanted.get(name):
+            what = "is missing" if name not in found else "is not as eqsat wrote it"
+            raise fail(
+                "E309", f"`{folder}` is damaged: `{name}` {what}",
+                help=f"make it again: `eqsat optimize PROGRAM -o {folder}`",
+            )  # fmt: skip
 
 
 def manifest(options: Mapping[str, Any]) -> dict[str, Any]:

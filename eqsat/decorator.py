@@ -53,7 +53,15 @@ class Jitted:
         import jax
 
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-        key = (tree, tuple((x.shape, x.dtype) for x in map(jax.typeof, leaves)))
+        try:
+            types = tuple(map(jax.typeof, leaves))
+        except TypeError:
+            self.optimize(*args, **kwargs)  # says which argument is no array
+            raise
+        # a Python scalar is weakly typed, and `jax.enable_x64` changes what a trace gives
+        weak = tuple(bool(getattr(t, "weak_type", False)) for t in types)
+        wide = jax.config.read("jax_enable_x64")
+        key = (tree, tuple((t.shape, t.dtype) for t in types), weak, wide)
         if key not in self.runs:
             run = self.optimize(*args, **kwargs)
             if run.source.traced is not None and run.source.traced.captured:
@@ -93,14 +101,26 @@ class Jitted:
         """The function closes over tracers: make them arguments, good for this call only."""
         import jax
 
+        from jax.core import Tracer
+        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
 
         def flat(*xs: Any) -> Any:
             a, k = jax.tree_util.tree_unflatten(tree, xs)
             return self.function(*a, **k)
 
-        converted, captured = jax.closure_convert(flat, *leaves)
-        return Jitted(converted, self.options | {"weights": ()})(*leaves, *captured)
+        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        captured = [c for c in closed.consts if isinstance(c, Tracer)]
+
+        def converted(outer: list[Any], *xs: Any) -> Any:
+            given = iter(outer)
+            consts = [next(given) if isinstance(c, Tracer) else c for c in closed.consts]
+            results = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*xs)
+            return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(shapes), results)
+
+        converted.__name__ = getattr(self.function, "__name__", "function")
+        return Jitted(converted, self.options | {"weights": ()})(captured, *leaves)
 
 
 __all__ = ["Jitted", "jit"]

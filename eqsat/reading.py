@@ -103,12 +103,24 @@ def _shapes_of(
     names = list(inspect.signature(function).parameters)
 
     def shapes(x: Any) -> Any:
-        return jax.tree_util.tree_map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
+        return jax.tree_util.tree_map(_shape_of, x)
 
     positional = tuple(
         shapes(a) if i < len(names) and names[i] in weights else a for i, a in enumerate(args)
     )
     return positional, {k: shapes(v) if k in weights else v for k, v in keywords.items()}
+
+
+def _shape_of(x: Any) -> Any:
+    """Shape and type as JAX sees them: f64 is f32 without x64, Python scalars are weakly typed."""
+    import jax
+
+    try:
+        t = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+    except TypeError:
+        return x  # tracing says which argument it is
+    weak = bool(getattr(t, "weak_type", False))
+    return jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=weak)
 
 
 def _import(path: Path) -> ModuleType:

@@ -252,6 +252,36 @@ def test_closing_over_a_tracer_is_right():
     )
 
 
+def test_closing_over_a_batched_tracer_is_right():
+    batch = jnp.stack([W, 2 * W])
+    got = jax.vmap(lambda w: eqsat.jit(lambda x: x @ w)(X))(batch)
+    close(got, jax.vmap(lambda w: X @ w)(batch))
+
+
+def test_python_scalars_and_x64_are_calls_of_their_own():
+    half = jnp.ones(4, jnp.bfloat16)
+    fast = eqsat.jit(lambda s, x: s * x)
+    assert fast(2.0, half).dtype == jnp.bfloat16
+    assert fast(np.float32(2), half).dtype == jnp.float32
+    assert fast(2.0, half).dtype == jnp.bfloat16
+    wide = eqsat.jit(lambda x: x + jnp.zeros(3))
+    assert wide(jnp.ones(3)).dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert wide(jnp.ones(3, jnp.float32)).dtype == jnp.float64
+
+
+def test_weights_are_what_jax_makes_of_them():
+    fast = eqsat.jit(lambda w, x: x @ w, weights=("w",))
+    close(fast(np.ones((4, 2)), np.ones((3, 4))), np.full((3, 2), 4.0))
+    scaled = eqsat.jit(lambda s, x: s * x, weights=("s",))
+    assert scaled(2.0, jnp.ones(4, jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+def test_an_argument_that_is_no_array_is_a_sentence():
+    with pytest.raises(EqsatError, match="E301.*`mode` is a str"):
+        eqsat.jit(lambda x, mode: x)(X, mode="fast")
+
+
 def test_an_opaque_primitive_runs():
     f = eqsat.jit(lambda x: jnp.cumsum(jnp.sort(x, axis=1), axis=1) @ W)
     close(f(X), jnp.cumsum(jnp.sort(X, axis=1), axis=1) @ W)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,9 @@ def test_nothing_prints_help_and_version(capsys):
         (["optimize", "two_packs", "--verify", "--stop-after", "egraph"], "E400", "--verify"),
         (["optimize", "two_packs", "--verify", "--device", "tpu"], "E506", "cpu"),
         (["run", "no-such-folder"], "E309", "optimize"),
+        (["run", "no-such-folder", "--seed", "-1"], "E400", "--seed"),
+        (["optimize", "two_packs", "--seed", "2147483648"], "E400", "--seed"),
+        (["explain", "E77"], "E268", "no error has the code"),
         (["explain", "E777"], "E268", "no error has the code"),
         (["experiment", "quickstar"], "E266", "did you mean `quickstart`?"),
         (["experiment", "quickstart", "--row", "eqsat"], "E269", "no row `eqsat`"),
@@ -132,6 +136,16 @@ def test_errors_as_json_lines(capsys):
     found = [json.loads(line) for line in err.splitlines()]
     assert out == ""
     assert [d["code"] for d in found] == ["E261"]
+
+
+def test_a_script_that_ends_python_is_a_sentence(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("import sys\ndef f(x): return x\ndef f_example(): return 1.0\nsys.exit(3)\n")
+    assert run(["optimize", f"{script}:f"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error[E308]")
+    assert "sys.exit(3)" in err
 
 
 def test_nothing_admissible_exits_3(small, capsys):
@@ -237,6 +251,16 @@ def test_an_output_folder_of_somebody_else_is_left_alone(small, tmp_path, capsys
     assert (tmp_path / "precious.txt").read_text() == "x"
 
 
+@pytest.mark.parametrize("place", ["small.eqs/run", "small.eqs", "."])
+def test_a_bad_output_place_is_found_before_the_search(small, place, monkeypatch, capsys):
+    monkeypatch.chdir(Path(small).parent)
+    monkeypatch.setattr("eqsat.optimize", None)
+    assert run(["optimize", small, "-o", place]) == 2
+    err = capsys.readouterr().err
+    assert "E407" in err or "E309" in err
+    assert [p.name for p in Path(small).parent.iterdir()] == ["small.eqs"]
+
+
 # ---- looking at runs -----------------------------------------------------------------------------
 def test_run_verifies_a_saved_run(folders, capsys):
     assert run(["run", folders[1], "--samples", "2", "--output-format", "json"]) == 0
@@ -280,6 +304,11 @@ def test_rules_by_every_column(folders, sort, capsys):
     out = capsys.readouterr().out
     assert "pack-contraction" in out
     assert "contract.yaml:" in out
+    assert run(["rules", folders[1], "--sort", sort, "--output-format", "json"]) == 0
+    for rule in json.loads(capsys.readouterr().out):
+        assert list(rule) == ["rule", "matches", "nodes", "seconds", "in_result", "at"]
+        assert isinstance(rule["matches"], int)
+        assert isinstance(rule["seconds"], float)
 
 
 @pytest.mark.parametrize("stage", ["program", "canonical", "target", "egraph", "selection"])
@@ -290,6 +319,36 @@ def test_show_every_stage(folders, stage, form, capsys):
     assert out
     if form == "json":
         assert json.loads(out)["format"] == 1
+
+
+@pytest.mark.parametrize("name", ["1-program", "2-egraph", "3-selection", "rules", "manifest"])
+@pytest.mark.parametrize("damage", ["half", "nothing", "a list", "a figure", "gone"])
+def test_a_damaged_run_is_a_sentence(folders, tmp_path, name, damage, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(folders[1], folder)
+    file = folder / f"{name}.json"
+    text = file.read_text()
+    digits = [i for i, c in enumerate(text) if c.isdigit()]
+    at = digits[len(digits) // 2]
+    other = {
+        "half": text[: len(text) // 2],
+        "nothing": "",
+        "a list": "[]",
+        "a figure": f"{text[:at]}{9 - int(text[at])}{text[at + 1 :]}",
+    }
+    file.unlink() if damage == "gone" else file.write_text(other[damage])
+    for command in (["show"], ["explain"], ["rules"], ["report"], ["run"], ["compare"]):
+        more = [folders[0]] if command == ["compare"] else []
+        assert run([*command, str(folder), *more]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error[E309]")
+
+
+def test_a_page_that_cannot_be_written_is_a_sentence(folders, tmp_path, capsys):
+    assert run(["report", folders[1], "-o", str(tmp_path)]) == 2
+    assert "error[E407]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_report_writes_a_page(folders, tmp_path, capsys):
@@ -331,6 +390,22 @@ def test_check_runs_examples(tmp_path, capsys):
     assert "E101" in capsys.readouterr().out
 
 
+def test_an_unsound_rule_exits_1_and_hides_no_other_example(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "ruleset: x\ndoc: d\nrules:\n  - name: loses\n    doc: d\n"
+        "    rewrite: transpose(x, perm=p)\n    to: x\n    examples:\n"
+        '      - name: shape\n        given: {x: "f32[2, 3]"}\n'
+        "        start: transpose(x, perm=[1, 0])\n        reaches: transpose(x, perm=[1, 0])\n"
+        '      - name: same\n        given: {x: "f32[3, 3]"}\n'
+        "        start: transpose(x, perm=[1, 0])\n        avoids: x\n"
+    )
+    assert run(["check", str(path), "--test"]) == 1
+    out = capsys.readouterr().out
+    assert "E110" in out
+    assert "E101" in out
+
+
 @pytest.mark.parametrize(
     ("what", "text"),
     [
@@ -338,6 +413,7 @@ def test_check_runs_examples(tmp_path, capsys):
         ("sets", "policy/keep"),
         ("targets", "avx512"),
         ("ops", "generic"),
+        ("functions", "before_transpose"),
         ("programs", "mlp.py:mlp_784"),
     ],
 )
@@ -352,6 +428,18 @@ def test_list(what, text, capsys):
 def test_schema(what, capsys):
     assert run(["schema", what]) == 0
     assert json.loads(capsys.readouterr().out)["properties"][what]
+
+
+def test_an_output_that_is_not_utf8():
+    done = subprocess.run(
+        [sys.executable, "-c", "from eqsat.cli import main; main()", "list", "functions"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "identity" in done.stdout
 
 
 def test_no_color_and_no_terminal(small):

@@ -84,6 +84,23 @@ def test_files_are_written_whole(tmp_path, capsys):
     assert str(out / "small.html") in talk
 
 
+def test_a_name_with_slashes_stays_in_the_folder(tmp_path, capsys):
+    file = written(tmp_path)
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("experiment: small", "experiment: ../a/small"), encoding="utf-8")
+    out = tmp_path / "deep" / "results"
+    assert run(["experiment", str(file), "-o", str(out), "-q", "--row", "never"]) == 0
+    assert sorted(p.name for p in out.iterdir()) == ["..-a-small.html", "..-a-small.json"]
+
+
+def test_results_that_cannot_be_written_are_a_sentence(tmp_path, capsys):
+    file = written(tmp_path)
+    assert run(["experiment", str(file), "-o", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error[E407]")
+
+
 def test_json_on_stdout(tmp_path, capsys):
     args = ["experiment", str(written(tmp_path)), "-o", str(tmp_path / "r"), "-q"]
     assert run([*args, "--row", "never", "--output-format", "json"]) == 0

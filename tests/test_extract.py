@@ -466,6 +466,15 @@ def test_index_relations_decide_what_joins():
     assert len(run(graph, reference(Fusion(index_relation="permutation"))).groups) == 1
 
 
+def test_with_no_root_allowed_a_reduction_or_contraction_is_a_dispatch_of_its_own():
+    g = Graph()
+    x, w = g.leaf("input", "x", 32, 64), g.leaf("input", "w", 64, 48)
+    e = g.add("generic", elementwise((32, 64), 1, "exp"), x)
+    graph = g.build(g.add("generic", matmul(32, 48, 64), e, w))
+    assert len(run(graph, reference(Fusion(roots=1))).groups) == 1
+    assert len(run(graph, reference(Fusion(roots=0))).groups) == 2
+
+
 def test_a_reduction_is_not_repeated_by_a_broadcast():
     g = Graph()
     x = g.leaf("input", "x", 32, 64)

@@ -98,6 +98,24 @@ def test_exploding_aliases_are_refused() -> None:
         read_yaml("\n".join(levels), "f.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("a: !!float\n", 4),
+        ("a: !!int x\n", 4),
+        (f"a: {'1' * 5000}\n", 4),
+        ('a: "\\ud800"\n', 4),
+        ('"\\ud800": 1\n', 1),
+        (f"a: {'[' * 2000}\n", 2003),
+    ],
+)
+def test_values_python_cannot_hold_are_refused_in_place(text: str, column: int) -> None:
+    with pytest.raises(EqsatError) as caught:
+        read_yaml(text, "f.yaml")
+    (d,) = caught.value.diagnostics
+    assert (d.code, str(d.span)) == ("E001", f"f.yaml:1:{column}")
+
+
 def test_yaml_1_2_words_stay_words() -> None:
     assert read_yaml("a: yes\nb: on\nc: true\nd: 010\n", "f").data == {
         "a": "yes", "b": "on", "c": True, "d": 10,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,8 @@ for commands in (search.COMMANDS, look.COMMANDS, files.COMMANDS):
 
 def main() -> None:
     """The entry point of `eqsat` in a shell."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or file that is not UTF-8
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -69,6 +72,9 @@ def run(args: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return _interrupted()
+    except SystemExit as error:  # ours are return codes: a Python program that we imported
+        say_diagnostics([_ended(error)], as_json)
+        return USAGE
     except Exception as error:
         return _failed(error, as_json, "-v" in args or "--verbose" in args)
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
@@ -92,6 +98,14 @@ def _failed(error: Exception, as_json: bool, verbose: bool) -> int:
     )
     say_diagnostics([bug], as_json)
     return BUG
+
+
+def _ended(error: SystemExit) -> Diagnostic:
+    return Diagnostic(
+        "E308",
+        f"the Python program ended with `sys.exit({error.code!r})` when it was imported or traced",
+        help='what it does as a script belongs below `if __name__ == "__main__":`',
+    )
 
 
 def _usage(error: Any, as_json: bool) -> int:

@@ -24,6 +24,7 @@ class What(StrEnum):
     sets = "sets"
     targets = "targets"
     ops = "ops"
+    functions = "functions"
     programs = "programs"
 
 
@@ -72,7 +73,7 @@ def list_(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """List rules, rule sets, targets, ops or programs, with a line about each."""
+    """List rules, rule sets, targets, ops, functions of rules, or programs, a line each."""
     columns, rows = LISTS[what]()
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
@@ -196,6 +197,13 @@ def _ops() -> tuple[Row, list[Row]]:
     return ("op", "kind", "attribute"), rows
 
 
+def _functions() -> tuple[Row, list[Row]]:
+    from eqsat.ops.attrs import FUNCTIONS
+
+    rows = [(name, ", ".join(f.args), f.result, f.doc) for name, f in sorted(FUNCTIONS.items())]
+    return ("function", "takes", "gives", "doc"), rows
+
+
 def _programs() -> tuple[Row, list[Row]]:
     from eqsat.plugins import find_names
 
@@ -223,5 +231,6 @@ LISTS: dict[What, Callable[[], tuple[Row, list[Row]]]] = {
     What.sets: _sets,
     What.targets: _targets,
     What.ops: _ops,
+    What.functions: _functions,
     What.programs: _programs,
 }

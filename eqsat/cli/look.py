@@ -17,7 +17,7 @@ from eqsat.cli.talk import say
 if TYPE_CHECKING:
     from eqsat.api import Run
 
-_CODE = re.compile(r"[Ee]\d{3}")
+_CODE = re.compile(r"[Ee]\d+")
 
 
 class Sort(StrEnum):
@@ -92,13 +92,13 @@ def rules(
 ) -> int:
     """Show per rule: matches, nodes made, time, nodes of the result it led to, where it stands."""
     import eqsat
-    from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
+    from eqsat.report.text import RULE_COLUMNS, rule_facts, rules_table, table_text
 
-    rows = rules_table(eqsat.load(folder), sort.value)
+    found = eqsat.load(folder)
     if output_format is o.Format.json:
-        print(json.dumps([dict(zip(RULE_COLUMNS, row, strict=True)) for row in rows]))
+        print(json.dumps(rule_facts(found, sort.value)))
     else:
-        print(table_text(RULE_COLUMNS, rows), end="")
+        print(table_text(RULE_COLUMNS, rules_table(found, sort.value)), end="")
     return 0
 
 

@@ -40,7 +40,7 @@ OutputFormat = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr but errors.")]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Say more; tracebacks of internal errors.")
+    bool, typer.Option("-v", "--verbose", help="Show the tracebacks of internal errors.")
 ]
 TargetName = Annotated[
     str, typer.Option("--target", help="A target by name or file; `eqsat list targets`.")
@@ -71,7 +71,12 @@ Settings = Annotated[
 TimeLimit = Annotated[
     str, typer.Option("--time-limit", help="Wall time of the solver for all goals: `60s`.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the solver and of random inputs.")]
+Seed = Annotated[
+    int,
+    typer.Option(  # CP-SAT's is an int32, NumPy's is not negative
+        "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of the solver.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
 DeviceName = Annotated[

@@ -52,6 +52,7 @@ def optimize(
     if verify and stop_after not in (None, o.Phase.schedule):
         raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
     with stops_at_once():
+        _check_place(out)
         request = {
             "rules": tuple(rules or ("default",)),
             "target": target,
@@ -113,12 +114,14 @@ def experiment(
     Exit code 1 if a row is not as expected, or differs from the reference.
     """
     with stops_at_once():
+        from eqsat.artefact import check_writable
         from eqsat.lab.experiment import Experiment
 
+        check_writable(out)
         plan = Experiment.read(file)
         results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
-    written = results.write(out)
     _print_results(results, output_format)
+    written = results.write(out)
     if not quiet:
         say("\n".join(f"wrote {path}" for path in written))
     problems = results.problems()
@@ -141,6 +144,14 @@ def _search(
             show("executing", 0.0)
             found.verify(seed=request["seed"])
     return found
+
+
+def _check_place(out: Path | None) -> None:
+    """Before the search, not after it: can a run be kept there?"""
+    if out is not None:
+        from eqsat.artefact import check_place
+
+        check_place(out)
 
 
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:

@@ -228,8 +228,8 @@ class Grower:
             space.value[b] in computed for b in state.reads
         ):
             return len(state.inside) == 1  # a value computed twice, or computed and read
-        operands = len(state.reads) + 1
-        return state.members == 1 or operands <= self.pool.legality.fusion.operands
+        fusion, operands = self.pool.legality.fusion, len(state.reads) + 1
+        return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
     def _candidate(self, state: _State, sink: int) -> Candidate:
         space = self.pool.space

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.model.diag import Diagnostic, Note
+from eqsat.model.diag import Diagnostic, EqsatError, Note
 from eqsat.model.program import Builder, Program
 from eqsat.model.rules import Example, Rule, RuleSet
 from eqsat.model.target import Target
 
 
 def check_examples(ruleset: RuleSet, target: Target | None = None) -> list[Diagnostic]:
-    """Every example of every rule, run with the whole rule set; a diagnostic (E101) per failure."""
+    """Every example, run with the whole rule set; a diagnostic (E101, E110) per failure."""
     from eqsat import api
 
     machine = target or api.target("reference")
-    return [
-        d
-        for rule, example in all_examples(ruleset)
-        for d in [check_example(ruleset, rule, example, machine)]
-        if d is not None
-    ]
+    found: list[Diagnostic] = []
+    for rule, example in all_examples(ruleset):
+        try:
+            failed = check_example(ruleset, rule, example, machine)
+        except EqsatError as error:  # E110: a rule of the set builds what cannot be
+            found += error.diagnostics
+        else:
+            found += [failed] if failed else []
+    return list(dict.fromkeys(found))
 
 
 def all_examples(ruleset: RuleSet) -> Iterator[tuple[Rule, Example]]:

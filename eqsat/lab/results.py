@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
@@ -134,9 +135,10 @@ class Results:
         from eqsat.report.html import write_text
 
         data = json.dumps(self.to_json(), indent=1) + "\n"
+        name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not
         return (
-            write_text(folder / f"{self.name}.json", data),
-            write_text(folder / f"{self.name}.html", self.to_html()),
+            write_text(folder / f"{name}.json", data),
+            write_text(folder / f"{name}.html", self.to_html()),
         )
 
     def to_html(self) -> str:

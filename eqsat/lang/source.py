@@ -133,11 +133,11 @@ def read_yaml(text: str, file: str) -> Source:
 
     lines = Lines(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
     yaml = YAML(typ="safe", pure=True)
+    walk = _Walk(lines, yaml.constructor)
     try:
         root = yaml.compose(io.StringIO(lines.text))
         if root is None:
             raise fail("E001", "the file is empty", lines.span(0, 1))
-        walk = _Walk(lines, yaml.constructor)
         data = walk.node(root, (), ())
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -147,6 +147,10 @@ def read_yaml(text: str, file: str) -> Source:
         at = getattr(error, "position", 0)
         what = getattr(error, "reason", "it cannot be read")
         raise fail("E001", f"not valid YAML: {what}", lines.span(at, at + 1)) from None
+    except RecursionError:
+        deep = _deepest(lines.text)
+        at = lines.span(deep, deep + 1)
+        raise fail("E001", "not readable: nested too deeply", at) from None
     return Source(
         lines, data, walk.values, walk.keys, walk.scalars, frozenset(walk.flow),
         tuple(walk.problems),
@@ -198,6 +202,7 @@ class _Walk:
             if k.id != "scalar":
                 raise fail("E001", "not readable: a key is one word", self._span(k))
             key, span = str(k.value), self._span(k)
+            self._refuse_surrogates(key, span)
             at = (*path, key)
             if key in out:
                 note = Note(self.keys[at], "first here")
@@ -209,14 +214,39 @@ class _Walk:
         return out
 
     def _scalar(self, node: Any, path: KeyPath) -> Any:
-        value = self.constructor.construct_object(node)
+        from ruamel.yaml.error import YAMLError
+
+        try:
+            value = self.constructor.construct_object(node)
+        except YAMLError:
+            raise
+        except (ValueError, LookupError, TypeError, OverflowError):  # e.g. `!!int` and no digits
+            shown = str(node.value)[:40]
+            message = f"not readable: `{shown}` is no {node.tag.rpartition(':')[2]}"
+            raise fail("E001", message, self._span(node)) from None
         if isinstance(value, str):
+            self._refuse_surrogates(value, self._span(node))
             raw = self.lines.text[node.start_mark.index : node.end_mark.index]
             self.scalars[path] = _offsets(value, raw, node.style, node.start_mark.index)
         return value
 
+    def _refuse_surrogates(self, value: str, span: Span) -> None:
+        """A quoted escape can name half a character, which no file or terminal can show."""
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise fail("E001", "not readable: an escape that is half a character", span)
+
     def _span(self, node: Any) -> Span:
         return self.lines.span(node.start_mark.index, node.end_mark.index)
+
+
+def _deepest(text: str) -> int:
+    """Offset of the bracket or list dash under which most others on its line are still open."""
+    depth = most = at = 0
+    for i, c in enumerate(text):
+        depth = 0 if c == "\n" else depth + (c in "[{-") - (c in "]}")
+        if depth > most:
+            most, at = depth, i
+    return at
 
 
 def _offsets(value: str, raw: str, style: str | None, base: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 from eqsat.model.attrs import LEAVES
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
@@ -48,7 +49,15 @@ def write_page(run: Finished, path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file aside, then rename it, so that it is whole or not there."""
+    """Write a file aside, then rename it: it is whole or not there; EqsatError (E407)."""
+    try:
+        _write_aside(path, text)
+    except OSError as e:
+        raise fail("E407", f"cannot write `{path}`: {e.strerror or e}") from e
+    return path
+
+
+def _write_aside(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -56,7 +65,6 @@ def write_text(path: Path, text: str) -> Path:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-    return path
 
 
 def page(run: Finished) -> str:

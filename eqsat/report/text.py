@@ -149,8 +149,8 @@ def goal_rows(run: Finished) -> list[Row]:
     return rows
 
 
-def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
-    """Rows (rule, matches, nodes, seconds, in result, at), the most of `sort` first.
+def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
+    """Per rule its figures as plain data, the most of `sort` first.
 
     sort: rule | matches | nodes | time | result.
     """
@@ -165,15 +165,30 @@ def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
         "result": lambda r: (-used.get(r.name, 0), r.name),
     }
     return [
-        (
-            r.name,
-            f"{r.matches:,}",
-            f"{r.nodes:,}",
-            seconds_text(r.seconds),
-            f"{used.get(r.name, 0):,}",
-            r.at,
-        )
+        {
+            "rule": r.name,
+            "matches": r.matches,
+            "nodes": r.nodes,
+            "seconds": r.seconds,
+            "in_result": used.get(r.name, 0),
+            "at": r.at,
+        }
         for r in sorted(run.egraph.rules, key=keys[sort])
+    ]
+
+
+def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
+    """`rule_facts` as rows of RULE_COLUMNS, printed."""
+    return [
+        (
+            f["rule"],
+            f"{f['matches']:,}",
+            f"{f['nodes']:,}",
+            seconds_text(f["seconds"]),
+            f"{f['in_result']:,}",
+            f["at"],
+        )
+        for f in rule_facts(run, sort)
     ]
 
 
