@@ -100,7 +100,6 @@ class Jitted:
     def _inside_transformation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function closes over tracers: make them arguments, good for this call only."""
         import jax
-
         from jax.core import Tracer
         from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 

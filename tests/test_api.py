@@ -278,7 +278,7 @@ def test_weights_are_what_jax_makes_of_them():
 
 
 def test_an_argument_that_is_no_array_is_a_sentence():
-    with pytest.raises(EqsatError, match="E301.*`mode` is a str"):
+    with pytest.raises(EqsatError, match=r"E301.*`mode` is a str"):
         eqsat.jit(lambda x, mode: x)(X, mode="fast")
 
 
