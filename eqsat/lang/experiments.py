@@ -149,7 +149,7 @@ class RowRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
     expect: Literal["no_program"] | None = None
     covers: OneOrMore = Field(default=[])
 
@@ -166,7 +166,7 @@ class ExperimentRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**31)
     vary: dict[str, list[Any]] = Field(default={})
     rows: list[RowRecord] = Field(default=[])
     repeat: int = Field(default=1, ge=1)
