@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from eqsat.api import DEFAULT_GOALS, Run, optimize
+from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 
 
@@ -29,7 +31,14 @@ def jit(
     target, rules, goals and further options are those of `eqsat.optimize`. weights: names of
     arguments that are packed ahead of time, once per array. The result can be called under
     `jax.grad`, `jax.vmap` and `jax.jit`; derivatives are those of the function itself.
+    EqsatError (E400) for an option `eqsat.optimize` does not have.
     """
+    known = set(inspect.signature(optimize).parameters)
+    for name in options:
+        if name not in known:
+            raise fail(
+                "E400", f"`eqsat.jit` has no option `{name}`", help=did_you_mean(name, known)
+            )
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
     if function is None:
         return lambda f: Jitted(f, settings | options)

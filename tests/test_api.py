@@ -304,6 +304,12 @@ def test_wrong_requests_are_sentences():
         assert caught.value.diagnostics[0].code == code, str(caught.value)
 
 
+def test_an_unknown_option_of_jit_is_refused_at_once():
+    with pytest.raises(EqsatError, match="E400") as caught:
+        eqsat.jit(layer, time_limt=3)
+    assert "time_limit" in caught.value.diagnostics[0].help
+
+
 def test_stop_after_a_phase():
     run = eqsat.optimize(layer, X, W, B, stop_after="egraph")
     assert run.egraph is not None

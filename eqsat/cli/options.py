@@ -77,7 +77,9 @@ Seed = Annotated[
         "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of the solver.")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, help="No effect on the answer: workers are interleaved.")
+]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
 DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")

@@ -10,8 +10,6 @@ from eqsat.extract.legality import Legality
 from eqsat.extract.space import Space
 from eqsat.model.selection import Removed
 
-FREE_OPS = frozenset({"reshape", "result"})  # part of a buffer or of their producer
-
 
 @dataclass(frozen=True)
 class Pool:

@@ -90,7 +90,7 @@ class Attr:
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         """Result types for these operand types; ShapeError if they do not fit."""
-        raise NotImplementedError
+        raise NotImplementedError  # every attribute class has its own
 
     def to_json(self) -> Any:
         return {"kind": self.kind} | {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
@@ -114,9 +114,6 @@ class Target:
     def place(self, path: str) -> str:
         """Where a key stands in the target's file, for messages."""
         return dict(self.places).get(path, self.file or self.name)
-
-    def with_fusion(self, **changes: Any) -> Target:
-        return replace(self, fusion=replace(self.fusion, **changes))
 
     def to_text(self) -> str:
         """Memory, rates, tiles and legality, a line each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat.model.attrs import Opaque
 from eqsat.model.schedule import Schedule
 from eqsat.report.finished import Finished
 
@@ -81,11 +80,6 @@ def _baseline(schedule: Schedule | None) -> dict[str, Any]:
 
 def _counts(run: Finished) -> dict[str, int] | None:
     return None if run.schedule is None else run.schedule.counts()
-
-
-def opaque_count(run: Finished) -> int:
-    """Ops nobody modelled: their reference is JAX itself, so they are not independently checked."""
-    return sum(isinstance(n.attr, Opaque) for n in run.program.nodes)
 
 
 def _bytes(schedule: Schedule | None) -> dict[str, int] | None:
