@@ -15,7 +15,9 @@ from eqsat.model.target import Tile
 from eqsat.model.tensor import cdiv
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import bare_dims, contraction_roles, mixed_dims
+from eqsat.ops.lists import inner_entries, inverse, is_block_diagonal
 from eqsat.ops.scalar import keeps_zero
+from eqsat.ops.vocabulary import AttrFunction
 
 Layouts = tuple[Layout | None, ...]  # per operand; None: the operand is read as it is
 
@@ -56,26 +58,6 @@ class PackedReshape:
 
 
 # ---- small ones ------------------------------------------------------------------------------
-def is_block_diagonal(perm: tuple[int, ...], n: int) -> bool:
-    """A permutation of a packed shape that keeps outer dims outer (rank n) and tile dims inner."""
-    return all((p < n) == (i < n) for i, p in enumerate(perm))
-
-
-def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    """The inverse permutation."""
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
-
-
-def inner_entries(perm: tuple[int, ...], n: int) -> tuple[int, ...]:
-    """The tile part of a block-diagonal permutation, counted from 0."""
-    return tuple(p - n for p in perm[n:])
-
-
-def no_tiles(_: Generic) -> tuple[Tile, ...]:
-    """The vocabulary when no target is at hand: empty."""
-    return ()
-
-
 def make_layout(
     source: Shape,
     pos: Sequence[int],
@@ -410,3 +392,58 @@ def unpack_reshape(groups: Reshape, layout: Layout) -> PackedReshape | None:
     if outer is None:
         return None
     return PackedReshape(outer, Reshape(layout.packed_shape, outer.packed_shape))
+
+
+ROWS: dict[str, dict[str, str]] = {
+    "packed-loops": {"operands": "layouts", "sig": "sig", "result": "layout"},
+    "packed-result": {"operands": "layouts", "sig": "sig"},
+    "packed-operand": {"before": "layouts", "after": "layouts", "sig": "sig", "result": "layout"},
+    "packed-reshape": {"layout": "layout", "groups": "groups"},
+}
+FUNCTIONS: dict[str, AttrFunction] = {
+    "pack_loops": AttrFunction(
+        ("sig", "tile"), "row:packed-loops", "pack m, n and k loops", pack_loops
+    ),
+    "pack_result": AttrFunction(
+        ("sig", "layout"), "row:packed-result", "give the result a layout", pack_result
+    ),
+    "pack_operand": AttrFunction(
+        ("sig", "int", "layout"), "row:packed-operand", "read operand i in a layout", pack_operand
+    ),
+    "permute_operand": AttrFunction(
+        ("sig", "int", "ints"), "sig", "read operand i untransposed", permute_operand
+    ),
+    "permute_result": AttrFunction(
+        ("sig", "ints"), "sig", "write the result transposed", permute_result
+    ),
+    "pack_reshape": AttrFunction(
+        ("layout", "groups"),
+        "row:packed-reshape",
+        "the layout of a reshape's operand that gives this layout of its result",
+        pack_reshape,
+    ),
+    "unpack_reshape": AttrFunction(
+        ("groups", "layout"),
+        "row:packed-reshape",
+        "the layout a reshape's result has if its operand has this one",
+        unpack_reshape,
+    ),
+    "before_transpose": AttrFunction(
+        ("layout", "ints"),
+        "layout",
+        "L' with pack(x, L') = pack(transpose(x, p), L)",
+        before_transpose,
+    ),
+    "after_transpose": AttrFunction(
+        ("layout", "ints"),
+        "layout",
+        "L' with unpack(y, L') = transpose(unpack(y, L), p)",
+        after_transpose,
+    ),
+    "packed_transpose": AttrFunction(
+        ("layout", "ints"),
+        "layout",
+        "L' with pack(x, L') = transpose(pack(x, L), p)",
+        packed_transpose,
+    ),
+}

@@ -1,0 +1,90 @@
+"""Attribute functions on lists, permutations and tensor variables, and conditions on attributes."""
+
+from __future__ import annotations
+
+from eqsat.model.attrs import Generic, Layout
+from eqsat.model.target import Tile
+from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.vocabulary import AttrFunction
+
+
+def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    """The inverse permutation."""
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def is_block_diagonal(perm: tuple[int, ...], n: int) -> bool:
+    """A permutation of a packed shape that keeps outer dims outer (rank n) and tile dims inner."""
+    return all((p < n) == (i < n) for i, p in enumerate(perm))
+
+
+def inner_entries(perm: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """The tile part of a block-diagonal permutation, counted from 0."""
+    return tuple(p - n for p in perm[n:])
+
+
+def no_tiles(_: Generic) -> tuple[Tile, ...]:
+    """The vocabulary when no target is at hand: empty."""
+    return ()
+
+
+def same_tiles(a: Layout, b: Layout) -> bool:
+    """Equal but for what the padding holds."""
+    return (a.source, a.pos, a.tiles, a.outer) == (b.source, b.pos, b.tiles, b.outer)
+
+
+def relaxes(a: Layout, b: Layout) -> bool:
+    """b is a with some zero padding forgotten."""
+    pads = list(zip(a.pads, b.pads, strict=True)) if same_tiles(a, b) else []
+    return a != b and bool(pads) and all(x == y or (y == "?" and x != "-") for x, y in pads)
+
+
+def _compose(p: tuple[int, ...], d: tuple[int, ...]) -> tuple[int, ...] | None:
+    return tuple(p[i] for i in d) if all(i < len(p) for i in d) else None
+
+
+def _is_identity(p: tuple[int, ...]) -> bool:
+    return p == tuple(range(len(p)))
+
+
+def _is_contraction(g: Generic) -> bool:
+    return contraction_roles(g) is not None
+
+
+FUNCTIONS: dict[str, AttrFunction] = {
+    "compose": AttrFunction(("ints", "ints"), "ints", "[p[i] for i in d]", _compose),
+    "inverse": AttrFunction(("ints",), "ints", "the inverse permutation", inverse),
+    "identity": AttrFunction(("int",), "ints", "[0 … n-1]", lambda n: tuple(range(n))),
+    "take": AttrFunction(("ints", "int"), "ints", "the first n", lambda p, n: p[:n]),
+    "inner": AttrFunction(("ints", "int"), "ints", "entries from n on, minus n", inner_entries),
+    "len": AttrFunction(("ints|tensors",), "int", "how many", len),
+    "rank": AttrFunction(("tensor",), "int", "number of dims", lambda x: len(x.shape)),
+    "shape": AttrFunction(("tensor",), "ints", "extents", lambda x: x.shape),
+    "uses": AttrFunction(("tensor",), "int", "uses in the input program", lambda x: x.uses),
+    "is_identity": AttrFunction(("ints",), "bool", "p is 0 … n-1", _is_identity),
+    "is_block_diagonal": AttrFunction(
+        ("ints", "int"), "bool", "the first n entries are below n", is_block_diagonal
+    ),
+    "same_layout": AttrFunction(
+        ("layout", "layout"), "bool", "equal, padding included", lambda a, b: a == b
+    ),
+    "same_tiles": AttrFunction(
+        ("layout", "layout"), "bool", "equal but for what the padding holds", same_tiles
+    ),
+    "relaxes": AttrFunction(
+        ("layout", "layout"), "bool", "the second forgets padding of the first", relaxes
+    ),
+    "is_same_shape": AttrFunction(
+        ("groups",), "bool", "a reshape that changes nothing", lambda r: r.source == r.shape
+    ),
+    "is_contraction": AttrFunction(
+        ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
+    ),
+    "is_elementwise": AttrFunction(
+        ("sig",), "bool", "no reduction loop", lambda g: g.rank == len(g.sizes)
+    ),
+    "is_tiled": AttrFunction(("sig",), "bool", "already packed by a tile", lambda g: bool(g.tile)),
+    "target.tiles": AttrFunction(
+        ("sig",), "tiles", "the target's tiles for this contraction", no_tiles
+    ),
+}
