@@ -14,12 +14,12 @@ from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Compare, Function, Splat, Term, Value, Var
-from eqsat.ops.attrs import ARITY, FIELDS, WHOLE
+from eqsat.ops.attrs import ARITY, FIELDS, PLURAL, WHOLE
 
 # fields of a layout that may be left out: `outer` is then the identity, `pad` none
 OPTIONAL_FIELDS = frozenset({"outer", "pad"})
 # what iterating over a kind gives
-ITEMS = {"tiles": "tile", "ints": "int", "layouts": "layout"}
+ITEMS = {many: one for one, many in PLURAL.items() if one != "tensor"} | {"ints": "int"}
 
 __all__ = ["Scope", "TermReader", "read_binding"]
 
@@ -76,12 +76,14 @@ class TermReader:
             return None
         name, place, attributes = found
         expr, kind = attributes.infer(attributes.tree.body)
-        if kind and kind not in ITEMS:
-            message = f"`foreach` runs over {', '.join(ITEMS)}, not over {kind}"
+        rows = kind.startswith("rows:")
+        if kind and kind not in ITEMS and not rows:
+            message = f"`foreach` runs over a list, not over {kind}"
             span = attributes.tree.span(attributes.tree.body)
             self.problems.append(Diagnostic("E019", message, span))
             kind = ""
-        return self._bind(name, place, expr, ITEMS.get(kind, ""))
+        item = kind.replace("rows:", "row:") if rows else ITEMS.get(kind, "")
+        return self._bind(name, place, expr, item)
 
     def _parse(self, placed: Placed) -> Tree | None:
         found = parse(placed, "E010")
@@ -158,7 +160,8 @@ class _Terms:
             case ast.NamedExpr():
                 return self._named(node)
             case ast.Starred():
-                self.report("E022", node, "a splat stands among the operands of `generic` only")
+                message = "a splat stands among the operands of `generic` and `concat` only"
+                self.report("E022", node, message)
                 return None
         self.report(
             "E010", node, "a tensor is wanted here", "write a name, or an op: `op(x, attr=value)`"
@@ -195,7 +198,7 @@ class _Terms:
 
     def apply(self, node: ast.Call, over: str = "") -> Apply | None:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
-        op = node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
+        op = self._op(node)
         if op not in ARITY:
             self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, ARITY))
             return None
@@ -219,11 +222,14 @@ class _Terms:
         if over:
             return self._zipped(node.args[0])
         if want is not None:
-            found: list[Term | None] = [self.term(node.args[0])]
+            found: list[Term | None] = [self.term(a) for a in node.args]
         else:
             found = [self._operand(a) for a in node.args]
             self._check_splats(node)
         return None if None in found else tuple(t for t in found if t is not None)
+
+    def _op(self, node: ast.Call) -> str:
+        return node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
 
     def _zipped(self, node: ast.expr) -> tuple[Term, ...] | None:
         if not isinstance(node, ast.Name):
@@ -238,22 +244,23 @@ class _Terms:
         span = self.tree.span(node)
         if isinstance(node.value, ast.Name):
             inner: Var | Apply | None = self._variable(node.value, "tensors")
-        elif isinstance(node.value, ast.Call) and not self.binding:
+        elif isinstance(node.value, ast.Call) and ARITY.get(self._op(node.value), 1) == 1:
             inner = self.apply(node.value, over="*")
         else:
-            self.report("E022", node, "a splat of a left side is a name: `*xs`")
+            message = "a splat is a name or an op with one operand: `*xs`, `*pack(xs, …)`"
+            self.report("E022", node, message)
             return None
         return None if inner is None else Splat(inner, span)
 
     def _check_splats(self, node: ast.Call) -> None:
-        """A left side has `*xs`, `*a, term, *b`, or no splat: else a match is not one match."""
+        """A left side has one splat, `*a, term, *b`, or none: else a match is not one match."""
         splats = [isinstance(a, ast.Starred) for a in node.args]
-        if not self.binding or not any(splats) or splats in ([True], [True, False, True]):
+        if not self.binding or sum(splats) < 2 or splats == [True, False, True]:
             self._check_repeated(node)
             return
         wrong = next(a for a in node.args if isinstance(a, ast.Starred))
         self.report(
-            "E022", wrong, "a left side reads `*xs`, or one operand between two splats",
+            "E022", wrong, "a left side reads one splat, or one operand between two splats",
             "write `generic(*a, x, *b, sig=g)`",
         )  # fmt: skip
 
@@ -279,13 +286,19 @@ class _Terms:
                     Diagnostic("E013", message, span, help=did_you_mean(str(k.arg), keys))
                 )
                 continue
-            expr = self._value(k.value, f"{kind}s" if zipped and kind == "layout" else kind)
+            expr = self._value(k.value, self._zipped_kind(op, str(k.arg), kind) if zipped else kind)
             if expr is not None:
                 found.append((str(k.arg), expr))
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
         return tuple(self._pads(node, found))
+
+    def _zipped_kind(self, op: str, key: str, kind: str) -> str:
+        """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
+        if key == WHOLE.get(op, ("", ""))[0]:
+            return PLURAL.get(kind, kind)
+        return kind if self.binding or kind not in PLURAL else f"{kind}|{PLURAL[kind]}"
 
     def _check_keys(self, op: str, node: ast.Call) -> None:
         whole = WHOLE.get(op, ("", ""))[0]

@@ -89,5 +89,5 @@ ARITY: dict[str, int | None] = {
 class Operand:
     """What a rule may know of a tensor variable."""
 
-    shape: Shape
+    shape: Shape | None  # None: the op around it does not say
     uses: int = 0  # in the input program

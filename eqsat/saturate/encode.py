@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from eqsat.model.attrs import Attr
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import ARITY
-from eqsat.saturate.rows import Variant
+from eqsat.saturate.rows import Variant, splat_name
 
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
 # ops whose attribute 0 means "leave the operand as it is"
-OPTIONAL = ("pack", "unpack")
+OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
+MOST_OPERANDS = 6  # of what a rule makes: any-operand rules are compiled once per arity
+Signature = tuple[str, int]  # op, number of operands
 
 
 class Interner:
@@ -43,40 +45,43 @@ def constructor(op: str, arity: int) -> str:
     return f"op_{op}" if ARITY.get(op) == 1 else f"op_{op}_{arity}"
 
 
-def signatures(program: Program, variants: Iterable[Variant]) -> set[tuple[str, int]]:
-    """Every (op, arity) that can occur."""
+def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], set[Signature]]:
+    """Each rule at every arity that can occur, `*a, x, *b` at every position; and all signatures.
+
+    A rule whose left side names an op that neither the program nor a rule makes is left out.
+    """
     found = {(n.op, len(n.operands)) for n in program.nodes}
-    found |= {(op, 1) for op, n in ARITY.items() if n == 1}
-    for v in variants:
-        arity = dict(v.arity)
-        for term in (v.rule.left, v.rule.right, *v.rule.also):
-            found |= _term_signatures(term, arity)
-    return found
+    chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
+    numbered = list(enumerate(rules))
+    grows = True
+    while grows:
+        grows = False
+        for i, rule in numbered:
+            for choice in _arities(rule, found):
+                made = _signatures(rule.right, dict(choice)) - found
+                wide = any(ARITY.get(op) is None and n > MOST_OPERANDS for op, n in made)
+                if (i, choice) not in chosen and not wide:
+                    chosen[i, choice] = rule
+                    found |= made
+                    grows = True
+    ordered = sorted(chosen, key=lambda key: key[0])
+    return [Variant(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], found
 
 
-def _term_signatures(term: Term, arity: dict[str, int]) -> set[tuple[str, int]]:
+def _signatures(term: Term, arity: Mapping[str, int]) -> set[Signature]:
     if isinstance(term, Splat):
         return {(term.inner.op, 1)} if isinstance(term.inner, Apply) else set()
     if isinstance(term, Var):
         return set()
     found = {(term.op, operand_count(term, arity))}
-    return found.union(*(_term_signatures(o, arity) for o in term.operands))
+    return found.union(*(_signatures(o, arity) for o in term.operands))
 
 
-def operand_count(term: Apply, arity: dict[str, int]) -> int:
-    return sum(arity[_over(o)] if isinstance(o, Splat) else 1 for o in term.operands)
+def operand_count(term: Apply, arity: Mapping[str, int]) -> int:
+    return sum(arity[splat_name(o)] if isinstance(o, Splat) else 1 for o in term.operands)
 
 
-def _over(s: Splat) -> str:
-    """The splat variable that `*xs` or `*pack(xs, …)` runs over."""
-    if isinstance(s.inner, Var):
-        return s.inner.name
-    (x,) = s.inner.operands
-    assert isinstance(x, Var)
-    return x.name
-
-
-def prelude(found: set[tuple[str, int]]) -> str:
+def prelude(found: set[Signature]) -> str:
     """Sorts, constructors, provenance functions and rulesets."""
     lines = ["(sort T)", "(function uses (T) i64 :merge (max old new))"]
     for op, arity in sorted(found):
@@ -86,7 +91,9 @@ def prelude(found: set[tuple[str, int]]) -> str:
         lines.append(f"(function made_{name} ({sorts}) i64 :merge old)")
     lines += [f"(ruleset phase_{p})" for p in (*PHASES, "want")]
     lines += [
-        f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_cancel)" for op in OPTIONAL
+        f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_cancel)"
+        for op in OPTIONAL
+        if (op, 1) in found
     ]
     return "\n".join(lines)
 
@@ -107,34 +114,33 @@ def _call(n: Node, interner: Interner) -> str:
     return f"({constructor(n.op, len(n.operands))} {interner.id(n.attr)}{inner})"
 
 
-def variants(rules: Iterable[Rule], arities: dict[str, set[int]]) -> list[Variant]:
-    """Each rule at every arity of the generics that exist; `*a, x, *b` at every position."""
-    found: list[Variant] = []
-    for rule in rules:
-        for choice in _arities(rule, arities):
-            found.append(Variant(rule, len(found), choice))
-    return found
-
-
-def _arities(rule: Rule, arities: dict[str, set[int]]) -> list[tuple[tuple[str, int], ...]]:
+def _arities(rule: Rule, found: set[Signature]) -> list[tuple[tuple[str, int], ...]]:
+    """The arities of a rule's splats for which every op of its left side can occur."""
     choices: list[list[tuple[tuple[str, int], ...]]] = []
     for term in (rule.left, *rule.also):
         for node in _applies(term):
-            splats = [o.inner.name for o in node.operands
-                      if isinstance(o, Splat) and isinstance(o.inner, Var)]  # fmt: skip
-            if splats:
-                fixed = len(node.operands) - len(splats)
-                choices.append(_splits(splats, fixed, sorted(arities.get(node.op, set()))))
-    return [tuple(itertools.chain(*c)) for c in itertools.product(*choices)]
+            splats = [splat_name(o) for o in node.operands if isinstance(o, Splat)]
+            fixed = len(node.operands) - len(splats)
+            totals = sorted(n for op, n in found if op == node.op)
+            choices.append(_splits(splats, fixed, totals))
+    joined = (tuple(itertools.chain(*c)) for c in itertools.product(*choices))
+    agreed = (tuple(sorted(set(c))) for c in joined)
+    return list(dict.fromkeys(c for c in agreed if len({name for name, _ in c}) == len(c)))
 
 
 def _applies(term: Term) -> list[Apply]:
+    if isinstance(term, Splat):
+        return _applies(term.inner)
     if not isinstance(term, Apply):
         return []
-    return [term, *(a for o in term.operands for a in _applies(o))]
+    inner = [a for o in term.operands for a in _applies(o)]
+    return [term, *inner]
 
 
 def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple[str, int], ...]]:
+    """How many operands each splat takes, for every total; nothing to choose without splats."""
+    if not names:
+        return [()] if fixed in totals else []
     found = []
     for total in totals:
         free = total - fixed
@@ -195,14 +201,21 @@ class RuleText:
         return f"({' '.join([name, attr, *inner])})"
 
     def _operand(self, term: Term) -> list[str]:
+        if isinstance(term, Splat) and isinstance(term.inner, Apply):
+            return [self._one(term.inner.op, x) for x in self._splat(splat_name(term))]
         if isinstance(term, Splat):
-            assert isinstance(term.inner, Var)
-            return self._splat(term.inner.name)
+            return self._splat(splat_name(term))
         pattern = self._match(term)
         if isinstance(term, Apply) and term.name:
             self.facts.append(f"(= x_{term.name} {pattern})")
             return [f"x_{term.name}"]
         return [pattern]
+
+    def _one(self, op: str, operand: str) -> str:
+        """One operand of `*op(xs, …)`; its attribute is one of a list."""
+        attr = f"a{len(self.ids)}"
+        self.ids.append(attr)
+        return f"({constructor(op, 1)} {attr} {operand})"
 
     def _splat(self, name: str) -> list[str]:
         return [f"x_{name}_{i}" for i in range(self.arity[name])]
@@ -223,7 +236,7 @@ class RuleText:
         if isinstance(term, Var):
             return [f"x_{term.name}"]
         if isinstance(term, Splat):
-            names = self._splat(_over(term))
+            names = self._splat(splat_name(term))
             if isinstance(term.inner, Var):
                 return names
             op = term.inner.op

@@ -6,11 +6,11 @@ that a condition does not hold, several rows are a `foreach`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.attrs import Attr, Generic, Layout, Move, Reshape, Shape, ShapeError, Transpose
+from eqsat.model.attrs import Attr, Layout, Shape, ShapeError
 from eqsat.model.diag import fail
 from eqsat.model.rules import (
     Apply,
@@ -26,9 +26,8 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS, WHOLE, Operand
-from eqsat.ops.layout import make_layout
+from eqsat.ops.records import NeedsPadding, field, make_attr, operand_shapes, result_shape
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
@@ -60,27 +59,29 @@ class Variant:
         return f"{self.rule.name}#{self.number}"
 
 
-def left_nodes(term: Term) -> Iterator[Apply]:
-    """The ops of a left side in pre-order: one attribute each."""
+# an op of a left side, and how many attributes it has if a splat runs over it (else None)
+Slot = tuple[Apply, int | None]
+
+
+def slots(term: Term, arity: Mapping[str, int]) -> Iterator[Slot]:
+    """The ops of a left side in pre-order, the order of their attributes in a match."""
+    if isinstance(term, Splat) and isinstance(term.inner, Apply):
+        (over,) = term.inner.operands
+        assert isinstance(over, Var)
+        yield term.inner, arity[over.name]
     if isinstance(term, Apply):
-        yield term
+        yield term, None
         for o in term.operands:
-            yield from left_nodes(o)
+            yield from slots(o, arity)
 
 
-def operand_shapes(op: str, attr: Attr | None) -> tuple[Shape, ...]:
-    """Shapes of the operands an attribute instance stands for."""
-    match attr:
-        case Generic():
-            return attr.shapes
-        case Transpose() | Reshape():
-            return (attr.source,)
-        case Layout():
-            return (attr.source if op == "pack" else attr.packed_shape,)
-        case Move():
-            return attr.sources
-    source = getattr(attr, "source", None)
-    return () if source is None else (source,)
+def splat_name(s: Splat) -> str:
+    """The splat variable that `*xs` or `*pack(xs, …)` runs over."""
+    if isinstance(s.inner, Var):
+        return s.inner.name
+    (x,) = s.inner.operands
+    assert isinstance(x, Var)
+    return x.name
 
 
 class Rows:
@@ -91,24 +92,46 @@ class Rows:
         self.rule = variant.rule
         self.arity = dict(variant.arity)
         self.functions = functions
-        self.matched: Shape = ()  # of the left side, for the match at hand
-        self.left = [n for t in (self.rule.left, *self.rule.also) for n in left_nodes(t)]
+        self.matched: Shape | None = None  # of the left side, for the match at hand
+        sides = (self.rule.left, *self.rule.also)
+        self.slots = [s for t in sides for s in slots(t, self.arity)]
+        self.width = sum(1 if n is None else n for _, n in self.slots)  # attributes of a match
 
     def rows(self, attrs: list[Attr], uses: dict[str, int]) -> list[Row]:
         """All right sides for this match, each as the attributes of its ops in post-order."""
         env: Env = {}
         try:
             self._bind(env, attrs, uses)
-            self.matched = result_shape(self.rule.left.op, attrs[0])
+            shapes = (result_shape(n.op, a) for (n, _), a in zip(self.slots, attrs, strict=False))
+            self.matched = next((s for s in shapes if s is not None), None)
             return [row for e in self._each(env, list(self.rule.foreach)) for row in self._row(e)]
         except NoRow:
             return []
 
     # ---- left side --------------------------------------------------------------------------
     def _bind(self, env: Env, attrs: list[Attr], uses: dict[str, int]) -> None:
-        for node, attr in zip(self.left, attrs, strict=True):
-            self._bind_attr(env, node, attr)
-            self._bind_shapes(env, node, operand_shapes(node.op, attr), uses)
+        at = 0
+        for node, count in self.slots:
+            if count is None:
+                self._bind_attr(env, node, attrs[at])
+                self._bind_shapes(env, node, operand_shapes(node.op, attrs[at]), uses)
+            else:
+                self._bind_list(env, node, attrs[at : at + count])
+            at += 1 if count is None else count
+
+    def _bind_list(self, env: Env, node: Apply, attrs: list[Attr]) -> None:
+        """`*op(xs, …)`: a whole key binds the list of attributes, a field is equal in all."""
+        whole = WHOLE.get(node.op, ("", ""))[0]
+        for key, pattern in node.attrs:
+            if key == whole:
+                self._unify(env, pattern, tuple(attrs))
+            else:
+                for attr in attrs:
+                    self._unify(env, pattern, field(attr, key))
+        (over,) = node.operands
+        assert isinstance(over, Var)
+        shapes = [operand_shapes(node.op, a) for a in attrs]
+        env[over.name] = tuple(Operand(s[0]) for s in shapes if s)
 
     def _bind_attr(self, env: Env, node: Apply, attr: Attr) -> None:
         whole = WHOLE.get(node.op, ("", ""))[0]
@@ -132,18 +155,22 @@ class Rows:
             raise NoRow
 
     def _bind_shapes(
-        self, env: Env, node: Apply, shapes: tuple[Shape, ...], uses: dict[str, int]
+        self,
+        env: Env,
+        node: Apply,
+        shapes: tuple[Shape, ...] | None,
+        uses: dict[str, int],
     ) -> None:
         at = 0
         for o in node.operands:
             if isinstance(o, Splat):
-                assert isinstance(o.inner, Var)
-                n = self.arity[o.inner.name]
-                env[o.inner.name] = tuple(Operand(s) for s in shapes[at : at + n])
+                n = self.arity[splat_name(o)]
+                if isinstance(o.inner, Var):
+                    env[o.inner.name] = tuple(Operand(s) for s in (shapes or ())[at : at + n])
                 at += n
                 continue
             if o.name:
-                env[o.name] = Operand(shapes[at], uses.get(o.name, 0))
+                env[o.name] = Operand(shapes[at] if shapes else None, uses.get(o.name, 0))
             at += 1
 
     # ---- let, where, foreach ------------------------------------------------------------------
@@ -190,43 +217,61 @@ class Rows:
         raise TypeError(expr)
 
     # ---- right side ---------------------------------------------------------------------------
-    def _build(self, term: Term, env: Env, out: list[Attr | None]) -> tuple[Shape, ...]:
+    def _build(self, term: Term, env: Env, out: list[Attr | None]) -> tuple[Shape | None, ...]:
         """Append the attributes of a right side in post-order; returns the shapes it stands for."""
         if isinstance(term, Var):
             return (env[term.name].shape,)
         if isinstance(term, Splat):
             return self._build_splat(term, env, out)
         shapes = [s for o in term.operands for s in self._build(o, env, out)]
-        attr = self._attr(term, shapes, env)
+        attr = self._attr(term, shapes, {k: self.value(v, env) for k, v in term.attrs})
         out.append(attr)
         return (self._result_shape(term, attr, shapes),)
 
-    def _build_splat(self, term: Splat, env: Env, out: list[Attr | None]) -> tuple[Shape, ...]:
+    def _build_splat(
+        self, term: Splat, env: Env, out: list[Attr | None]
+    ) -> tuple[Shape | None, ...]:
         if isinstance(term.inner, Var):
             return tuple(x.shape for x in env[term.inner.name])
         op = term.inner
-        (over,) = op.operands
-        assert isinstance(over, Var)
-        (_, column) = op.attrs[0]
-        shapes = []
-        for x, attr in zip(env[over.name], self.value(column, env), strict=True):
+        operands = env[splat_name(term)]
+        columns = {k: self._column(op, k, self.value(v, env), len(operands)) for k, v in op.attrs}
+        shapes: list[Shape | None] = []
+        for i, x in enumerate(operands):
+            given = {k: column[i] for k, column in columns.items()}
+            attr = self._attr(op, [x.shape], given)
             out.append(attr)
             shapes.append(self._result_shape(op, attr, [x.shape]))
         return tuple(shapes)
 
-    def _attr(self, term: Apply, shapes: list[Shape], env: Env) -> Attr | None:
+    def _column(self, op: Apply, key: str, value: Any, count: int) -> tuple[Any, ...]:
+        """One entry per operand: a list as it is, one permutation or number for all of them."""
+        is_whole = key == WHOLE.get(op.op, ("", ""))[0]
+        is_list = is_whole or (isinstance(value, tuple) and not _is_ints(value))
+        column = value if is_list else (value,) * count
+        if len(column) != count:
+            message = f"rule `{self.rule.name}`: {len(column)} attributes for {count} operands"
+            raise fail("E110", message, op.span, exit_code=1)
+        return column
+
+    def _attr(
+        self, term: Apply, shapes: Sequence[Shape | None], given: dict[str, Any]
+    ) -> Attr | None:
         whole = WHOLE.get(term.op, ("", ""))[0]
-        given = {k: self.value(v, env) for k, v in term.attrs}
         if whole in given:
             return given[whole]
+        if given and all(v is None for v in given.values()):
+            return None
         try:
-            return make_attr(term.op, shapes[0], given)
+            return make_attr(term.op, [s or () for s in shapes], given)
+        except NeedsPadding:
+            raise NoRow from None
         except ShapeError as e:
             message = f"rule `{self.rule.name}` builds an ill-typed `{term.op}`: {e}"
             raise fail("E110", message, term.span, exit_code=1) from e
 
-    def _require_equal_shapes(self, shape: Shape) -> None:
-        if shape != self.matched:
+    def _require_equal_shapes(self, shape: Shape | None) -> None:
+        if shape is not None and self.matched is not None and shape != self.matched:
             raise fail(
                 "E110",
                 f"rule `{self.rule.name}` is unsound: its left side has the shape"
@@ -235,64 +280,29 @@ class Rows:
                 exit_code=1,
             )
 
-    def _result_shape(self, term: Apply, attr: Attr | None, shapes: list[Shape]) -> Shape:
+    def _result_shape(
+        self, term: Apply, attr: Attr | None, shapes: Sequence[Shape | None]
+    ) -> Shape | None:
         if attr is None:
             return shapes[0]
-        if operand_shapes(term.op, attr) != tuple(shapes):
+        wanted = operand_shapes(term.op, attr)
+        if wanted is None:
+            return shapes[0]
+        known = [s for s in shapes if s is not None]
+        if len(known) == len(shapes) and wanted != tuple(known):
             raise fail(
                 "E110",
                 f"rule `{self.rule.name}` builds an ill-typed `{term.op}`: it reads"
-                f" {[list(s) for s in operand_shapes(term.op, attr)]}, its operands are"
-                f" {[list(s) for s in shapes]}",
+                f" {[list(s) for s in wanted]}, its operands are {[list(s) for s in known]}",
                 term.span,
                 exit_code=1,
             )
         return result_shape(term.op, attr)
 
 
+def _is_ints(value: tuple[Any, ...]) -> bool:
+    return all(isinstance(v, int) for v in value)
+
+
 def plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def field(attr: Attr, key: str) -> Any:
-    """A written-out field of an attribute."""
-    return getattr(attr, "pads" if key == "pad" else key)
-
-
-def result_shape(op: str, attr: Attr) -> Shape:
-    """Shape of the (single) result an attribute instance stands for."""
-    if isinstance(attr, Layout):
-        return attr.source if op == "unpack" else attr.packed_shape
-    if isinstance(attr, Generic | Transpose | Reshape):
-        return attr.result_shape
-    if isinstance(attr, Move):
-        return attr.shape
-    return operand_shapes(op, attr)[0]
-
-
-def make_attr(op: str, shape: Shape, given: dict[str, Any]) -> Attr:
-    """An attribute from written-out fields and the shape of its operand.
-
-    ShapeError if they do not go together; NoRow for a pack that would need a padding value.
-    """
-    if op == "transpose":
-        attr: Attr = Transpose(shape, given["perm"])
-    elif op == "reshape":
-        attr = Reshape(shape, given["shape"])
-    else:
-        attr = _layout(shape, given)
-    attr.infer(op, (TensorType("f32", shape),))
-    return attr
-
-
-def _layout(shape: Shape, given: dict[str, Any]) -> Layout:
-    pads = given.get("pad") or ("-",) * len(given["tiles"])
-    outer = given.get("outer", tuple(range(len(shape))))
-    try:
-        layout = make_layout(shape, given["pos"], given["tiles"], outer, pads)
-    except (IndexError, ValueError, ZeroDivisionError) as e:
-        raise ShapeError(f"`pos` and `tiles` do not fit a tensor of shape {list(shape)}") from e
-    divisible = all(shape[d] % t == 0 for d, t in zip(layout.pos, layout.tiles, strict=True))
-    if not divisible and "-" in pads:
-        raise NoRow
-    return layout

@@ -14,7 +14,7 @@ from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
 from eqsat.ops.tiles import target_tiles
-from eqsat.saturate.encode import Interner, RuleText, prelude, program_lines, signatures, variants
+from eqsat.saturate.encode import Interner, RuleText, prelude, program_lines, variants
 from eqsat.saturate.rows import Rows
 from eqsat.saturate.snapshot import snapshot
 
@@ -61,14 +61,10 @@ class Saturation:
         self.program, self.rules, self.limits = program, rules, limits
         self.engine = Engine()
         self.interner = Interner()
-        arities: dict[str, set[int]] = defaultdict(set)
-        for n in program.nodes:
-            arities[n.op].add(len(n.operands))
-        self.variants = variants(rules.rules, arities)
+        self.variants, self.signatures = variants(rules.rules, program)
         functions: dict[str, Callable[..., Any]] = {"target.tiles": target_tiles(target)}
         self.rows = [Rows(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
-        self.signatures = signatures(program, self.variants)
         self.asked: list[set[tuple[int, ...]]] = [set() for _ in self.variants]
         self.found: Counter[str] = Counter()  # rows given, per rule
         self.work = Work(Counter(), defaultdict(float))
@@ -152,7 +148,7 @@ class Saturation:
         return lines
 
     def _rows(self, n: int, rows: Rows, key: tuple[int, ...]) -> list[str]:
-        ids, counts = key[: len(rows.left)], key[len(rows.left) :]
+        ids, counts = key[: rows.width], key[rows.width :]
         if 0 in ids:
             return []  # "leave alone" is rewritten away before anything else sees it
         uses = dict(zip(self.texts[n].uses, counts, strict=True))
