@@ -23,7 +23,7 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops import scalar
-from eqsat.ops.layout import pack_loops
+from eqsat.ops.contract import pack_loops
 from eqsat.ops.structured import evaluate_generic
 
 RNG = np.random.default_rng(5)

@@ -27,7 +27,7 @@ from eqsat.model.diag import Diagnostic, EqsatError
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.layout import make_layout
+from eqsat.ops.tiling import make_layout
 
 HEAD = "input x: f32[8, 6]\ninput y: f32[8, 6]\nweight w: f32[6, 4]\n"
 NAMES = [

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eqsat.model.attrs import Shape
-from eqsat.ops import layout, lists
+from eqsat.ops import contract, layout, lists, propagate
 from eqsat.ops.vocabulary import AttrFunction
 
 # every module with attribute functions, and with the rows they return
 MODULES = (
     lists,
     layout,
+    contract,
+    propagate,
 )
 FUNCTIONS: dict[str, AttrFunction] = {k: f for m in MODULES for k, f in m.FUNCTIONS.items()}
 ROWS: dict[str, dict[str, str]] = {

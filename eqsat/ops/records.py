@@ -20,7 +20,7 @@ from eqsat.model.attrs import (
     Transpose,
 )
 from eqsat.model.tensor import TensorType
-from eqsat.ops.layout import make_layout
+from eqsat.ops.tiling import make_layout
 
 # fields of a move in the order of its `args`
 MOVE_FIELDS: dict[str, tuple[str, ...]] = {
