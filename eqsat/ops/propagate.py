@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from eqsat.model.attrs import Affine, Generic, Layout, dim
+from eqsat.model.expr import literal, read_literal
+from eqsat.model.tensor import is_float
+from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.contraction import bare_dims, contraction_roles
-from eqsat.ops.scalar import keeps_zero
+from eqsat.ops.contraction import bare_dims, contraction_roles, tile_dims
+from eqsat.ops.lists import is_block_diagonal
 from eqsat.ops.tiling import Layouts, induced, tile_domain
 from eqsat.ops.vocabulary import AttrFunction
+
+NO_INFINITY = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
 
 
 @dataclass(frozen=True)
@@ -28,24 +37,33 @@ class PackedOperand:
     after: Layouts
     sig: Generic
     result: Layout | None  # None: no tiled loop is left, the result is as it was
+    mask: Layout | None  # the padding the operand must have; None: it has it
 
 
 def pack_result(g: Generic, layout: Layout) -> PackedResult | None:
     """Bubble a pack up: the generic that writes `layout` directly, and its operands' layouts.
 
-    A zero-padded result is possible only where the body keeps zeros.
+    A padded result is possible only where the body makes the padding from that of its operands.
+    Contractions are packed by tiles only: any other layout of theirs would serve nobody.
     """
-    if g.tile or not g.maps or len(g.yields) != 1:
+    return pack_results(g, 0, layout) if len(g.yields) == 1 else None
+
+
+def pack_results(g: Generic, index: int, layout: Layout) -> PackedResult | None:
+    """`pack_result` for result number `index` of a generic with several results."""
+    if g.tile or not g.maps or contraction_roles(g) is not None or index >= len(g.yields):
         return None
-    pads = dict(zip(layout.pos, layout.pads, strict=True))
-    if not all(_may_pad(g, d, p) for d, p in pads.items()):
+    pads = {
+        d: _pad_of_operands(g, index, d, p) for d, p in zip(layout.pos, layout.pads, strict=True)
+    }
+    if None in pads.values():
         return None
     rank = {d: i for i, d in enumerate(layout.outer)}
     tiled = tile_domain(
         g,
         tuple(zip(layout.pos, layout.tiles, strict=True)),
         lambda j: induced(rank, g.maps[j]),
-        lambda _, d: pads[d],
+        lambda j, d: (pads[d] or "-") if j is not None else layout.pads[layout.pos.index(d)],
         layout.outer,
     )
     if tiled is None or tiled.result != layout or not any(tiled.operands):
@@ -53,47 +71,110 @@ def pack_result(g: Generic, layout: Layout) -> PackedResult | None:
     return PackedResult(tiled.operands, tiled.sig)
 
 
-def _may_pad(g: Generic, d: int, pad: str) -> bool:
-    """Whether result lanes beyond loop d hold `pad` if the operands' lanes there do."""
+def _pad_of_operands(g: Generic, index: int, d: int, pad: str) -> str | None:
+    """What operands hold beyond loop d for the result to hold `pad` there; None if nothing does."""
     if pad in ("-", "?"):
-        return True
-    if pad != "0":
-        return False
-    zeroed = {j for j, m in enumerate(g.maps) if d in bare_dims(m)}
-    return keeps_zero(g.body, zeroed)
+        return pad
+    wanted = read(pad, g.yields[index].dtype)
+    for candidate in dict.fromkeys(("0", pad)):
+        value = folded_padding(g, index, d, candidate)
+        if value is not None and _same(value, wanted):
+            return candidate
+    return None
+
+
+def read(pad: str, dtype: str) -> np.generic:
+    """The padding as a scalar of an element type, in held form."""
+    return scalar.hold(read_literal(pad), dtype)[()]
+
+
+def folded_padding(g: Generic, index: int, d: int, pad: str) -> np.generic | None:
+    """The body where loop d is beyond its end and every operand that runs over it holds `pad`."""
+    known = {j: read(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)}
+    y = g.yields[index]
+    value = scalar.folded(y.body, known)
+    return None if value is None else scalar.hold(value, y.dtype)[()]
+
+
+def _same(a: np.generic, b: np.generic) -> bool:
+    return bool(a == b)
 
 
 def pack_operand(g: Generic, i: int, layout: Layout) -> PackedOperand | None:
     """Push an unpack down: read operand i packed and unpack the result instead.
 
-    The other operands get the packs the tiled loops ask for; their padding may hold anything.
-    A tiled reduction loop must divide, as nothing says what its padding holds.
+    The other operands get the packs the tiled loops ask for; beyond a parallel loop they may hold
+    anything. Beyond a reduction loop all must hold what makes the body neutral (0 for a sum, -inf
+    for a maximum): `mask` asks for it where the operand itself holds something else.
     """
-    if g.tile or len(g.yields) != 1 or contraction_roles(g) is not None:
+    return pack_operand_of_many(g, i, layout) if len(g.yields) == 1 else None
+
+
+def pack_operand_of_many(g: Generic, i: int, layout: Layout) -> PackedOperand | None:
+    """`pack_operand` for a generic with several results, each of which is unpacked alike."""
+    if g.tile or contraction_roles(g) is not None:
         return None
     m = g.maps[i]
     tiling: list[tuple[int, int]] = []
+    needed: dict[int, str] = {}
     for q, t, pad in zip(layout.pos, layout.tiles, layout.pads, strict=True):
         d = m[q].dim
-        if d is None or (d >= g.rank and pad != "-"):
+        neutral = None if d is None or d < g.rank or pad == "-" else _neutral_padding(g, d, pad)
+        if d is None or (neutral is None and d >= g.rank and pad != "-"):
             return None
+        if neutral is not None:
+            needed[d] = neutral
         tiling.append((d, t))
     rank = {e.dim: slot for slot, q in enumerate(layout.outer) if (e := m[q]).dim is not None}
     parallel = {d: r for d, r in rank.items() if d < g.rank}
     order = induced(parallel, tuple(dim(d) for d in range(g.rank)))
-    tiled = tile_domain(g, tiling, lambda j: induced(rank, g.maps[j]), lambda _, __: "?", order)
+    tiled = tile_domain(
+        g, tiling, lambda j: induced(rank, g.maps[j]), lambda _, d: needed.get(d, "?"), order
+    )
     if tiled is None:
         return None
     mine = tiled.operands[i]
     if mine is None or replace(mine, pads=layout.pads) != layout:
         return None
+    pads = [needed.get(m[q].dim or 0, p) for q, p in zip(layout.pos, layout.pads, strict=True)]
+    mask = replace(layout, pads=tuple(pads))
     others = tiled.operands
-    return PackedOperand(others[:i], others[i + 1 :], tiled.sig, tiled.result)
+    return PackedOperand(
+        others[:i], others[i + 1 :], tiled.sig, tiled.result, None if mask == layout else mask
+    )
 
 
+def _neutral_padding(g: Generic, d: int, held: str) -> str | None:
+    """A padding beyond reduction loop d that changes no result; what is `held` already is best."""
+    for pad in dict.fromkeys((held, "0", *_neutrals(g))):
+        if pad == "?":
+            continue
+        values = [folded_padding(g, n, d, pad) for n in range(len(g.yields))]
+        if all(
+            v is not None and _same(v, scalar.hold(scalar.neutral(y.combine, y.dtype), y.dtype)[()])
+            for v, y in zip(values, g.yields, strict=True)
+        ):
+            return pad
+    return None
+
+
+def _neutrals(g: Generic) -> Iterable[str]:
+    """The neutral elements of its reductions, as far as every operand's type can hold them."""
+    for y in g.yields:
+        value = scalar.neutral(y.combine, y.dtype)
+        finite = not (isinstance(value, float) and math.isinf(value))
+        if finite or all(is_float(t) and t not in NO_INFINITY for t in g.dtypes):
+            yield literal(value)
+
+
+# ---- transposes into maps (§5) ---------------------------------------------------------------
 def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
-    """Read y instead of operand i = transpose(y, perm)."""
-    if g.tile:
+    """Read y instead of operand i = transpose(y, perm).
+
+    A packed contraction keeps its tiles: a kernel may walk blocks among themselves and tile dims
+    among themselves in any order, which only changes its strides.
+    """
+    if g.tile and not is_block_diagonal(perm, len(perm) - tile_dims(g, i)):
         return None
     m: list[Affine] = list(g.maps[i])
     shape = list(g.shapes[i])
@@ -105,22 +186,37 @@ def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None
 
 
 def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
-    """Write transpose(result, perm) directly."""
-    if g.tile:
+    """Write transpose(result, perm) directly; a packed contraction keeps its tiles (see above)."""
+    if g.tile and not is_block_diagonal(perm, g.rank - tile_dims(g, None)):
         return None
     return canonical_generic(g.sizes, perm, g.maps, g.shapes, g.yields, g.tile, g.dtypes)
 
 
 ROWS: dict[str, dict[str, str]] = {
     "packed-result": {"operands": "layouts", "sig": "sig"},
-    "packed-operand": {"before": "layouts", "after": "layouts", "sig": "sig", "result": "layout"},
+    "packed-operand": {
+        "before": "layouts",
+        "after": "layouts",
+        "sig": "sig",
+        "result": "layout",
+        "mask": "layout",
+    },
 }
 FUNCTIONS: dict[str, AttrFunction] = {
     "pack_result": AttrFunction(
         ("sig", "layout"), "row:packed-result", "give the result a layout", pack_result
     ),
+    "pack_results": AttrFunction(
+        ("sig", "int", "layout"), "row:packed-result", "give result i a layout", pack_results
+    ),
     "pack_operand": AttrFunction(
         ("sig", "int", "layout"), "row:packed-operand", "read operand i in a layout", pack_operand
+    ),
+    "pack_operand_of_many": AttrFunction(
+        ("sig", "int", "layout"),
+        "row:packed-operand",
+        "read operand i of a generic with several results in a layout",
+        pack_operand_of_many,
     ),
     "permute_operand": AttrFunction(
         ("sig", "int", "ints"), "sig", "read operand i untransposed", permute_operand

@@ -8,7 +8,7 @@ integers wrap. Integer division, remainder, shifts and float → integer casts m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -281,17 +281,25 @@ def keeps_zero(expr: Expr, zeroed: set[int]) -> bool:
     0 · x counts only if x is a finite constant or zeroed too, because 0 · NaN is not 0
     (knowledge of what survives padding: relu, tanh, mul … do; exp, + constant, x / y do not).
     """
-    value = _fold(expr, zeroed)
+    value = folded(expr, dict.fromkeys(zeroed, 0))
     return value is not None and bool(value == 0)
 
 
-def _fold(e: Expr, zeroed: set[int]) -> Any:
-    """The value of `e` with zeros put in, None if it depends on anything else."""
+def folded(expr: Expr, known: Mapping[int, Any]) -> Any:
+    """The value of a body from the operands that are `known`, None if it depends on others.
+
+    Values are scalars in held form; plain Python numbers take the type of what is beside them.
+    """
+    with np.errstate(all="ignore"):
+        return _fold(expr, known)
+
+
+def _fold(e: Expr, known: Mapping[int, Any]) -> Any:
     if e.fn == "arg":
-        return 0 if e.value in zeroed else None
+        return known.get(int(e.value))
     if e.fn == "const":
         return e.value
-    values = [_fold(a, zeroed) for a in e.args]
+    values = [_fold(a, known) for a in e.args]
     if e.fn == "cast":
         return None if values[0] is None else hold(values[0], e.value)[()]
     if e.fn == "select" and values[0] is None:
@@ -301,13 +309,8 @@ def _fold(e: Expr, zeroed: set[int]) -> Any:
         return 0
     if any(v is None for v in values):
         return None
-    if e.fn not in INTEGER_ONLY and e.fn not in ("select", "eq", "ne"):
-        values = [np.float64(v) for v in values]
-    return evaluate(Expr(e.fn, tuple(Expr("const", (), _plain(v)) for v in values)), [])[()]
-
-
-def _plain(v: Any) -> bool | int | float:
-    return v.item() if isinstance(v, np.generic) else v
+    function = FUNCTIONS[e.fn]
+    return function.numpy(*_typed(function, values))[()]
 
 
 def neutral(combine: str, dtype: str) -> bool | int | float:
