@@ -99,10 +99,13 @@ class Schedule:
 
     @cached_property
     def relayout_bytes(self) -> int:
-        """Bytes that run-time conversions read and write, fused into other dispatches or not."""
+        """Bytes that run-time conversions move, inside of other dispatches or not.
+
+        Each counts once, with the larger of its sides: what it reads, or what it writes with padding.
+        """
         nodes = self.program.nodes
         return sum(
-            nodes[i].type.nbytes + nodes[nodes[i].operands[0]].type.nbytes
+            max(nodes[j].type.nbytes for j in (i, *nodes[i].operands))
             for _, i in self.ops(CONVERSIONS)
         )
 

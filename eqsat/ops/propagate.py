@@ -127,7 +127,8 @@ def pack_operand_of_many(g: Generic, i: int, layout: Layout) -> PackedOperand | 
         tiling.append((d, t))
     rank = {e.dim: slot for slot, q in enumerate(layout.outer) if (e := m[q]).dim is not None}
     parallel = {d: r for d, r in rank.items() if d < g.rank}
-    order = induced(parallel, tuple(dim(d) for d in range(g.rank)))
+    cut = any(d < g.rank for d, _ in tiling)  # else no layout of the result can undo an order
+    order = induced(parallel if cut else {}, tuple(dim(d) for d in range(g.rank)))
     tiled = tile_domain(
         g, tiling, lambda j: induced(rank, g.maps[j]), lambda _, d: needed.get(d, "?"), order
     )
