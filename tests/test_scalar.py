@@ -115,9 +115,18 @@ KEEPS = {
 
 
 @pytest.mark.parametrize("name", KEEPS)
-def test_keeps_zero(name):
+def test_what_keeps_zero(name):
     body, zeroed, want = KEEPS[name]
-    assert scalar.keeps_zero(body, zeroed) is want
+    value = scalar.folded(body, dict.fromkeys(zeroed, np.float64(0)))
+    assert (value is not None and bool(value == 0)) is want
+
+
+def test_folding_knows_the_element_type():
+    ratio = call("min", call("div", arg(2), call("div", arg(0), arg(1))), arg(3))
+    assert np.isnan(scalar.folded(ratio, dict.fromkeys(range(4), np.float64(0))))
+    assert scalar.folded(call("div", arg(0), arg(0)), {0: np.int32(0)}) == -1
+    doubled = call("min", call("add", arg(0), arg(0)), const(127))
+    assert scalar.folded(doubled, {0: np.int8(127)}) == -2  # it wraps before it is compared
 
 
 REDUCTIONS = [(c, d) for c in ("add", "mul", "max", "min") for d in ("f32", "i8", "u8")]

@@ -275,20 +275,12 @@ def cost(expr: Expr) -> int:
     return own + sum(cost(a) for a in expr.args)
 
 
-def keeps_zero(expr: Expr, zeroed: set[int]) -> bool:
-    """Whether the body is 0 when the operands in `zeroed` are, whatever the others hold.
-
-    0 · x counts only if x is a finite constant or zeroed too, because 0 · NaN is not 0
-    (knowledge of what survives padding: relu, tanh, mul … do; exp, + constant, x / y do not).
-    """
-    value = folded(expr, dict.fromkeys(zeroed, 0))
-    return value is not None and bool(value == 0)
-
-
 def folded(expr: Expr, known: Mapping[int, Any]) -> Any:
     """The value of a body from the operands that are `known`, None if it depends on others.
 
-    Values are scalars in held form; plain Python numbers take the type of what is beside them.
+    Values are scalars in held form. 0 · x is 0 only if x is known and finite, because 0 · NaN is
+    not 0. With zeros put in, this tells what survives padding: relu, tanh, mul … do; exp,
+    + constant, x / y do not.
     """
     with np.errstate(all="ignore"):
         return _fold(expr, known)
