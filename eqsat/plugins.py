@@ -1,13 +1,26 @@
-"""Entry points and search paths: where rule sets, targets and experiments are found."""
+"""Entry points and search paths: where plug-ins, rule sets, targets and experiments are found."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
+
+from eqsat.model.diag import did_you_mean, fail
 
 FOLDERS = ("rules", "targets", "experiments", "docs")
+# what an entry point of each group brings, in a word
+GROUPS = {
+    "ops": "op",
+    "goals": "goal",
+    "strategies": "tile strategy",
+    "frontends": "front-end",
+    "executors": "executor",
+}
 
 
 def data_folder(kind: str) -> Path:
@@ -23,7 +36,7 @@ def data_folder(kind: str) -> Path:
 
 
 def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ...]:
-    """Folders to search, first wins: those given, then `EQSAT_PATH`, then eqsat's own.
+    """Folders to search, first wins: those given, `EQSAT_PATH`, eqsat's own, those of plug-ins.
 
     An entry of `EQSAT_PATH` holds a folder named `kind`, or is such a folder itself.
     """
@@ -31,7 +44,17 @@ def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ..
     for entry in filter(None, os.environ.get("EQSAT_PATH", "").split(os.pathsep)):
         inner = Path(entry) / kind
         found.append(inner if inner.is_dir() else Path(entry))
-    return tuple(f for f in (*found, data_folder(kind)) if f.is_dir())
+    found.append(data_folder(kind))
+    if kind == "rules":
+        found += _rule_folders()
+    return tuple(f for f in found if f.is_dir())
+
+
+def _rule_folders() -> list[Path]:
+    """Folders of rule sets that ops of plug-ins bring with them."""
+    records = [load("ops", name) for name in plugged_in("ops")]
+    folders = [getattr(r, "rules", None) for r in records]
+    return [Path(f) for f in dict.fromkeys(folders) if f is not None]
 
 
 def find_names(kind: str, suffix: str, folders: Iterable[str | Path] = ()) -> dict[str, Path]:
@@ -43,6 +66,47 @@ def find_names(kind: str, suffix: str, folders: Iterable[str | Path] = ()) -> di
     return dict(sorted(names.items()))
 
 
-def plugged_in(group: str) -> dict[str, EntryPoint]:
-    """Entry points of `eqsat.<group>` by name (`goals`, `strategies`, `frontends`, `executors`)."""
-    return {e.name: e for e in sorted(entry_points(group=f"eqsat.{group}"), key=lambda e: e.name)}
+def plugged_in(group: str) -> Mapping[str, EntryPoint]:
+    """Entry points of `eqsat.<group>` by name, sorted; EqsatError (E600) if two have one name."""
+    return _entries(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=64)  # looking takes milliseconds, and rule sets are found by name often
+def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=f"eqsat.{group}"), key=lambda e: (e.name, e.value)):
+        first = found.setdefault(entry.name, entry)
+        if (first.value, _package(first)) != (entry.value, _package(entry)):
+            raise fail(
+                "E600",
+                f"`{_package(first)}` and `{_package(entry)}` both bring the {GROUPS[group]}"
+                f" `{entry.name}`",
+                help="uninstall one of them",
+            )
+    return found
+
+
+def load(group: str, name: str) -> Any:
+    """What a plug-in brings; EqsatError E601 if nothing does, E600 if it cannot be imported."""
+    known = plugged_in(group)
+    if name not in known:
+        hint = did_you_mean(name, known) if known else "no installed package brings any"
+        raise fail("E601", f"no {GROUPS[group]} named `{name}`", help=hint)
+    try:
+        return known[name].load()
+    except Exception as error:
+        raise fail(
+            "E600",
+            f"{brought_by(group, name)} cannot be loaded: {type(error).__name__}: {error}",
+            help="mend the plug-in, or uninstall its package",
+        ) from error
+
+
+def brought_by(group: str, name: str) -> str:
+    """A plug-in as messages name it: `the op `roll` of eqsat-roll`."""
+    entry = plugged_in(group).get(name)
+    return f"the {GROUPS[group]} `{name}`" + (f" of {_package(entry)}" if entry else "")
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value

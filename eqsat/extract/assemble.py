@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.extract.costs import Costs
 from eqsat.extract.groups import GROUPS_PER_NODE, Candidate, Grower
 from eqsat.extract.legality import Legality
+from eqsat.extract.linear import OWN
 from eqsat.extract.merge import Merger
 from eqsat.extract.pool import Pool
 from eqsat.extract.problem import Answer, ExtractionProblem, Option
 from eqsat.extract.prune import possible, undominated
 from eqsat.extract.space import Space
-from eqsat.extract.variants import Variant, Variants
+from eqsat.extract.variants import Variant, Variants, group_of
+from eqsat.model.goal import Goal
 from eqsat.model.selection import Group, Removed
 from eqsat.model.target import Target
 
@@ -33,10 +36,8 @@ class Assembly:
         number = {s: n for n, s in enumerate(steps)}
         found = []
         for i in sorted(answer, key=lambda i: (options[i].step, i)):
-            c, o = self.candidates[i], options[i]
-            extra = (w for w in c.exposable if space.buffer[w] in o.writes)
-            writes = (*extra, *c.writes)
-            found.append(Group(c.members, c.reads, writes, o.time_ps, number[o.step]))
+            c, o, time_ps = self.candidates[i], options[i], self.problem.value("time", (i,))
+            found.append(group_of(space, c, o.writes, time_ps, number[o.step]))
         return tuple(found)
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
@@ -46,14 +47,16 @@ class Assembly:
         return self.pool.ahead_nodes(b for b in buffers if b in self.pool.resident)
 
 
-def assemble(space: Space, target: Target, input_only: bool) -> Assembly:
+def assemble(
+    space: Space, target: Target, input_only: bool, goals: Mapping[str, Goal] = OWN
+) -> Assembly:
     """The problem of choosing among all nodes, or among those of the input program."""
     pool = Pool(Legality(space, target), input_only)
     costs = Costs(space, target)
     candidates, removed = _candidates(pool, costs)
-    variants = Variants(pool, costs, tuple(candidates))
+    variants = Variants(pool, costs, tuple(candidates), goals)
     kept = possible(pool, undominated(variants.found()))
-    problem = _problem(pool, kept, _covers(space, variants.needed, kept))
+    problem = _problem(pool, kept, _covers(space, variants.needed, kept), tuple(goals))
     return Assembly(pool, problem, tuple(v.candidate for v in kept), removed)
 
 
@@ -94,19 +97,18 @@ def _capped(what: str, count: int) -> Removed:
 
 
 def _problem(
-    pool: Pool, kept: list[Variant], covers: tuple[tuple[int, ...], ...]
+    pool: Pool, kept: list[Variant], covers: tuple[tuple[int, ...], ...], linear: tuple[str, ...]
 ) -> ExtractionProblem:
     space = pool.space
     moments = {m: n for n, m in enumerate(sorted({v.moment for v in kept}))}
     options = tuple(
         Option(
             moments[v.moment],
-            v.time_ps,
+            v.adds,
             tuple(sorted(v.reads)),
             tuple(sorted(v.resident)),
             tuple(sorted(v.writes)),
             tuple(sorted(v.exclusive)),
-            v.relayout_bytes,
         )
         for v in kept
     )
@@ -117,7 +119,7 @@ def _problem(
     nbytes = {b: space.nbytes(b) for b in sorted(used)}
     for b in held:  # a weight that is a result is counted there, once
         nbytes[b] = 0
-    return ExtractionProblem(options, nbytes, tuple(made), fixed, covers)
+    return ExtractionProblem(options, nbytes, tuple(made), fixed, covers, linear)
 
 
 def _covers(

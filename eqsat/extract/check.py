@@ -13,6 +13,7 @@ from functools import cached_property
 
 from eqsat.extract.costs import Costs
 from eqsat.extract.legality import Legality
+from eqsat.extract.linear import TIE_BREAK, linear_goals, stated
 from eqsat.extract.space import Space
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
@@ -73,9 +74,13 @@ class Checker:
 
     @cached_property
     def ahead_buffers(self) -> frozenset[int]:
-        return frozenset(
-            self.space.buffer[self.space.egraph.nodes[i].eclass] for i in self.selection.ahead
-        )
+        """What is there before the first step: constants that only help to make it are not."""
+        found: set[int] = set()
+        for i in self.selection.ahead:
+            n = self.space.egraph.nodes[i]
+            if n.op == "weight" or found & set(self.space.operands[i]):
+                found.add(self.space.buffer[n.eclass])
+        return frozenset(found)
 
     def ahead_faults(self) -> list[str]:
         """Ahead nodes come after their operands, from weights only, each needed and once."""
@@ -300,15 +305,13 @@ class Checker:
 
     def goal_faults(self) -> list[str]:
         """Goals recomputed from the groups alone."""
-        groups = self.selection.groups
-        actual = {
-            "time": sum(g.time_ps for g in groups),
-            "memory": self.peak_bytes(),
-            "dispatches": len(groups),
-        }
-        stated = dict(self.selection.goals)
-        faults = [f"goal `{n}` is missing" for n in actual if n not in stated]
-        for n, r in stated.items():
+        promised = dict(self.selection.goals)
+        sides = self.space.egraph, self.target, self.selection
+        linear = linear_goals(promised)
+        actual = {n: stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
+        actual["memory"] = self.peak_bytes()
+        faults = [f"goal `{n}` is missing" for n in actual if n not in promised]
+        for n, r in promised.items():
             if n in actual and r.value != actual[n]:
                 faults.append(f"`{n}` is {actual[n]}, not {r.value}")
             if not 0 <= r.bound <= r.value:

@@ -8,11 +8,12 @@ from functools import cached_property
 
 from eqsat.extract.legality import iterations
 from eqsat.extract.space import Space
-from eqsat.model.attrs import Generic
+from eqsat.model.attrs import Attr, Custom, Generic
+from eqsat.model.egraph import ENode
 from eqsat.model.target import Target
+from eqsat.ops.tiles import tiles_of
 
 PS_PER_SECOND = 10**12
-ROLES = ("m", "n", "k")
 
 
 @dataclass(frozen=True)
@@ -36,34 +37,51 @@ class Costs:
 
     @cached_property
     def _shares(self) -> dict[tuple[int, ...], float]:
-        """Share of the peak rate per (m, n, k) tile of any vocabulary; the first one counts."""
+        """Share of the peak rate per (m, n, k) tile of any vocabulary; the first one counts.
+
+        A kernel also serves the tile with m and n exchanged: it is called with its operands so.
+        """
         found: dict[tuple[int, ...], float] = {}
-        for what, _ in self.target.tiles:
-            for tile in self.target.vocabulary(what):
-                sizes = dict(tile.sizes)
-                found.setdefault(tuple(sizes.get(r, 1) for r in ROLES), tile.rate)
+        tiles = [t for what, _ in self.target.tiles for t in self.target.vocabulary(what)]
+        if self.target.strategies:  # they were asked about the generics that are here
+            generics = [n.attr for n in self.space.egraph.nodes if isinstance(n.attr, Generic)]
+            tiles += [t for g in generics for t in tiles_of(self.target, g)]
+        for tile in tiles:
+            found.setdefault(tile.extents, tile.rate)
+        for tile in tiles:
+            m, n, k = tile.extents
+            found.setdefault((n, m, k), tile.rate)
         return found
 
-    def share(self, attr: Generic) -> float:
+    def share(self, attr: Attr) -> float:
         """Share of the peak rate a contraction reaches."""
-        return self._shares.get(attr.tile, self.target.untiled_rate)
+        tile = attr.tile if isinstance(attr, Generic) else ()
+        return self._shares.get(tile, self.target.untiled_rate)
 
     def compute_ps(self, node: int, runs: int) -> float:
         """Picoseconds of arithmetic if a node's body runs `runs` times."""
         n = self.space.egraph.nodes[node]
-        if not isinstance(n.attr, Generic) or not self.target.rates:
+        if not self.target.rates:
             return 0.0
         is_contraction = self.space.kinds[node] == "contraction"
-        share = self.share(n.attr) if is_contraction else self.target.elementwise_rate
-        operations = (
-            2 if is_contraction else sum(y.body.count() + bool(y.combine) for y in n.attr.yields)
-        )
+        operations = self._operations(n, is_contraction)
         if not operations:
             return 0.0
-        dtype = self.space.type(n.children[0]).dtype if n.children else n.attr.yields[0].dtype
+        share = self.share(n.attr) if is_contraction else self.target.elementwise_rate
+        dtype = self.space.type(n.children[0] if n.children else n.eclass).dtype
         rate = self.target.rate(dtype)
         assert rate is not None, "targets without rates were handled above"
         return operations * runs * PS_PER_SECOND / (rate * share)
+
+    def _operations(self, n: ENode, is_contraction: bool) -> int:
+        """Scalar operations of one run of a node's body."""
+        match n.attr:
+            case Generic():
+                own = sum(y.body.count() + bool(y.combine) for y in n.attr.yields)
+                return 2 if is_contraction else own
+            case Custom():
+                return n.attr.operations
+        return 0
 
     def runs(self, members: tuple[int, ...]) -> dict[int, int]:
         """How often each member's body runs: as often as its most frequent reader inside.
@@ -80,16 +98,6 @@ class Costs:
                 if b in made:
                     runs[made[b]] = max(runs.get(made[b], 0), own)
         return runs
-
-    def relayout_bytes(self, members: tuple[int, ...]) -> int:
-        """Bytes the conversions among these nodes read and write."""
-        space = self.space
-        return sum(
-            space.nbytes(space.egraph.nodes[m].eclass) + space.nbytes(c)
-            for m in members
-            if space.kinds[m] == "conversion"
-            for c in space.egraph.nodes[m].children
-        )
 
     def made_by(self, node: int) -> tuple[int, ...]:
         """Buffers a node computes."""

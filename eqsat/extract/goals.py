@@ -8,12 +8,13 @@ from fractions import Fraction
 from math import ceil
 
 from eqsat.extract.cpsat import Request, solve
-from eqsat.extract.problem import GOALS, TIE_BREAK, Answer, ExtractionProblem
+from eqsat.extract.linear import ASKED, TIE_BREAK
+from eqsat.extract.problem import GOALS, Answer, ExtractionProblem
 from eqsat.extract.relax import TOLERANCE, Relaxation, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.plugins import plugged_in
 
-LINEAR = ("time", "dispatches", TIE_BREAK)  # goals that are sums over the chosen options
 # how far above the relaxation's bound the best answer is looked for first
 SPREADS = (0.001, 0.01, 0.1)
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
@@ -43,7 +44,7 @@ class Outcome:
         """All goals, requested ones first; those not asked for have the trivial bound."""
         assert self.answer is not None
         values = problem.values(self.answer)
-        names = dict.fromkeys([r.name for r in requests] + list(GOALS))
+        names = dict.fromkeys([*(r.name for r in requests), *values])
         found = []
         for n in names:
             bound = self.bounds.get(n, floor(problem, n))
@@ -61,9 +62,10 @@ def floor(problem: ExtractionProblem, goal: str) -> int:
 def check_requests(requests: tuple[GoalRequest, ...]) -> None:
     """EqsatError (E404) for unknown or repeated goals, or if only some have weights."""
     names = [r.name for r in requests]
+    known = (*GOALS, *ASKED, *plugged_in("goals"))
     for n in names:
-        if n not in GOALS:
-            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(GOALS)}")
+        if n not in known:
+            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(known)}")
     if not names or len(set(names)) < len(names):
         raise fail("E404", "name at least one goal, and each goal once")
     weighted = [r.weight is not None for r in requests]
@@ -142,7 +144,7 @@ class Search:
             return False
         (goal,) = weights
         value = self.problem.value(goal, answer)
-        if value and goal in LINEAR:
+        if value and goal in self.problem.linear:
             self._relaxed(goal)
         return value <= self._floor(goal)
 
@@ -155,7 +157,7 @@ class Search:
         is what lets the relaxation drop the rest.
         """
         (goal,) = weights
-        relaxed = self._relaxed(goal) if goal in LINEAR else None
+        relaxed = self._relaxed(goal) if goal in self.problem.linear else None
         if relaxed is None:
             return None
         cap = int(relaxed.bound * (1 + spread))
@@ -198,10 +200,10 @@ class Search:
         self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
     ) -> tuple[int, ...] | None:
         """Options of answers no worse than the hint and within the caps; None: no such answer."""
-        limits = {g: v for g, v in caps.items() if g in LINEAR}
+        limits = {g: v for g, v in caps.items() if g in self.problem.linear}
         if len(weights) == 1 and hint is not None:
             (goal,) = weights
-            if goal in LINEAR:
+            if goal in self.problem.linear:
                 value = self.problem.value(goal, hint)
                 limits[goal] = min(value, limits.get(goal, value))
         kept = set(range(len(self.problem.options)))
@@ -261,7 +263,7 @@ class Search:
         if found.answer is None:
             return Outcome(found.status)
         for r in requests:
-            if r.name in LINEAR:
+            if r.name in self.problem.linear:
                 self._relaxed(r.name)  # the bound of each goal alone
         bounds = {r.name: self._floor(r.name) for r in requests}
         if len(requests) == 1 and found.status == "optimal":

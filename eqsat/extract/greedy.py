@@ -13,6 +13,7 @@ from itertools import groupby
 from eqsat.extract.problem import Answer, ExtractionProblem
 
 WAYS = 3  # kept per buffer
+FIRST = 10**12  # picoseconds that one unit of another goal counts as
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,13 @@ _Table = dict[int, list[_Way]]
 class _Search:
     """Tables of the greedy search; one pass over the options in step order."""
 
-    def __init__(self, problem: ExtractionProblem, singles: frozenset[int], per_option: int):
+    def __init__(self, problem: ExtractionProblem, singles: frozenset[int], goal: str):
         self.problem = problem
         self.singles = singles
-        self.costs = [o.time_ps + per_option for o in problem.options]
+        self.costs = problem.coefficients("time")
+        if goal in problem.linear and goal != "time":  # time decides between equals
+            first = problem.coefficients(goal)
+            self.costs = [FIRST * a + b for a, b in zip(first, self.costs, strict=True)]
         keys = [("n", n) for n in sorted({n for o in problem.options for n in o.exclusive})]
         keys += [("b", b) for b in sorted(problem.nbytes)]
         bit = {k: 1 << i for i, k in enumerate(keys)}
@@ -101,8 +105,7 @@ class _Search:
 
 def greedy(problem: ExtractionProblem, singles: frozenset[int], goal: str) -> tuple[Answer, ...]:
     """Legal answers, without regard to budgets; `singles` are options with one op each."""
-    per_option = 10**12 if goal == "dispatches" else 0
-    search = _Search(problem, singles, per_option)
+    search = _Search(problem, singles, goal)
     steps = groupby(range(len(problem.options)), key=lambda i: problem.options[i].step)
     for _, options in steps:
         search.step(list(options))

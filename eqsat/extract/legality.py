@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from eqsat.extract.space import Space
-from eqsat.model.attrs import Affine, Generic, Layout, Map, Transpose
+from eqsat.model.attrs import Affine, Custom, Generic, Layout, Map, Transpose
 from eqsat.model.egraph import ENode
 from eqsat.model.selection import Removed
 from eqsat.model.target import Fusion, Target
@@ -37,8 +37,13 @@ def is_identity(attr: Generic, operand: int) -> bool:
 
 @lru_cache(maxsize=200_000)
 def iterations(node: ENode) -> int:
-    """How often a generic's body runs; 0 for every other op."""
-    return math.prod(node.attr.sizes) if isinstance(node.attr, Generic) else 0
+    """How often the body of a generic or of a plug-in's op runs; 0 for every other op."""
+    match node.attr:
+        case Generic():
+            return math.prod(node.attr.sizes)
+        case Custom():
+            return math.prod(node.attr.shape)
+    return 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,24 +85,36 @@ class Pool:
 
     @cached_property
     def ahead(self) -> dict[int, int]:
-        """Per buffer that needs only weights: the node of its cheapest derivation.
+        """Per buffer that needs only weights and constants: the node of its cheapest derivation.
 
         Cost is the number of nodes; ties go to the smaller node number.
         """
+        return self._cheapest(self._ahead_cost)
+
+    @cached_property
+    def constants(self) -> dict[int, int]:
+        """Per buffer that needs nothing but fills: the node of its cheapest derivation.
+
+        Part of what is computed from weights; by itself a constant is computed where it is read,
+        as memory costs more than arithmetic.
+        """
+        return self._cheapest(self._constant_cost)
+
+    def _cheapest(self, cost_of: Callable[[int, dict[int, int]], int | None]) -> dict[int, int]:
         costs: dict[int, int] = {}
         options = [i for i in self._nodes if self._may_be_ahead(i)]
         changed = True
         while changed:
             changed = False
             for i in options:
-                cost = self._ahead_cost(i, costs)
+                cost = cost_of(i, costs)
                 b = self.space.buffer[self.space.egraph.nodes[i].eclass]
                 if cost is not None and cost < costs.get(b, 1 << 60):
                     costs[b], changed = cost, True
         best: dict[int, int] = {}
         for i in options:
             b = self.space.buffer[self.space.egraph.nodes[i].eclass]
-            if b in costs and self._ahead_cost(i, costs) == costs[b]:
+            if b in costs and cost_of(i, costs) == costs[b]:
                 best.setdefault(b, i)
         return best
 
@@ -115,10 +127,17 @@ class Pool:
         if self.space.egraph.nodes[node].op == "weight":
             return 1
         operands = self.space.operands[node]
-        weights = [o for o in operands if o not in self.fills]
+        known = self.fills.keys() | self.constants.keys()
+        weights = [o for o in operands if o in costs or o not in known]
         if not weights or any(o not in costs for o in weights):
             return None
         return 1 + sum(costs[o] for o in weights)
+
+    def _constant_cost(self, node: int, costs: dict[int, int]) -> int | None:
+        if self.space.egraph.nodes[node].op in ("weight", "opaque"):
+            return None
+        rest = [o for o in self.space.operands[node] if o not in self.fills]
+        return None if any(o not in costs for o in rest) else 1 + sum(costs[o] for o in rest)
 
     @cached_property
     def resident(self) -> frozenset[int]:
@@ -143,7 +162,7 @@ class Pool:
         stack = [(buffer, False)]
         while stack:
             b, ready = stack.pop()
-            node = self.ahead.get(b, self.fills.get(b))
+            node = self.ahead.get(b, self.fills.get(b, self.constants.get(b)))
             assert node is not None, f"buffer {b} has no derivation from weights"
             if ready:
                 done.setdefault(node)

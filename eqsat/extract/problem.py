@@ -6,10 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from eqsat.extract.linear import OWN, TIE_BREAK
+
 GOALS = ("time", "memory", "dispatches")
-# among answers that are equal by every goal, the one that converts least: conversions inside of
-# dispatches cost nothing in the model, but nobody wants them without a reason
-TIE_BREAK = "relayout"
 Answer = tuple[int, ...]  # chosen options, ascending
 
 
@@ -17,17 +16,17 @@ Answer = tuple[int, ...]  # chosen options, ascending
 class Option:
     """A dispatch with fixed results at a fixed step.
 
-    `reads` are buffers an earlier step must write, `resident` weights it keeps in memory,
-    `writes` the buffers it writes; `exclusive` are numbers only one chosen option may hold.
+    `adds` is what it adds to each linear goal of the problem; `reads` are buffers an earlier step
+    must write, `resident` weights it keeps in memory, `writes` the buffers it writes; `exclusive`
+    are numbers only one chosen option may hold.
     """
 
     step: int
-    time_ps: int
+    adds: tuple[int, ...]
     reads: tuple[int, ...]
     resident: tuple[int, ...]
     writes: tuple[int, ...]
     exclusive: tuple[int, ...]
-    relayout_bytes: int = 0  # read and written by the conversions inside
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class ExtractionProblem:
     """Choose options so that every root is written and every read was written before.
 
     Each buffer is written by at most one chosen option. `covers`: sets of options of which every
-    answer holds one (redundant, they help the proof).
+    answer holds one (redundant, they help the proof). `linear` names the goals that are sums over
+    the chosen options; `memory` is the one that is not.
     """
 
     options: tuple[Option, ...]
@@ -43,6 +43,7 @@ class ExtractionProblem:
     roots: tuple[int, ...]  # buffers that must be written
     fixed_bytes: int  # arguments, results, and weights that are results
     covers: tuple[tuple[int, ...], ...]
+    linear: tuple[str, ...] = tuple(OWN)
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:
@@ -63,15 +64,9 @@ class ExtractionProblem:
         return found
 
     def coefficients(self, goal: str) -> list[int]:
-        """Per option: what it adds to a goal that is a sum over the chosen options."""
-        if goal == "time":
-            return [o.time_ps for o in self.options]
-        if goal == TIE_BREAK:
-            return [o.relayout_bytes for o in self.options]
-        return [1] * len(self.options)
-
-    def time_ps(self, answer: Answer) -> int:
-        return sum(self.options[i].time_ps for i in answer)
+        """Per option: what it adds to a linear goal."""
+        at = self.linear.index(goal)
+        return [o.adds[at] for o in self.options]
 
     def peak_bytes(self, answer: Answer) -> int:
         """Fixed and resident bytes plus the temporaries of the worst step."""
@@ -93,14 +88,15 @@ class ExtractionProblem:
 
     def value(self, goal: str, answer: Answer) -> int:
         """What an answer is worth: picoseconds, bytes or a count."""
-        if goal == "time":
-            return self.time_ps(answer)
-        if goal == TIE_BREAK:
-            return sum(self.options[i].relayout_bytes for i in answer)
-        return self.peak_bytes(answer) if goal == "memory" else len(answer)
+        if goal == "memory":
+            return self.peak_bytes(answer)
+        at = self.linear.index(goal)
+        return sum(self.options[i].adds[at] for i in answer)
 
     def values(self, answer: Answer) -> dict[str, int]:
-        return {goal: self.value(goal, answer) for goal in GOALS}
+        """Every goal; what only breaks ties is none."""
+        names = dict.fromkeys((*GOALS, *self.linear))
+        return {goal: self.value(goal, answer) for goal in names if goal != TIE_BREAK}
 
     def is_legal(self, answer: Answer) -> bool:
         """Whether an answer keeps every rule of this problem, budgets aside."""

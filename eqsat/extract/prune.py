@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from eqsat.extract.linear import OWN, TIE_BREAK
 from eqsat.extract.pool import Pool
 from eqsat.extract.space import Moment
 from eqsat.extract.variants import BEGIN, Variant
 
+OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 _END: Moment = (1 << 61, 0, 0, 0)
 
 
 def undominated(variants: list[Variant]) -> list[Variant]:
-    """Drop an option if another at its moment writes the same, reads no more, and is as fast."""
+    """Drop an option if another at its moment writes the same, reads no more, and is as good."""
     buckets: dict[tuple[Moment, frozenset[int]], list[Variant]] = {}
     for v in variants:
         buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
     found = []
     for bucket in buckets.values():
-        bucket.sort(key=lambda v: (v.time_ps, v.relayout_bytes, len(v.candidate.reads), v.key))
+        bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), v.key))
         kept: list[Variant] = []
         for v in bucket:
             if not any(_dominates(k, v) for k in kept):
@@ -26,8 +28,10 @@ def undominated(variants: list[Variant]) -> list[Variant]:
 
 
 def _dominates(a: Variant, b: Variant) -> bool:
-    """a needs no more than b and blocks no more than b."""
-    return a.reads <= b.reads and a.resident <= b.resident and a.exclusive <= b.exclusive
+    """a needs no more than b, blocks no more and costs no more; it is known to be as fast."""
+    if not (a.reads <= b.reads and a.resident <= b.resident and a.exclusive <= b.exclusive):
+        return False
+    return all(x <= y for x, y in zip(a.adds[OTHERS:], b.adds[OTHERS:], strict=True))
 
 
 def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:

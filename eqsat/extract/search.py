@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from eqsat.extract.assemble import Assembly, assemble
 from eqsat.extract.check import check
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.goals import Outcome, Search, check_requests
 from eqsat.extract.greedy import greedy
+from eqsat.extract.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.problem import Answer
 from eqsat.extract.space import Space
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.goal import Goal
 from eqsat.model.selection import GoalRequest, Group, Removed, Selection
 from eqsat.model.target import Target
 
@@ -38,10 +41,11 @@ def extract(
     the answer does not depend on it.
     """
     check_requests(goals)
+    linear = linear_goals(g.name for g in goals)
     start = time.monotonic()
     space = Space(egraph)
     budget = dict(target.budget)
-    before = assemble(space, target, input_only=True)
+    before = assemble(space, target, input_only=True, goals=linear)
     deadline = start + time_limit * BASELINE_SHARE
     strict = tuple(GoalRequest(g.name, g.weight) for g in goals)
     search = Search(before.problem, budget, deadline, seed, _hints(before, goals[0].name))
@@ -49,21 +53,21 @@ def extract(
     baseline = None
     if own.answer is not None:
         baseline = _selection(before, own, goals, time.monotonic() - start)
-        _verify(egraph, target, baseline)
-    found = _choose(space, target, goals, baseline, (start, time_limit, seed))
-    _verify(egraph, target, found)
+        _verify(egraph, target, baseline, linear)
+    assembly = assemble(space, target, input_only=False, goals=linear)
+    found = _choose(assembly, goals, baseline, (start, time_limit, seed))
+    _verify(egraph, target, found, linear)
     return found, baseline
 
 
 def _choose(
-    space: Space,
-    target: Target,
+    assembly: Assembly,
     goals: tuple[GoalRequest, ...],
     baseline: Selection | None,
     limits: tuple[float, float, int],
 ) -> Selection:
     start, time_limit, seed = limits
-    assembly = assemble(space, target, input_only=False)
+    target = assembly.pool.legality.target
     reference = None
     hints = _hints(assembly, goals[0].name)
     if baseline is not None:
@@ -106,7 +110,7 @@ def locate(assembly: Assembly, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
         ]
         if not in_time:
             return ()
-        best = min(in_time, key=lambda i: (options[i].time_ps, i))
+        best = min(in_time, key=lambda i: (options[i].adds, i))
         chosen.add(best)
         written |= dict.fromkeys(options[best].writes, options[best].step)
     answer = tuple(sorted(chosen))
@@ -133,7 +137,14 @@ def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
     return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:REMOVED_KEPT])
 
 
-def _verify(egraph: EGraph, target: Target, selection: Selection) -> None:
+def _verify(
+    egraph: EGraph, target: Target, selection: Selection, linear: Mapping[str, Goal]
+) -> None:
+    for name in [n for n in linear if n not in OWN]:  # that both agree is the plug-in's promise
+        value = stated(name, linear[name], egraph, target, selection)
+        if value != selection.goal(name).value:
+            built = f"`build` adds up to {selection.goal(name).value}, `value` is {value}"
+            raise broken(name, built)
     faults = check(egraph, target, selection)
     if faults:
         raise fail("E902", "the selection fails its check: " + "; ".join(faults), exit_code=4)

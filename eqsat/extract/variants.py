@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -10,8 +11,11 @@ from itertools import combinations
 from eqsat.extract.costs import Costs
 from eqsat.extract.cover import entries, needed_values
 from eqsat.extract.groups import Candidate
+from eqsat.extract.linear import added
 from eqsat.extract.pool import Pool
-from eqsat.extract.space import Moment
+from eqsat.extract.space import Moment, Space
+from eqsat.model.goal import Goal
+from eqsat.model.selection import Group
 
 BEGIN: Moment = (-1, 0, 0, -(1 << 30))
 EXTRAS = 2  # inner values a group may write beside its results, the program's results apart
@@ -23,18 +27,26 @@ class Variant:
 
     candidate: Candidate
     moment: Moment
-    time_ps: int
+    adds: tuple[int, ...]  # to each linear goal
     reads: frozenset[int]  # those that are not there from the start
     resident: frozenset[int]
     writes: tuple[int, ...]
     exclusive: frozenset[int]
     is_conversion: bool
-    relayout_bytes: int
 
     @property
     def key(self) -> tuple[Moment, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """A total order: first by time, then by what it is."""
         return (self.moment, self.writes, self.candidate.members, self.candidate.reads)
+
+
+def group_of(
+    space: Space, c: Candidate, buffers: Iterable[int], time_ps: int, step: int = 0
+) -> Group:
+    """A candidate that writes these buffers as a group of a selection."""
+    written = frozenset(buffers)
+    extra = tuple(w for w in c.exposable if space.buffer[w] in written)
+    return Group(c.members, c.reads, (*extra, *c.writes), time_ps, step)
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Variants:
     pool: Pool
     costs: Costs
     candidates: tuple[Candidate, ...]
+    goals: Mapping[str, Goal]
 
     def found(self) -> list[Variant]:
         return [v for c in self.candidates for v in self._of(c)]
@@ -61,13 +74,21 @@ class Variants:
             writes = (*sinks, *extra)
             if not self._serves_all(exclusive, writes, computed):
                 continue
-            time_ps = c.time_ps + sum(self.costs.traffic_ps(space.nbytes(b)) for b in extra)
+            adds = self._adds(group_of(space, c, writes, self._time_ps(c, extra)))
             sides = (reads - pool.held, reads & pool.resident, writes, exclusive)
             found += [
-                Variant(c, m, time_ps, *sides, convert, self.costs.relayout_bytes(c.members))
-                for m in self._moments(c, writes, convert)
+                Variant(c, m, adds, *sides, convert) for m in self._moments(c, writes, convert)
             ]
         return found
+
+    def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
+        """With the traffic of what is written besides."""
+        space = self.pool.space
+        return c.time_ps + sum(self.costs.traffic_ps(space.nbytes(b)) for b in extra)
+
+    def _adds(self, group: Group) -> tuple[int, ...]:
+        sides = self.pool.space.egraph, self.pool.legality.target
+        return tuple(added(name, goal, *sides, group) for name, goal in self.goals.items())
 
     @cached_property
     def _read(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.diag import Diagnostic, sort_diagnostics
+from eqsat.report.summary import goal_key
 from eqsat.report.units import bytes_text, goal_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Outcome:
         goals = s["goals"]
         row |= s["counts"] | s["bytes"]
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
-        first = goals[_KEY[self.run.goals[0].name]]
+        name = self.run.goals[0].name
+        first = goals[goal_key(name)[0]]
         row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "stop")}
         return row | {
             "bound": first["bound"],
@@ -80,9 +82,6 @@ class Outcome:
             "measured": self.measured,
             "totals_s": list(self.totals_s),
         }
-
-
-_KEY = {"time": "time_us", "memory": "peak_bytes", "dispatches": "dispatches"}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from eqsat.model.target import Memory, Target
 from eqsat.plugins import find_names, plugged_in, search_path
 
 Folders = Iterable[str | Path]
-GOALS = ("time", "memory", "dispatches")
+GOALS = ("time", "memory", "dispatches", "relayout")
 PROGRAM_SUFFIXES = (".eqs", ".py")
 # what `vary` may name beside keys of a target
 VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")

@@ -5,14 +5,24 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
 from eqsat.lang.problems import Bandwidth, Rate, Record, Size, Time, coded
 from eqsat.model.diag import did_you_mean
 from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
+from eqsat.plugins import plugged_in
 
 ROLES = ("m", "n", "k", "batch")
+CONVOLUTION_ROLES = ("c", "k", "batch")
 TYPES = ("lhs", "rhs", "acc")
 _CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>)\s*(\w+)\s*")
 
@@ -23,20 +33,20 @@ Clone = Literal[
 ]  # fmt: skip
 
 
-def condition(text: str) -> Condition:
+def condition(text: str, roles: tuple[str, ...] = ROLES) -> Condition:
     """`m <= 8` or `lhs == f32`; E205 says what is wrong."""
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise coded("E205", f"cannot read the condition `{text}`", "write for example `m <= 8`")
     left, op, right = match.groups()
-    if left in ROLES and right.isdigit():
+    if left in roles and right.isdigit():
         return Condition(left, op, int(right))
     if left in TYPES and right in DTYPES and op in ("==", "!="):
         return Condition(left, op, right)
-    if left not in (*ROLES, *TYPES):
-        hint = did_you_mean(left, (*ROLES, *TYPES))
+    if left not in (*roles, *TYPES):
+        hint = did_you_mean(left, (*roles, *TYPES))
         raise coded("E205", f"a condition cannot speak of `{left}`", hint)
-    kind = "a whole number" if left in ROLES else "an element type, by `==` or `!=`"
+    kind = "a whole number" if left in roles else "an element type, by `==` or `!=`"
     raise coded("E205", f"`{text}`: `{left}` is compared with {kind}")
 
 
@@ -64,6 +74,9 @@ def _conditions(value: Any) -> Any:
 
 Share = Annotated[float, AfterValidator(_share)]
 When = Annotated[str, AfterValidator(lambda text: (condition(text), text)[1])]
+ConvolutionWhen = Annotated[
+    str, AfterValidator(lambda text: (condition(text, CONVOLUTION_ROLES), text)[1])
+]
 Dtype = Annotated[str, AfterValidator(_dtype)]
 _MNK = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
 
@@ -73,6 +86,23 @@ def _mnk(value: Any) -> Any:
     if not good or any(type(v) is not int or v < 1 for v in value):
         raise coded("E206", "a tile has three extents of at least 1", "write `mnk: [16, 16, 1]`")
     return value
+
+
+def _order(value: Any) -> Any:
+    if not isinstance(value, list) or sorted(map(str, value)) != ["k", "m", "n"]:
+        raise coded("E206", "`order` names m, n and k once each", "write `order: [m, n, k]`")
+    return value
+
+
+def _extent(value: Any) -> Any:
+    if type(value) is not int or value < 1:
+        raise coded("E206", "a tile's extents are whole numbers of at least 1")
+    return value
+
+
+Extent = Annotated[int, BeforeValidator(_extent), WithJsonSchema({"type": "integer", "minimum": 1})]
+_ORDER = {"type": "array", "items": {"enum": ["m", "n", "k"]}, "minItems": 3, "maxItems": 3}
+_WHEN = {"anyOf": [{"type": "string"}, {"type": "array"}]}
 
 
 class MemoryRecord(Record):
@@ -88,17 +118,64 @@ class TileRecord(Record):
 
     mnk: Annotated[list[int], BeforeValidator(_mnk), WithJsonSchema(_MNK)]
     rate: Share
-    when: Annotated[
-        list[When],
-        BeforeValidator(_conditions),
-        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array"}]}),
-    ] = Field(default=[])
+    when: Annotated[list[When], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = Field(
+        default=[]
+    )
+    order: Annotated[list[str], BeforeValidator(_order), WithJsonSchema(_ORDER)] = Field(
+        default=["m", "n", "k"], description="in which the tile dims of an operand lie"
+    )
+    vnni: Extent = Field(default=1, description="elements of k that lie together innermost")
+
+    @model_validator(mode="after")
+    def _vnni_divides(self) -> TileRecord:
+        if self.mnk[2] % self.vnni:
+            raise coded("E206", f"`vnni: {self.vnni}` does not divide k = {self.mnk[2]}")
+        return self
+
+
+class ConvolutionTileRecord(Record):
+    """A tile of a convolution: c input channels by k filters."""
+
+    c: Extent
+    k: Extent
+    rate: Share
+    when: Annotated[list[ConvolutionWhen], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = (
+        Field(default=[])
+    )
+
+
+def _strategy(name: str) -> str:
+    known = plugged_in("strategies")
+    if name not in known:
+        hint = did_you_mean(name, known) if known else "no installed package brings any"
+        raise coded("E210", f"no tile strategy named `{name}`", hint)
+    return name
+
+
+class StrategyRecord(Record):
+    """A vocabulary that a plug-in computes."""
+
+    strategy: Annotated[str, AfterValidator(_strategy)]
+
+
+def _form(value: Any) -> str:
+    return "[strategy]" if isinstance(value, dict | StrategyRecord) else "[tiles]"
+
+
+_Computed = Annotated[StrategyRecord, Tag("[strategy]")]
+_Form = Discriminator(_form)
+Tiles = Annotated[Annotated[list[TileRecord], Tag("[tiles]")] | _Computed, _Form]
+ConvolutionTiles = Annotated[
+    Annotated[list[ConvolutionTileRecord], Tag("[tiles]")] | _Computed, _Form
+]
 
 
 class TilesRecord(Record):
-    """Tile vocabularies by kind of op."""
+    """Tile vocabularies by kind of op: a list, or `{strategy: NAME}`."""
 
-    matmul: list[TileRecord] = Field(default=[])
+    matmul: Tiles = Field(default=[])
+    conv1d: ConvolutionTiles = Field(default=[])
+    conv2d: ConvolutionTiles = Field(default=[])
 
 
 class FusionRecord(Record):

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import KeyPath, Lines, Source, load_yaml, read_yaml, refuse
-from eqsat.lang.targetformat import FusionRecord, TargetRecord, TileRecord, condition
+from eqsat.lang.targetformat import (
+    CONVOLUTION_ROLES,
+    ConvolutionTileRecord,
+    FusionRecord,
+    StrategyRecord,
+    TargetRecord,
+    TileRecord,
+    condition,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.target import Fusion, Limits, Memory, Target, Tile
 from eqsat.plugins import find_names
@@ -155,19 +163,34 @@ def _named(path: KeyPath) -> bool:
 
 # ---- record → model ------------------------------------------------------------------------------
 def _convert(r: TargetRecord) -> Target:
-    tiles = tuple(_tile(t) for t in r.tiles.matmul)
     return Target(
         r.target, r.doc, r.executor, r.data_tiling,
         tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
         r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
-        (("matmul", tiles),) if tiles else (), r.tiles_forced, _fusion(Fusion(), r.fusion),
+        _vocabularies(r), r.tiles_forced, _fusion(Fusion(), r.fusion),
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
+        strategies=_strategies(r),
     )  # fmt: skip
 
 
-def _tile(t: TileRecord) -> Tile:
+def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
+    """Op kind and tiles of every vocabulary that is not empty."""
+    lists = {k: v for k, v in r.tiles if not isinstance(v, StrategyRecord)}
+    found = {kind: tuple(_tile(t) for t in tiles) for kind, tiles in lists.items()}
+    return tuple((kind, tiles) for kind, tiles in found.items() if tiles)
+
+
+def _strategies(r: TargetRecord) -> tuple[tuple[str, str], ...]:
+    """Op kind and plug-in of every vocabulary that is computed."""
+    return tuple((k, v.strategy) for k, v in r.tiles if isinstance(v, StrategyRecord))
+
+
+def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
+    if isinstance(t, ConvolutionTileRecord):
+        when = tuple(condition(c, CONVOLUTION_ROLES) for c in t.when)
+        return Tile((("c", t.c), ("k", t.k)), t.rate, when)
     sizes = tuple(zip(("m", "n", "k"), t.mnk, strict=True))
-    return Tile(sizes, t.rate, tuple(condition(c) for c in t.when))
+    return Tile(sizes, t.rate, tuple(condition(c) for c in t.when), tuple(t.order), t.vnni)
 
 
 def _fusion(base: Fusion, r: FusionRecord) -> Fusion:
@@ -229,8 +252,14 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
     if head in ("rates", "budget") and len(path) > 1:
         return {head: tuple((dict(getattr(target, head)) | dict(getattr(new, head))).items())}
     if head == "tiles":
-        kinds = {"matmul": dict(new.tiles).get("matmul", ())}
-        merged = dict(target.tiles) | kinds
-        return {"tiles": tuple((k, v) for k, v in merged.items() if v)}
+        written = record.tiles.model_fields_set
+        if len(path) == 1:
+            return {"tiles": new.tiles, "strategies": new.strategies}
+        merged = dict(target.tiles) | {kind: dict(new.tiles).get(kind, ()) for kind in written}
+        computed = {k: v for k, v in target.strategies if k not in written} | dict(new.strategies)
+        return {
+            "tiles": tuple((k, v) for k, v in merged.items() if v),
+            "strategies": tuple(computed.items()),
+        }
     field = {"launch": "launch_ps"}.get(head, head)
     return {field: getattr(new, field)}

@@ -13,7 +13,13 @@ KEYS = {
     "time": ("time_us", PS_PER_US),
     "memory": ("peak_bytes", 1),
     "dispatches": ("dispatches", 1),
+    "relayout": ("relayout_bytes", 1),
 }
+
+
+def goal_key(goal: str) -> tuple[str, float]:
+    """The key a goal has in the object, and the divisor from the solver's integers."""
+    return KEYS.get(goal, (goal, 1))
 
 
 def summary(run: Finished) -> dict[str, Any]:
@@ -42,7 +48,13 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
     g = run.egraph
     if g is None:
         return None
-    return {"nodes": len(g.nodes), "classes": len(g.types), "rounds": g.rounds, "stop": g.stop}
+    return {
+        "nodes": len(g.nodes),
+        "classes": len(g.types),
+        "rounds": g.rounds,
+        "stop": g.stop,
+        "blocks": vars(g.blocks) if g.blocks else None,
+    }
 
 
 def figures(schedule: Schedule) -> dict[str, float | int]:
@@ -63,7 +75,7 @@ def _goals(run: Finished) -> dict[str, Any] | None:
     if run.schedule is not None:
         found = {k: _goal(v, None, None) for k, v in figures(run.schedule).items()}
     for name, goal in run.selection.goals:
-        key, scale = KEYS.get(name, (name, 1))
+        key, scale = goal_key(name)
         value, bound = (x / scale if scale != 1 else x for x in (goal.value, goal.bound))
         found[key] = _goal(value, bound, goal.gap) if name in asked else _goal(value, None, None)
     return found

@@ -142,6 +142,11 @@ def goal_rows(run: Finished) -> list[Row]:
         ("dispatches", "dispatches", before and len(before.dispatches), len(after.dispatches)),
         ("bytes moved", "memory", before and before.bytes_moved, after.bytes_moved),
     ]
+    own = dict.fromkeys(name for name, *_ in values)
+    start = dict(run.baseline.goals) if run.baseline else {}
+    for name, goal in goals.items():  # those of plug-ins
+        if name not in own:
+            values.append((name, name, start[name].value if name in start else None, goal.value))
     rows = []
     for name, kind, x, y in values:
         goal = goals.get(name)

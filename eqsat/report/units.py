@@ -33,7 +33,7 @@ def goal_text(goal: str, value: int) -> str:
     """A goal's value in its unit."""
     if goal == "time":
         return time_text(value)
-    return bytes_text(value) if goal == "memory" else f"{value:,}"
+    return bytes_text(value) if goal in ("memory", "relayout") else f"{value:,}"
 
 
 def delta_text(goal: str, value: int) -> str:

@@ -1,0 +1,107 @@
+"""Goals that are sums over the chosen dispatches: eqsat's own, and those that plug-ins bring."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from eqsat.model.attrs import CONVERSIONS
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.egraph import EGraph
+from eqsat.model.goal import Goal
+from eqsat.model.selection import Group, Selection
+from eqsat.model.target import Target
+from eqsat.plugins import brought_by, load, plugged_in
+
+# among answers that are equal by every goal, the one that converts least: conversions inside of
+# dispatches cost nothing in the model, but nobody wants them without a reason
+TIE_BREAK = "ties"
+MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
+
+
+class Time:
+    """Picoseconds, one dispatch after another."""
+
+    def build(self, egraph: EGraph, target: Target, group: Group) -> int:
+        return group.time_ps
+
+    def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
+        return sum(g.time_ps for g in selection.groups)
+
+
+class Dispatches:
+    """How many kernels run."""
+
+    def build(self, egraph: EGraph, target: Target, group: Group) -> int:
+        return 1
+
+    def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
+        return len(selection.groups)
+
+
+class Relayout:
+    """Bytes of data that run-time conversions move, inside of other dispatches or not."""
+
+    def build(self, egraph: EGraph, target: Target, group: Group) -> int:
+        moves = [egraph.nodes[m] for m in group.members if egraph.nodes[m].op in CONVERSIONS]
+        return sum(min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children)) for n in moves)
+
+    def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
+        return sum(self.build(egraph, target, g) for g in selection.groups)
+
+
+# in the order in which they decide between dispatches that are alike
+OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Relayout(), "dispatches": Dispatches()}
+ASKED: dict[str, Goal] = {"relayout": Relayout()}  # only if somebody asks for them
+
+
+def linear_goals(names: Iterable[str]) -> dict[str, Goal]:
+    """eqsat's own goals, and those among `names` that are asked for or plugged in.
+
+    EqsatError E600 if a plug-in cannot be used.
+    """
+    known = plugged_in("goals")
+    taken = [n for n in known if n in (*OWN, *ASKED, "memory")]
+    if taken:
+        what = f"eqsat has a goal `{taken[0]}` of its own"
+        raise fail("E600", f"{brought_by('goals', taken[0])} cannot be used: {what}")
+    more = [n for n in names if n not in OWN]
+    return OWN | {n: ASKED.get(n) or _plugged(n) for n in more if n in ASKED or n in known}
+
+
+def _plugged(name: str) -> Goal:
+    found = load("goals", name)
+    goal = found() if isinstance(found, type) else found
+    missing = [part for part in ("build", "value") if not callable(getattr(goal, part, None))]
+    if missing:
+        what = f"it has no method `{missing[0]}`"
+        raise fail("E600", f"{brought_by('goals', name)} cannot be used: {what}")
+    return goal
+
+
+def added(name: str, goal: Goal, egraph: EGraph, target: Target, group: Group) -> int:
+    """What a dispatch adds to a goal; E602 (exit code 4) if a plug-in says nonsense."""
+    return _asked(name, "build", lambda: goal.build(egraph, target, group))
+
+
+def stated(name: str, goal: Goal, egraph: EGraph, target: Target, selection: Selection) -> int:
+    """A goal's value by its second statement; E602 (exit code 4) if a plug-in says nonsense."""
+    return _asked(name, "value", lambda: goal.value(egraph, target, selection))
+
+
+def _asked(name: str, part: str, ask: Callable[[], Any]) -> int:
+    if name in OWN or name in ASKED:
+        return ask()
+    try:
+        found = ask()
+    except Exception as error:
+        raise broken(name, f"`{part}` fails: {type(error).__name__}: {error}") from error
+    if isinstance(found, bool) or not hasattr(found, "__index__") or not 0 <= found < MOST:
+        raise broken(name, f"`{part}` gives {found!r}, not a whole number from 0 to 2^50")
+    return operator.index(found)
+
+
+def broken(name: str, what: str) -> EqsatError:
+    """The error for a goal that does not do what it promises."""
+    return fail("E602", f"{brought_by('goals', name)} breaks its word: {what}", exit_code=4)
