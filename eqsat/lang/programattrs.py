@@ -11,6 +11,7 @@ from eqsat.lang.bodies import refused
 from eqsat.lang.syntax import Tree
 from eqsat.model.attrs import (
     Attr,
+    Custom,
     Encoding,
     Fill,
     Generic,
@@ -184,11 +185,22 @@ def _encoding(c: Call, types: Types) -> Encoding:
     if role not in ("lhs", "rhs", "result"):
         raise c.misfit(f'`role` is "lhs", "rhs" or "result", not "{role}"')
     contraction = c.get("contraction", bodies.string, "matmul")
-    return Encoding(types[0].shape, role, contraction, c.get("dtypes", bodies.strings, ()))
+    return Encoding(
+        types[0].shape,
+        role,
+        contraction,
+        c.get("dtypes", bodies.strings, ()),
+        c.get("loops", bodies.integers, ()),
+        c.get("maps", bodies.maps, ()),
+        c.get("dims", bodies.integers, ()),
+    )
 
 
 def _fill(c: Call, types: Types) -> Fill:
-    found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
+    if "type" in c.keywords:  # inside of a term, where nothing stands behind it
+        found = TensorType.parse(c.get("type", bodies.string))
+    else:
+        found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
     value = c.get("value", bodies.number)
     return Fill(typed(const(value), found.dtype).value, found)
 
@@ -200,9 +212,24 @@ def _opaque(c: Call, types: Types) -> Opaque:
     return Opaque(primitive, key, types, c.want)
 
 
+def custom(c: Call, types: Types) -> Custom:
+    """The attribute of an op that a plug-in brings."""
+    from eqsat.ops.custom import custom_op, make_custom
+
+    kinds = custom_op(c.op).attributes
+    values = {key: c.get(key, _VALUES[kind]) for key, kind in kinds.items()}
+    return make_custom(c.op, [t.shape for t in types], values)
+
+
+_VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
+    "int": bodies.integer,
+    "ints": bodies.integers,
+    "str": bodies.string,
+    "float": bodies.number,
+}
 _LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
 _GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank")
-_ENCODING_KEYS = ("role", "contraction", "dtypes")
+_ENCODING_KEYS = ("role", "contraction", "dtypes", "loops", "maps", "dims")
 # op → number of operands (None: any), its keys, and how its attribute is read
 READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {
     "generic": (None, _GENERIC_KEYS, _generic),
@@ -220,7 +247,7 @@ READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], At
     "gather": (2, ("axis",), _gather),
     "set_encoding": (1, _ENCODING_KEYS, _encoding),
     "unset_encoding": (1, _ENCODING_KEYS, _encoding),
-    "fill": (0, ("value",), _fill),
+    "fill": (0, ("value", "type"), _fill),
     "opaque": (None, ("primitive", "key"), _opaque),
     "result": (1, ("index",), lambda c, t: Result(c.get("index", bodies.integer))),
 }  # fmt: skip

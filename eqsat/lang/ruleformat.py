@@ -61,6 +61,22 @@ class RuleRecord(Record):
     examples: list[ExampleRecord] = Field(default=[])
 
 
+class OverrideRecord(Record):
+    """Imported rules in another form; the rules as they were are left out."""
+
+    rules: list[str] = Field(description="imported rules or tags")
+    prefix: RuleName = Field(description="in front of their names")
+    apply: Literal["add", "replace"] | None = None
+    single_use: bool = Field(
+        default=False,
+        description="every op inside of the left side has one use in the input program",
+    )
+    where: OneOrMore = Field(default=[], description="further conditions")
+    phase: Phase | None = None
+    tags: list[RuleName] = Field(default=[], description="further tags")
+    source: str = Field(default="", description="in place of theirs")
+
+
 class RuleSetRecord(Record):
     """A rule set."""
 
@@ -69,6 +85,7 @@ class RuleSetRecord(Record):
     imports: list[str] = Field(default=[], alias="import")
     enable: list[str] = Field(default=[], description="keep only these imported rules or tags")
     disable: list[str] = Field(default=[], description="drop these imported rules or tags")
+    override: list[OverrideRecord] = Field(default=[], description="change imported rules")
     tags: list[RuleName] = Field(default=[])
     phase: Phase = "canonicalise"
     rules: list[RuleRecord] = Field(default=[])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from eqsat.lang.override import overridden
 from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
@@ -85,6 +86,7 @@ class _Loader:
             raise AssertionError("a refused record has problems")
         imported = self._imports(source, above, problems)
         imported = _selected(imported, record, source, problems)
+        imported = overridden(imported, record, source, problems)
         own: list[Rule] = []
         for i, rule in enumerate(record.rules):
             own += RuleReader(source, ("rules", i), record, rule, problems).read()

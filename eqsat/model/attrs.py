@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from eqsat.model.expr import Expr
-from eqsat.model.tensor import TensorType, cdiv
+from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType, cdiv
 
 Shape = tuple[int, ...]
+ROLES = ("lhs", "rhs", "result")  # of a tensor in a contraction
 
 
 class ShapeError(ValueError):
@@ -298,6 +299,16 @@ class Layout(Attr):
     def is_padded(self) -> bool:
         return any(p != "-" for p in self.pads)
 
+    @property
+    def padded_dims(self) -> list[tuple[int, int, str]]:
+        """(dim, tile, padding) in the order in which padding is written, "?" last.
+
+        The order does not depend on that of the tiles, so lanes beyond several dims hold the same
+        in every order of blocks.
+        """
+        found = zip(self.pos, self.tiles, self.pads, strict=True)
+        return sorted(found, key=lambda f: (f[2] == "?", f[2]))
+
     def verify(self) -> None:
         rank = len(self.source)
         _require(sorted(self.outer) == list(range(rank)), f"`outer` is not a permutation of {rank}")
@@ -387,22 +398,52 @@ MOVE_SHAPES = {
 
 @dataclass(frozen=True, eq=True)
 class Encoding(Attr):
-    """A requested layout: which operand of which contraction this tensor is.
+    """A requested layout: which operand of which contraction this tensor is, dim by dim.
 
     A target turns `set_encoding` / `unset_encoding` into a pack and an unpack, or into nothing.
+    sizes: extents of the contraction's loops, 0 where not known. maps: those of lhs, rhs and
+    result; without them it is a plain (batched) matmul. dims: per dim of this tensor, the dim of
+    that operand it holds, -1 for none; () is all of them in order. A tensor that was moved away
+    from its contraction keeps the encoding, with other `dims`: the chain of maps, composed.
     After IREE's `#iree_encoding.encoding` (knowledge of its 2026 form).
     """
 
     kind: ClassVar[str] = "encoding"
     source: Shape
     role: str  # lhs | rhs | result
-    contraction: str = "matmul"
+    contraction: str = "matmul"  # a name; without maps, only that of a matmul says enough
     dtypes: tuple[str, ...] = ()  # lhs, rhs, result
+    sizes: Shape = ()
+    maps: tuple[Map, ...] = ()
+    dims: tuple[int, ...] = ()
     __hash__ = Attr.__hash__
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """`dims`, written out."""
+        return self.dims or tuple(range(len(self.source)))
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         _check_operands(op, (self.source,), operands)
+        self.verify()
         return operands
+
+    def verify(self) -> None:
+        """ShapeError unless the dims of the tensor are dims of that operand, of equal extent."""
+        held = [d for d in self.held if d >= 0]
+        _require(len(self.held) == len(self.source), "`dims` has one entry per dim of the tensor")
+        _require(len(set(held)) == len(held), "a dim of the operand is named twice in `dims`")
+        if not self.maps:
+            return
+        _require(len(self.maps) == len(ROLES), "`maps` has a map for lhs, rhs and result")
+        named = {d for m in self.maps for e in m for d, _ in e.terms}
+        _require(all(0 <= d < len(self.sizes) for d in named), "`maps` names a loop without a size")
+        own = self.maps[ROLES.index(self.role)]
+        _require(all(d < len(own) for d in held), "`dims` names a dim the operand does not have")
+        for size, d in zip(self.source, self.held, strict=True):
+            loop = own[d].dim if d >= 0 else None
+            fits = loop is None or self.sizes[loop] in (0, size)
+            _require(fits, f"a dim of size {size} cannot be loop d{loop} of the contraction")
 
 
 @dataclass(frozen=True, eq=True)
@@ -434,7 +475,39 @@ class Result(Attr):
         return (operands[self.index],)
 
 
-# op -> attribute class; the closed set of ops
+@dataclass(frozen=True, eq=True)
+class Custom(Attr):
+    """An op that a plug-in brings; complete, so that only running it needs the plug-in.
+
+    values: what its keywords say, by key ascending; an int, a float, a text or ints. accepts: per
+    operand, the kinds of element types it may have (letters of `model.tensor.DTYPES`); () is any.
+    """
+
+    kind: ClassVar[str] = "custom"
+    op: str
+    sources: tuple[Shape, ...]
+    values: tuple[tuple[str, Any], ...]
+    shape: Shape
+    dtype: str = ""  # element type of the result; "" is that of operand 0
+    fusion: str = "opaque"  # one of `model.target.KINDS`
+    operations: int = 0  # scalar operations per element of the result
+    accepts: tuple[str, ...] = ()
+    __hash__ = Attr.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return dict(self.values)[key]
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        _require(op == self.op, f"`{self.op}` attribute on `{op}`")
+        _check_operands(op, self.sources, operands)
+        for i, (kinds, t) in enumerate(zip(self.accepts, operands, strict=False)):
+            wanted = " or ".join(KIND_NAMES[k] for k in kinds)
+            ok = DTYPES[t.dtype][1] in kinds
+            _require(ok, f"operand {i} of `{op}` is {wanted}, not {t.dtype}")
+        return (TensorType(self.dtype or operands[0].dtype, self.shape),)
+
+
+# op -> attribute class; every other op is `Custom`
 OPS: dict[str, type[Attr]] = {
     "input": Leaf,
     "weight": Leaf,
@@ -474,11 +547,12 @@ def _read_yield(data: Any) -> Yield:
 
 def attr_from_json(data: Any) -> Attr:
     """Undo `Attr.to_json`."""
-    kinds = {c.kind: c for c in OPS.values()}
+    kinds = {c.kind: c for c in (*OPS.values(), Custom)}
     rest = {k: v for k, v in data.items() if k != "kind"}
     cls = kinds[data["kind"]]
+    if cls in (Generic, Encoding):
+        rest["maps"] = tuple(tuple(_read_affine(e) for e in m) for m in rest.get("maps", ()))
     if cls is Generic:
-        rest["maps"] = tuple(tuple(_read_affine(e) for e in m) for m in rest["maps"])
         rest["yields"] = tuple(_read_yield(y) for y in rest["yields"])
     if cls in (Leaf, Fill):
         rest["type"] = TensorType.parse(rest["type"])

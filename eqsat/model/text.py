@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.attrs import (
     Attr,
+    Custom,
     Encoding,
     Fill,
     Generic,
@@ -69,6 +70,22 @@ def _move(a: Move) -> str:
     return f"axis={a.args[0]}"
 
 
+def _encoding(a: Encoding) -> str:
+    names = ", ".join(f'"{d}"' for d in a.dtypes)
+    text = f'role="{a.role}", contraction="{a.contraction}", dtypes=[{names}]'
+    if a.maps:
+        maps = ", ".join(map(_map, a.maps))
+        text += f", loops={_ints(a.sizes)}, maps=[{maps}]"
+    return text + (f", dims={_ints(a.dims)}" if a.dims else "")
+
+
+def _value(value: int | float | str | tuple[int, ...]) -> str:
+    """A value of a plug-in's op."""
+    if isinstance(value, tuple):
+        return _ints(value)
+    return json.dumps(value) if isinstance(value, str) else literal(value)
+
+
 def attr_text(op: str, attr: Attr) -> str:
     """The keywords of an op, e.g. `perm=[1, 0]`; empty for leaves."""
     match attr:
@@ -84,14 +101,15 @@ def attr_text(op: str, attr: Attr) -> str:
         case Move():
             return _move(attr)
         case Encoding():
-            names = ", ".join(f'"{d}"' for d in attr.dtypes)
-            return f'role="{attr.role}", contraction="{attr.contraction}", dtypes=[{names}]'
+            return _encoding(attr)
         case Fill():
             return f"value={literal(attr.value)}"
         case Opaque():
             return f'primitive="{attr.primitive}", key="{attr.key}"'
         case Result():
             return f"index={attr.index}"
+        case Custom():
+            return ", ".join(f"{key}={_value(value)}" for key, value in attr.values)
     return ""
 
 

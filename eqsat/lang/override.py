@@ -1,0 +1,142 @@
+"""Imported rules in another form: `override:` gives them guards, tags, another way to apply.
+
+What comes in are the imported rules, what goes out the ones that stand in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from eqsat.lang.attributes import Scope
+from eqsat.lang.ruleformat import OverrideRecord, RuleSetRecord
+from eqsat.lang.source import KeyPath, Source
+from eqsat.lang.terms import ITEMS, TermReader
+from eqsat.model.diag import Diagnostic, Span, did_you_mean
+from eqsat.model.rules import (
+    Apply,
+    AttrExpr,
+    Compare,
+    Function,
+    Name,
+    Rule,
+    Splat,
+    Term,
+    Value,
+    Var,
+)
+from eqsat.ops.attrs import FIELDS, FUNCTIONS, PLURAL, WHOLE
+
+
+def overridden(
+    rules: list[Rule], record: RuleSetRecord, source: Source, problems: list[Diagnostic]
+) -> list[Rule]:
+    """The rules with those that an `override:` names replaced; E009 for a name nothing has."""
+    taken: set[str] = set()
+    made: list[Rule] = []
+    for i, override in enumerate(record.override):
+        path = ("override", i)
+        for rule, span in _named(rules, source, (*path, "rules"), problems):
+            taken.add(rule.name)
+            changed = _changed(rule, override, record, source, path, problems)
+            made.append(replace(changed, span=span))
+    return [*(r for r in rules if r.name not in taken), *made]
+
+
+def _named(
+    rules: list[Rule], source: Source, path: KeyPath, problems: list[Diagnostic]
+) -> Iterator[tuple[Rule, Span]]:
+    """The rules an `override:` names by name or tag, and where it does; each once."""
+    known = {r.name for r in rules} | {t for r in rules for t in r.tags}
+    seen: set[str] = set()
+    for placed in source.strings(path):
+        if placed.text not in known:
+            message = f"no imported rule or tag is named `{placed.text}`"
+            hint = did_you_mean(placed.text, known)
+            problems.append(Diagnostic("E009", message, placed.whole(), help=hint))
+        for rule in rules:
+            if placed.text in (rule.name, *rule.tags) and rule.name not in seen:
+                seen.add(rule.name)
+                yield rule, placed.whole()
+
+
+def _changed(
+    rule: Rule,
+    override: OverrideRecord,
+    record: RuleSetRecord,
+    source: Source,
+    path: KeyPath,
+    problems: list[Diagnostic],
+) -> Rule:
+    left, guards = _single_use(rule) if override.single_use else (rule.left, [])
+    reader = TermReader(scope_of(replace(rule, left=left)), problems)
+    more = [reader.condition(t) for t in source.strings((*path, "where"))]
+    return replace(
+        rule,
+        name=f"{override.prefix}-{rule.name}",
+        ruleset=record.ruleset,
+        left=left,
+        where=(*rule.where, *guards, *(c for c in more if c is not None)),
+        apply=override.apply or rule.apply,
+        phase=override.phase or rule.phase,
+        tags=tuple(dict.fromkeys((*record.tags, *rule.tags, *override.tags))),
+        source=override.source or rule.source,
+        examples=(),  # what they reach may be what the new guards forbid
+    )
+
+
+# ---- one use of every op inside of the left side -------------------------------------------------
+def _single_use(rule: Rule) -> tuple[Apply, list[AttrExpr]]:
+    """The left side with all inner ops named, and a condition on the uses of each."""
+    names: list[Apply] = []
+    operands = tuple(_name_ops(o, names) for o in rule.left.operands)
+    guards: list[AttrExpr] = [
+        Compare("==", Function("uses", (Name(t.name, t.span),), t.span), Value(1, t.span), t.span)
+        for t in names
+    ]
+    return replace(rule.left, operands=operands), guards
+
+
+def _name_ops(term: Term, names: list[Apply]) -> Term:
+    if not isinstance(term, Apply):
+        return term
+    at = len(names)
+    named = replace(term, name=term.name or f"inner{at}")
+    names.append(named)
+    return replace(named, operands=tuple(_name_ops(o, names) for o in term.operands))
+
+
+# ---- the variables of a rule that was read before ------------------------------------------------
+def scope_of(rule: Rule) -> Scope:
+    """What the conditions of a rule may name."""
+    scope = Scope()
+    for term in (rule.left, *rule.also):
+        _bind_term(term, scope)
+    for name, expr in rule.foreach:
+        scope.bind(name, ITEMS.get(_result(expr), ""), rule.span)
+    for name, expr in rule.lets:
+        scope.bind(name, _result(expr), rule.span)
+    return scope
+
+
+def _result(expr: AttrExpr) -> str:
+    return FUNCTIONS[expr.name].result if isinstance(expr, Function) else ""
+
+
+def _bind_term(term: Term, scope: Scope, over: bool = False) -> None:
+    if isinstance(term, Var):
+        scope.bind(term.name, "tensors" if over else "tensor", term.span)
+    if isinstance(term, Splat):
+        _bind_term(term.inner, scope, over=True)
+    if not isinstance(term, Apply):
+        return
+    if term.name:
+        scope.bind(term.name, "tensor", term.span)
+    whole = dict([WHOLE[term.op]]) if term.op in WHOLE else {}
+    for key, value in term.attrs:
+        if isinstance(value, Name):
+            kind = (whole | FIELDS.get(term.op, {}))[key]
+            is_list = over and key in whole
+            scope.bind(value.name, PLURAL[kind] if is_list else kind, value.span)
+    for o in term.operands:
+        _bind_term(o, scope, over)
