@@ -99,13 +99,13 @@ class Schedule:
 
     @cached_property
     def relayout_bytes(self) -> int:
-        """Bytes that run-time conversions move, inside of other dispatches or not.
+        """Bytes of data that run-time conversions move, inside of other dispatches or not.
 
-        Each counts once, with the larger of its sides: what it reads, or what it writes with padding.
+        Each counts once, by the data it moves: the smaller of its sides, as padding is no data.
         """
         nodes = self.program.nodes
         return sum(
-            max(nodes[j].type.nbytes for j in (i, *nodes[i].operands))
+            min(nodes[j].type.nbytes for j in (i, *nodes[i].operands))
             for _, i in self.ops(CONVERSIONS)
         )
 

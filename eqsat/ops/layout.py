@@ -6,7 +6,7 @@ Sources: MLIR PackAndUnpackPatterns.cpp and DataLayoutPropagation.cpp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat.model.attrs import Layout, Reshape, Shape
 from eqsat.ops.lists import inner_entries, inverse, is_block_diagonal
@@ -20,6 +20,16 @@ class PackedReshape:
 
     layout: Layout
     groups: Reshape
+    order: tuple[int, ...] | None  # of blocks, where they have to change places; else None
+
+
+def keeps_order(layout: Layout) -> bool:
+    """Whether the strip-mined order equals the packed order, once extents of 1 are dropped."""
+    rank = len(layout.source)
+    at = {d: rank + i for i, d in enumerate(layout.pos)}
+    slots = [s for d in range(rank) for s in (layout.outer.index(d), at.get(d)) if s is not None]
+    large = [s for s in slots if layout.packed_shape[s] != 1]
+    return large == sorted(large)
 
 
 # ---- transposes ------------------------------------------------------------------------------
@@ -90,9 +100,14 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
 
 
 def _through(layout: Layout, a: Shape, b: Shape) -> Layout | None:
-    """`layout` packs b, one side of a reshape a ↔ b: the layout of a that holds the same blocks."""
+    """`layout` packs b, one side of a reshape a ↔ b: the layout of a that holds the same blocks.
+
+    None too for a layout that moves nothing, or has a tile of 1. It is a reshape itself, or holds
+    one, and would be created again and again: a pack of its own result, by the same tile, adds a
+    dim of size 1 (growth, not soundness).
+    """
     groups = reassociation(a, b)
-    if groups is None:
+    if groups is None or 1 in layout.tiles or keeps_order(layout):
         return None
     pos: list[int] = []
     for d, t in zip(layout.pos, layout.tiles, strict=True):
@@ -103,18 +118,31 @@ def _through(layout: Layout, a: Shape, b: Shape) -> Layout | None:
         trivial = a[q] == b[d] and _units(a, left) and _units(b, right)
         if (b[d] % t or a[q] % t) and not trivial:
             return None
+        if a[q] == t:
+            return None  # one block: a transpose that adds a dim of size 1, again and again
         pos.append(q)
-    outer: list[int] = []
-    rest = list(layout.outer)
-    while rest:
-        left, right = next(g for g in groups if rest[0] in g[1])
-        if rest[: len(right)] != right:
-            return None  # a group stays contiguous in the outer order
-        rest = rest[len(right) :]
-        outer += left
+    order = _group_order(layout, [right for _, right in groups])
+    if order is None:
+        return None
+    outer = [d for i in order for d in groups[i][0]]
     if len(outer) != len(a) or len(set(pos)) != len(pos):
         return None
     return make_layout(a, pos, layout.tiles, outer, layout.pads)
+
+
+def _group_order(layout: Layout, groups: list[list[int]]) -> list[int] | None:
+    """The groups in the order of the layout's outer dims; None if it takes a group apart.
+
+    Dims of one block may stand anywhere, as they do not move memory.
+    """
+    blocks = dict(zip(layout.outer, layout.packed_shape, strict=False))
+    large = [d for d in layout.outer if blocks[d] != 1]
+    of = {d: i for i, dims in enumerate(groups) for d in dims}
+    first = {of[d]: layout.outer.index(d) for d in reversed(layout.outer)}
+    first |= {of[d]: layout.outer.index(d) for d in reversed(large)}
+    order = sorted(first, key=lambda i: first[i])
+    kept = [d for i in order for d in groups[i] if blocks[d] != 1]
+    return order if kept == large else None
 
 
 def _units(shape: Shape, dims: list[int]) -> bool:
@@ -123,23 +151,46 @@ def _units(shape: Shape, dims: list[int]) -> bool:
 
 
 def pack_reshape(layout: Layout, groups: Reshape) -> PackedReshape | None:
-    """pack(reshape(x), layout) = reshape(pack(x, L'), …)."""
-    inner = _through(layout, groups.source, groups.shape)
+    """pack(reshape(x), layout) = transpose(reshape(pack(x, L'), …), order)."""
+    grouped = _grouped(layout, groups.source, groups.shape)
+    inner = _through(grouped, groups.source, groups.shape)
     if inner is None:
         return None
-    return PackedReshape(inner, Reshape(inner.packed_shape, layout.packed_shape))
+    view = Reshape(inner.packed_shape, grouped.packed_shape)
+    return PackedReshape(inner, view, _block_order(grouped, layout))
 
 
 def unpack_reshape(groups: Reshape, layout: Layout) -> PackedReshape | None:
-    """reshape(unpack(y, layout)) = unpack(reshape(y, …), L')."""
-    outer = _through(layout, groups.shape, groups.source)
+    """reshape(unpack(y, layout)) = unpack(reshape(transpose(y, order), …), L')."""
+    grouped = _grouped(layout, groups.shape, groups.source)
+    outer = _through(grouped, groups.shape, groups.source)
     if outer is None:
         return None
-    return PackedReshape(outer, Reshape(layout.packed_shape, outer.packed_shape))
+    view = Reshape(grouped.packed_shape, outer.packed_shape)
+    return PackedReshape(outer, view, _block_order(layout, grouped))
+
+
+def _grouped(layout: Layout, a: Shape, b: Shape) -> Layout:
+    """The layout itself, or with the blocks of every group of dims together and in order."""
+    groups = reassociation(a, b)
+    if groups is None or _group_order(layout, [right for _, right in groups]) is not None:
+        return layout
+    first = {i: min(layout.outer.index(d) for d in r) for i, (_, r) in enumerate(groups) if r}
+    outer = [d for i in sorted(first, key=lambda i: first[i]) for d in groups[i][1]]
+    return replace(layout, outer=tuple(outer))
+
+
+def _block_order(m: Layout, n: Layout) -> tuple[int, ...] | None:
+    """The permutation with pack(x, n) = transpose(pack(x, m), perm); None if it is the identity."""
+    if m.outer == n.outer:
+        return None
+    rank = len(m.outer)
+    tiles = range(rank, rank + len(m.tiles))
+    return (*(m.outer.index(d) for d in n.outer), *tiles)
 
 
 ROWS: dict[str, dict[str, str]] = {
-    "packed-reshape": {"layout": "layout", "groups": "groups"},
+    "packed-reshape": {"layout": "layout", "groups": "groups", "order": "ints"},
 }
 FUNCTIONS: dict[str, AttrFunction] = {
     "pack_reshape": AttrFunction(

@@ -33,10 +33,25 @@ def same_tiles(a: Layout, b: Layout) -> bool:
     return (a.source, a.pos, a.tiles, a.outer) == (b.source, b.pos, b.tiles, b.outer)
 
 
+def is_open(a: Layout) -> bool:
+    """Whether some lane beyond the end may hold anything."""
+    return "?" in a.pads
+
+
 def relaxes(a: Layout, b: Layout) -> bool:
-    """b is a with some zero padding forgotten."""
-    pads = list(zip(a.pads, b.pads, strict=True)) if same_tiles(a, b) else []
-    return a != b and bool(pads) and all(x == y or (y == "?" and x != "-") for x, y in pads)
+    """Where b leaves lanes open, anything will do; elsewhere a holds what b asks for."""
+    kept = same_tiles(a, b) and all(y in (x, "?") for x, y in zip(a.pads, b.pads, strict=True))
+    return kept and is_open(b)
+
+
+def forgets(a: Layout, b: Layout) -> bool:
+    """b is another layout than a, with some lanes left open that a defines."""
+    return a != b and relaxes(a, b)
+
+
+def masks(a: Layout, b: Layout) -> bool:
+    """b is a with padding that has to be written anew."""
+    return a != b and same_tiles(a, b) and not relaxes(a, b)
 
 
 def _compose(p: tuple[int, ...], d: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -72,7 +87,14 @@ FUNCTIONS: dict[str, AttrFunction] = {
         ("layout", "layout"), "bool", "equal but for what the padding holds", same_tiles
     ),
     "relaxes": AttrFunction(
-        ("layout", "layout"), "bool", "the second forgets padding of the first", relaxes
+        ("layout", "layout"), "bool", "the second is the first with lanes left open", relaxes
+    ),
+    "is_open": AttrFunction(("layout",), "bool", "lanes beyond the end hold anything", is_open),
+    "forgets": AttrFunction(
+        ("layout", "layout"), "bool", "the second leaves lanes open the first defines", forgets
+    ),
+    "masks": AttrFunction(
+        ("layout", "layout"), "bool", "the second asks for padding the first does not hold", masks
     ),
     "is_same_shape": AttrFunction(
         ("groups",), "bool", "a reshape that changes nothing", lambda r: r.source == r.shape

@@ -27,6 +27,7 @@ class PackedResult:
 
     operands: Layouts
     sig: Generic
+    relaxed: Layout | None  # the layout, if the generic defines lanes that it leaves open
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,11 @@ def pack_results(g: Generic, index: int, layout: Layout) -> PackedResult | None:
     )
     if tiled is None or tiled.result != layout or not any(tiled.operands):
         return None
-    return PackedResult(tiled.operands, tiled.sig)
+    open_dims = [d for d, p in zip(layout.pos, layout.pads, strict=True) if p == "?"]
+    carried = {d for j in g.yields[index].body.operands() for d in bare_dims(g.maps[j])}
+    return PackedResult(
+        tiled.operands, tiled.sig, None if carried.issuperset(open_dims) else layout
+    )
 
 
 def _pad_of_operands(g: Generic, index: int, d: int, pad: str) -> str | None:
@@ -194,7 +199,7 @@ def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
 
 
 ROWS: dict[str, dict[str, str]] = {
-    "packed-result": {"operands": "layouts", "sig": "sig"},
+    "packed-result": {"operands": "layouts", "sig": "sig", "relaxed": "layout"},
     "packed-operand": {
         "before": "layouts",
         "after": "layouts",

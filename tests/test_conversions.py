@@ -1,0 +1,27 @@
+"""Conversions left when every contraction is packed by one tile: one pack and one unpack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import eqsat
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["mlp@16x16x1", "encoder@16x16x1", "bottlenecks@16x16x1"])
+def test_only_the_input_is_packed_and_only_the_result_unpacked(row: str):
+    experiment = eqsat.Experiment.read("experiments/conversions.yaml")
+    experiment.plan = replace(experiment.plan, runs=0)
+    (found,) = experiment.run(rows=[row]).outcomes
+    run = found.run
+    assert not found.problems
+    assert run is not None and run.schedule is not None and run.verification is not None
+    assert run.verification.ok and run.selection.stop == "optimal"
+    counts = run.schedule.counts()
+    assert counts["packs"] + counts["unpacks"] + counts["fused_conversions"] <= 2
+    assert counts["transposes"] == 0
+    program = run.program
+    ends = [program.nodes[i].type.nbytes for i in (*program.inputs, *program.results)]
+    assert run.schedule.relayout_bytes <= sum(ends)
