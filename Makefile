@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs format clean
+.PHONY: help demo test check rules bench docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -28,6 +28,9 @@ check: $(TEST) ## lint, format, types and import borders
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+rules: $(TEST) ## hunt counterexamples to every rule, break every rule, chain them at random; JSON (half an hour)
+	$(BIN)/python benchmarks/rules.py --jobs $(JOBS)
 
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py

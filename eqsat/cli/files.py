@@ -6,13 +6,18 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat.cli import options as o
+from eqsat.cli.mutants import mutant_text
 from eqsat.cli.talk import say
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+
+if TYPE_CHECKING:
+    from eqsat.hunt.findings import Findings
+    from eqsat.model.rules import RuleSet
 
 Row = tuple[str, ...]
 
@@ -40,32 +45,54 @@ def check(
     files: Annotated[
         list[Path], typer.Argument(help="Rule sets, targets, experiments, `.eqs`, or folders.")
     ],
-    test: Annotated[bool, typer.Option("--test", help="Run the examples of rules too.")] = False,
+    test: Annotated[
+        bool,
+        typer.Option("--test", help="Run the examples of rules, and hunt for counterexamples."),
+    ] = False,
+    instances: Annotated[
+        int, typer.Option("--instances", min=1, help="With --test: matches tried of each rule.")
+    ] = 200,
+    mutants: Annotated[
+        bool,
+        typer.Option("--mutants", help="With --test: break each rule; list what is not refuted."),
+    ] = False,
+    seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
     """Validate files and print all problems of all of them.
 
-    Exit codes: 2 if a file is wrong, 1 if only an example of a rule fails.
+    With --test every rule that a file defines is tried on random matches, both sides by their
+    NumPy meaning; -v prints how many had padding and how often each condition held. Exit codes: 2
+    if a file is wrong, 1 if only an example fails or a rule is unsound.
     """
     paths = _expand(files)
     broken: list[Diagnostic] = []
     failed: list[Diagnostic] = []
+    hunted: list[Findings] = []
     for path in paths:
         try:
-            failed += _check_file(path, test)
+            ruleset = _check_file(path)
+            if test and ruleset is not None:
+                hunted += (found := _hunted(ruleset, instances, seed))
+                failed += _failures(ruleset, found)
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
     for d in problems:
         as_json = output_format is o.Format.json
         print(json.dumps(d.to_json()) if as_json else f"{d.full()}\n")
+    if verbose and hunted and output_format is o.Format.text:
+        print(_hunt_table(hunted))
+    if mutants and hunted and output_format is o.Format.text:
+        print(mutant_text([f.rule for f in hunted], seed))
+    errors = [d for d in problems if d.severity == "error"]
     if not quiet:
-        say(f"checked {len(paths)} file(s): {len(problems) or 'no'} problem(s)")
+        say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")
     if broken:
         return 2
-    return 1 if failed else 0
+    return 1 if errors else 0
 
 
 def list_(
@@ -111,36 +138,57 @@ def _expand(files: list[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _check_file(path: Path, test: bool) -> list[Diagnostic]:
-    """Failing examples; EqsatError holds what is wrong with the file itself."""
+def _check_file(path: Path) -> RuleSet | None:
+    """Read a file; its rules, if it is a rule set. EqsatError holds what is wrong with it."""
     if path.suffix == ".eqs":
         from eqsat.lang.programs import load_program
 
         load_program(path)
-        return []
+        return None
     kind = _kind(path)
     if kind is FileFormat.target:
         from eqsat.lang.targets import load_target
 
         load_target(path)
-        return []
+        return None
     if kind is FileFormat.experiment:
         from eqsat.lang.experiments import load_experiment
 
         load_experiment(path)
-        return []
-    return _check_ruleset(path, test)
-
-
-def _check_ruleset(path: Path, test: bool) -> list[Diagnostic]:
+        return None
     from eqsat.lang.rulesets import load_ruleset
 
-    ruleset = load_ruleset(str(path))
-    if not test:
-        return []
-    from eqsat.lab.examples import check_examples
+    return load_ruleset(str(path))
 
-    return check_examples(ruleset)
+
+def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
+    """A hunt of every rule that the set defines itself; imports have files of their own."""
+    from eqsat.hunt.search import hunt
+
+    own = [r for r in ruleset.rules if r.ruleset == ruleset.name]
+    return [hunt(r, instances=instances, seed=seed) for r in own]
+
+
+def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
+    """Failing examples, unsound rules, and rules that were tried too little (a warning)."""
+    from eqsat.hunt.examples import check_examples
+    from eqsat.hunt.findings import diagnose, shortage
+
+    found = [d for f in hunted for d in (diagnose(f), shortage(f)) if d is not None]
+    return check_examples(ruleset) + found
+
+
+def _hunt_table(hunted: list[Findings]) -> str:
+    """A line per rule: what it was tried on, and how often each condition was met and missed."""
+    from eqsat.report.text import table_text
+
+    columns = ("rule", "instances", "padded", "refused", "conditions met/missed")
+    rows = []
+    for f in hunted:
+        conditions = "; ".join(f"{c.text} {c.met}/{c.missed}" for c in f.conditions)
+        figures = (str(f.instances), str(f.padded), str(f.refused))
+        rows.append((f.rule.name, *figures, conditions or "-"))
+    return table_text(columns, rows)
 
 
 def _kind(path: Path) -> FileFormat:
@@ -188,13 +236,15 @@ def _targets() -> tuple[Row, list[Row]]:
 def _ops() -> tuple[Row, list[Row]]:
     from eqsat.model.attrs import OPS
     from eqsat.ops.contraction import kind
+    from eqsat.ops.custom import custom_ops
 
     rows = []
     for op, attr in sorted(OPS.items()):
         word = "structured" if op == "generic" else kind(op, attr)
         doc = (attr.__doc__ or "").strip().splitlines()[0]
         rows.append((op, word, doc))
-    return ("op", "kind", "attribute"), rows
+    rows += [(r.name, r.kind, r.doc) for r in custom_ops().values()]
+    return ("op", "kind", "attribute"), sorted(rows)
 
 
 def _functions() -> tuple[Row, list[Row]]:

@@ -1,0 +1,166 @@
+"""Every rule at length: hunted, checked exhaustively where that is possible, mutated, and chained.
+
+    python benchmarks/rules.py [--jobs N] [--instances N] [--chains N] [--out FILE] [RULE …]
+
+Prints one JSON object: per rule the instances tried and how often each condition was met and
+missed, what became of its mutants, and per chain what it held to what. Exit code 1 if a rule is
+refuted, a mutant is missed, or a chain fails; 2 if a rule file is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import eqsat
+from eqsat.hunt.chains import chain
+from eqsat.hunt.exhaustive import exhaust, is_index_map
+from eqsat.hunt.judge import EVIDENCE, MISSED, judge
+from eqsat.hunt.search import hunt
+from eqsat.model.diag import EqsatError
+from eqsat.model.rules import Rule, RuleSet
+from eqsat.plugins import find_names
+
+INSTANCES, CHAINS = 200, 600
+MOST_INSTANCES = 60_000  # of one rule and rank, exhaustively
+LISTED = ("sound", MISSED)  # verdicts that a person should read
+
+
+def all_rules() -> list[Rule]:
+    """Every rule once, where it is defined."""
+    sets = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
+    own = {(r.ruleset, r.name): r for s in sets for r in s.rules if r.ruleset == s.name}
+    return list(own.values())
+
+
+def look_at(task: tuple[Rule, int, int]) -> dict[str, Any]:
+    """All figures of one rule."""
+    rule, instances, evidence = task
+    begin = time.perf_counter()
+    found = hunt(rule, instances=instances)
+    hunted = time.perf_counter()
+    verdicts = judge(rule, evidence=evidence)
+    judged = time.perf_counter()
+    return {
+        "rule": rule.name,
+        "ruleset": rule.ruleset,
+        "instances": found.instances,
+        "padded": found.padded,
+        "refused": found.refused,
+        "conditions": [[c.text, c.met, c.missed] for c in found.conditions],
+        "counterexample": str(found.counterexample) if found.counterexample else None,
+        "exhaustive": _exhausted(rule),
+        "mutants": dict(Counter(v.verdict for v in verdicts)),
+        "to_read": [str(v) for v in verdicts if v.verdict in LISTED],
+        "seconds": {"hunt": round(hunted - begin, 2), "mutants": round(judged - hunted, 2)},
+    }
+
+
+def _exhausted(rule: Rule) -> dict[str, Any] | None:
+    """Ranks 1 … 4 of a rule that only moves elements; None for others."""
+    if not is_index_map(rule):
+        return None
+    rows: dict[str, Any] = {}
+    for rank in range(1, 5):
+        found = exhaust(rule, rank, most=MOST_INSTANCES)
+        why = str(found.counterexample) if found.counterexample else None
+        rows[str(rank)] = {
+            "instances": found.instances, "complete": found.complete, "counterexample": why,
+        }  # fmt: skip
+    return rows
+
+
+@cache
+def default_rules() -> RuleSet:
+    """Read once per process."""
+    return eqsat.rules("default")
+
+
+def link(seed: int) -> dict[str, Any]:
+    found = chain(seed, default_rules())
+    row = {k: getattr(found, k) for k in ("seed", "ops", "rules", "nodes", "compared", "stop")}
+    return row | {"failure": str(found.failure) if found.failure else None}
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    rules = [r for r in all_rules() if not options.rules or r.name in options.rules]
+    tasks = [(r, options.instances, options.evidence) for r in rules]
+    begin = time.perf_counter()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        rows = list(_told(pool.map(look_at, tasks), lambda r: f"{r['rule']}: {r['mutants']}"))
+        seeds = range(options.seed, options.seed + options.chains)
+        links = list(_told(pool.map(link, seeds, chunksize=8), lambda r: r["failure"] or ""))
+    verdicts = sum((Counter(r["mutants"]) for r in rows), Counter[str]())
+    return {
+        "format": 1,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_version()}",
+        "seconds": round(time.perf_counter() - begin, 1),
+        "totals": {
+            "rules": len(rows),
+            "refuted": sum(r["counterexample"] is not None for r in rows),
+            "short": [r["rule"] for r in rows if r["instances"] < options.instances],
+            "mutants": sum(verdicts.values()),
+            "verdicts": dict(verdicts),
+            "chains": len(links),
+            "chains_failed": sum(c["failure"] is not None for c in links),
+            "nodes_compared": sum(c["compared"] for c in links),
+            "stops": dict(Counter(c["stop"] for c in links)),
+        },
+        "rules": rows,
+        "chain_failures": [c for c in links if c["failure"]],
+    }
+
+
+def _told(rows: Iterable[dict[str, Any]], text: Callable[[dict[str, Any]], str]) -> Iterable[Any]:
+    """The rows, each with a line on stderr as it comes."""
+    for row in rows:
+        line = text(row)
+        if line:
+            print(line, file=sys.stderr, flush=True)
+        yield row
+
+
+def is_good(found: dict[str, Any]) -> bool:
+    totals = found["totals"]
+    is_refuted = any(
+        e["counterexample"] for r in found["rules"] for e in (r["exhaustive"] or {}).values()
+    )
+    missed = totals["verdicts"].get(MISSED, 0)
+    return not (totals["refuted"] or is_refuted or missed or totals["chains_failed"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rules", nargs="*", help="names of rules; all of them if none is given")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--instances", type=int, default=INSTANCES, help="per rule")
+    parser.add_argument("--evidence", type=int, default=EVIDENCE, help="to call a mutant sound")
+    parser.add_argument("--chains", type=int, default=CHAINS, help="random programs")
+    parser.add_argument("--seed", type=int, default=0, help="of the first chain")
+    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
+    options = parser.parse_args()
+    try:
+        found = measure(options)
+    except EqsatError as error:  # a file is wrong
+        print(error, file=sys.stderr)
+        return error.exit_code
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    else:
+        sys.stdout.write(text + "\n")
+    return 0 if is_good(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Random attributes: one proposer per op, for types that are known on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eqsat.hunt.bodies import kind_of
+from eqsat.hunt.known import PADS, Known
+from eqsat.hunt.layouts import pack, reshape, retype, transpose, unpack
+from eqsat.hunt.movements import concat, gather, pad, slice_
+from eqsat.hunt.nests import Misfit, Wish
+from eqsat.hunt.signatures import propose_generic
+from eqsat.model.attrs import (
+    Attr,
+    Custom,
+    Encoding,
+    Fill,
+    Generic,
+    Layout,
+    Leaf,
+)
+from eqsat.model.expr import read_literal
+from eqsat.model.tensor import TensorType
+from eqsat.ops.custom import samplers
+
+
+def fill(k: Known) -> Fill:
+    t = k.result or TensorType(k.element, k.any_shape())
+    kind = kind_of(t.dtype)
+    near = [read_literal(p) for a in k.relatives(Layout) for p in a.pads if p not in "-?"]
+    value = k.rng.choice([*near, 0, *map(read_literal, PADS[kind])])
+    if kind == "b":
+        return Fill(bool(value), t)
+    return Fill(float(value) if kind == "f" else int(value), t)
+
+
+def weight(k: Known) -> Leaf:
+    t = k.result or TensorType(k.element, k.any_shape())
+    key = f"{k.rng.getrandbits(32):08x}"
+    return Leaf(f"w{key[:3]}", t, key=key)
+
+
+def encoding(k: Known) -> Encoding:
+    shape = k.shape if k.shape is not None else k.source
+    if shape is None:
+        shape = k.any_shape(2)
+    near = [e for e in k.relatives(Encoding) if e.source == shape]
+    if near and k.chance(0.6):
+        return k.rng.choice(near)
+    return Encoding(shape, k.rng.choice(("lhs", "rhs", "result")), dtypes=(k.dtype,) * 3)
+
+
+def generic(k: Known, index: int = 0, results: int = 1) -> Generic:
+    w = Wish(k.rng, k.scale, k.operands, k.result, index, results)
+    return propose_generic(w, k.relatives(Generic))
+
+
+PROPOSERS: dict[str, Callable[[Known], Attr]] = {
+    "generic": generic,
+    "transpose": transpose,
+    "reshape": reshape,
+    "pack": pack,
+    "unpack": unpack,
+    "retype": retype,
+    "relax": retype,
+    "pad": pad,
+    "slice": slice_,
+    "concat": concat,
+    "gather": gather,
+    "fill": fill,
+    "weight": weight,
+    "set_encoding": encoding,
+    "unset_encoding": encoding,
+}
+
+
+def propose(op: str, k: Known) -> Attr:
+    """An attribute for `op`; Misfit if none was found."""
+    known = PROPOSERS.get(op)
+    return known(k) if known is not None else _custom(op, k)
+
+
+def _custom(op: str, k: Known) -> Attr:
+    """What the sampler of a plug-in proposes."""
+    sampler = samplers().get(op)
+    if sampler is None:
+        raise Misfit
+    shape = next((s for s in (k.shape, k.source) if s is not None), None)
+    rng = np.random.default_rng(k.rng.getrandbits(32))
+    attr = sampler(rng, k.any_shape() if shape is None else shape)
+    near = [a for a in k.relatives(Custom) if a.op == op and k.chance(0.3)]
+    for a in [*near, attr]:
+        fits = a is not None and k.shape in (None, a.shape)
+        if a is not None and fits and k.source in (None, a.sources[0]):
+            return a
+    raise Misfit

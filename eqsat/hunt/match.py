@@ -1,0 +1,129 @@
+"""A rule's own examples → instances of its left side: where it applies, in the author's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+
+from eqsat.hunt.instances import Instance, random_tiles, target_functions
+from eqsat.model.attrs import Attr, Result
+from eqsat.model.diag import EqsatError
+from eqsat.model.program import Program
+from eqsat.model.rules import Apply, Rule, Splat, Term, Var
+from eqsat.saturate.rows import splat_name
+
+MOST = 40  # matches per rule
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A partial match: nodes of variables and splats, attributes so far in pre-order."""
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    splats: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+    attrs: tuple[Attr, ...] = ()
+
+
+def seeds(rule: Rule, rng: Random) -> list[Instance]:
+    """Matches of the left side in the programs the rule's examples start from."""
+    from eqsat.lang.rule import parse_example
+
+    found: list[Instance] = []
+    for example in rule.examples:
+        try:
+            program, _ = parse_example(rule, example)
+        except EqsatError:
+            continue
+        found += [_instance(rule, program, m, rng) for m in _matches(rule, program)]
+    return found[:MOST]
+
+
+def _matches(rule: Rule, program: Program) -> Iterator[_Found]:
+    """Every way to match the left side somewhere, and the further patterns anywhere."""
+    sides = (rule.left, *rule.also)
+    for roots in product(range(len(program.nodes)), repeat=len(sides)):
+        found = [_Found()]
+        for side, root in zip(sides, roots, strict=True):
+            found = [m for f in found for m in _match(program, side, root, f)]
+        yield from found
+
+
+def _match(program: Program, term: Term, node: int, known: _Found) -> Iterator[_Found]:
+    if isinstance(term, Var):
+        if known.nodes.get(term.name, node) == node:
+            yield _with(known, nodes={**known.nodes, term.name: node})
+        return
+    n = program.nodes[node]
+    if not isinstance(term, Apply) or n.op != term.op:
+        return
+    if term.name:
+        if known.nodes.get(term.name, node) != node:
+            return
+        known = _with(
+            known, nodes={**known.nodes, term.name: node}, named=known.named | {term.name}
+        )
+    attr: Attr = n.attr if isinstance(n.attr, Result) or n.op != "result" else Result(0)
+    yield from _operands(program, term, n.operands, _with(known, attrs=(*known.attrs, attr)))
+
+
+def _operands(
+    program: Program, term: Apply, operands: tuple[int, ...], known: _Found
+) -> Iterator[_Found]:
+    splats = sum(isinstance(o, Splat) for o in term.operands)
+    free = len(operands) - (len(term.operands) - splats)
+    if free < 0 or (not splats and free):
+        return
+    for sizes in ([free],) if splats < 2 else [[i, free - i] for i in range(free + 1)]:
+        yield from _in_order(program, term.operands, operands, sizes, known)
+
+
+def _in_order(
+    program: Program,
+    terms: tuple[Term, ...],
+    operands: tuple[int, ...],
+    sizes: list[int],
+    known: _Found,
+) -> Iterator[_Found]:
+    if not terms:
+        yield known
+        return
+    first, *rest = terms
+    if not isinstance(first, Splat):
+        for m in _match(program, first, operands[0], known):
+            yield from _in_order(program, tuple(rest), operands[1:], sizes, m)
+        return
+    taken, left = operands[: sizes[0]], operands[sizes[0] :]
+    for m in _splat(program, first, taken, known):
+        yield from _in_order(program, tuple(rest), left, sizes[1:], m)
+
+
+def _splat(
+    program: Program, term: Splat, taken: tuple[int, ...], known: _Found
+) -> Iterator[_Found]:
+    inner, name = term.inner, splat_name(term)
+    if isinstance(inner, Apply):
+        nodes = [program.nodes[t] for t in taken]
+        if any(n.op != inner.op for n in nodes):
+            return
+        known = _with(known, attrs=(*known.attrs, *(n.attr for n in nodes)))
+        taken = tuple(n.operands[0] for n in nodes)
+    if known.splats.get(name, taken) == taken:
+        yield _with(known, splats={**known.splats, name: taken})
+
+
+def _with(known: _Found, **changes: object) -> _Found:
+    return _Found(**({**vars(known), **changes}))  # type: ignore[arg-type]
+
+
+def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:
+    type_of = [n.types[0] for n in program.nodes]
+    single = {n: (type_of[i],) for n, i in m.nodes.items() if n not in m.named}
+    several = {n: tuple(type_of[i] for i in found) for n, found in m.splats.items()}
+    arity = tuple(sorted((n, len(found)) for n, found in m.splats.items()))
+    uses = tuple((name, rng.choice((1, 2))) for name in m.nodes)
+    functions = target_functions(rng, random_tiles(rng))
+    tensors = tuple({**single, **several}.items())
+    return Instance(rule, arity, m.attrs, tensors, uses, functions)

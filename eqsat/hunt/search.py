@@ -1,0 +1,163 @@
+"""The hunt for a counterexample to a rule: random instances, the smallest failure kept."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from eqsat.hunt.findings import Condition, Counterexample, Findings, value_text
+from eqsat.hunt.instances import Functions, Instance, draw
+from eqsat.hunt.nests import Scale
+from eqsat.hunt.trial import Outcome, attempt
+from eqsat.model.attrs import Attr
+from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
+from eqsat.ops.attrs import WHOLE
+from eqsat.ops.records import field
+from eqsat.saturate.rows import slots
+
+TRIES = 60  # draws per instance asked for
+FIRST = 8000  # draws beside, as the first match may be rare
+KEPT = 30  # instances that others are made like
+SHRINKS = 400  # smaller draws once a counterexample is found
+SMALLER = (Scale(2, 2, 60), Scale(2, 3, 200), Scale(3, 3, 400), Scale(4, 4, 800), Scale(4, 6, 1500))
+
+
+def hunt(
+    rule: Rule,
+    *,
+    instances: int = 200,
+    seed: int = 0,
+    tries: int | None = None,
+    functions: Functions | None = None,
+) -> Findings:
+    """Compare both sides on `instances` well-typed matches; deterministic in (rule name, seed).
+
+    At least half of the instances have padding, if any can have it. tries: draws at most.
+    functions: attribute functions to use in place of, or beside, the closed table.
+    """
+    return _Hunt(rule, instances, seed, functions).run(
+        FIRST + TRIES * instances if tries is None else tries
+    )
+
+
+class _Hunt:
+    def __init__(self, rule: Rule, wanted: int, seed: int, functions: Functions | None):
+        self.rule, self.wanted, self.functions = rule, wanted, functions
+        self.rng = Random(zlib.crc32(f"{rule.name}:{seed}".encode()))
+        self.count: Counter[str] = Counter()
+        self.known: list[Instance] = []  # some that had a right side
+        self.met: Counter[int] = Counter()
+        self.missed: Counter[int] = Counter()
+
+    def run(self, tries: int) -> Findings:
+        found: Counterexample | None = None
+        for _ in range(tries):
+            if self.count["instances"] >= self.wanted:
+                break
+            instance = draw(self.rule, self.rng, like=self._like())
+            if instance is None:
+                continue
+            outcome = self._note(instance)
+            if outcome.why:
+                found = self._shrunk(instance, outcome)
+                break
+        return self._findings(found)
+
+    def _note(self, instance: Instance) -> Outcome:
+        """Try an instance and count what came of it."""
+        for i, met in enumerate(instance.conditions()):
+            if met is not None:
+                (self.met if met else self.missed)[i] += 1
+        outcome = attempt(instance, self.rng, None, self.functions)
+        if not outcome.rows:
+            self.count["refused"] += 1
+        elif len(self.known) < KEPT:
+            self.known.append(instance)
+        if outcome.rows and outcome.is_valid and (outcome.is_padded or self._may_be_plain()):
+            self.count["instances"] += 1
+            self.count["padded"] += outcome.is_padded
+        return outcome
+
+    def _like(self) -> Instance | None:
+        """One to be like, if right sides are rare; every third draw is made from nothing."""
+        is_rare = self.count["refused"] > 2 * self.count["instances"]
+        if not self.known or not is_rare or self.rng.random() < 0.33:
+            return None
+        return self.rng.choice(self.known)
+
+    def _may_be_plain(self) -> bool:
+        """Instances without padding count up to half, once padding was seen."""
+        plain = self.count["instances"] - self.count["padded"]
+        return not self.count["padded"] or 2 * plain < self.wanted
+
+    def _shrunk(self, instance: Instance, outcome: Outcome) -> Counterexample:
+        best, why = instance, outcome.why
+        for i in range(SHRINKS):
+            other = draw(self.rule, self.rng, SMALLER[i * len(SMALLER) // SHRINKS])
+            if other is None or other.size >= best.size:
+                continue
+            tried = attempt(other, self.rng, None, self.functions)
+            if tried.why:
+                best, why = other, tried.why
+        return Counterexample(describe(best), why, best.size)
+
+    def _findings(self, found: Counterexample | None) -> Findings:
+        conditions = tuple(
+            Condition(expression_text(c), self.met[i], self.missed[i])
+            for i, c in enumerate(self.rule.where)
+        )
+        return Findings(
+            self.rule, self.wanted, self.count["instances"], self.count["padded"],
+            self.count["refused"], conditions, found,
+        )  # fmt: skip
+
+
+def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
+    """Variables and their values: tensors by their types, then attributes as terms write them."""
+    shown: list[tuple[str, str]] = []
+    splats = dict(instance.arity)
+    for name, types in instance.tensors:
+        text = ", ".join(map(str, types))
+        shown.append((name, f"({text})" if name in splats else text))
+    rest = iter(instance.attrs)
+    known: dict[str, object] = {}
+    for side in (instance.rule.left, *instance.rule.also):
+        for node, count in slots(side, splats):
+            attrs = [next(rest) for _ in range(1 if count is None else count)]
+            for key, pattern in node.attrs:
+                if isinstance(pattern, Name):
+                    known.setdefault(pattern.name, _value(node, key, attrs, count))
+    shown += [(name, value_text(value)) for name, value in known.items()]
+    shown += [(f"uses({n})", str(u)) for n, u in instance.uses if _asks_uses(instance.rule, n)]
+    return tuple(shown)
+
+
+def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> Any:
+    whole = WHOLE.get(node.op, ("", ""))[0]
+    found = [a if key == whole else field(a, key) for a in attrs]
+    return found[0] if count is None or (found and key != whole) else tuple(found)
+
+
+def _asks_uses(rule: Rule, name: str) -> bool:
+    return any(
+        f.name == "uses" and any(isinstance(a, Name) and a.name == name for a in f.args)
+        for e in (*rule.where, *(x for _, x in (*rule.lets, *rule.foreach)))
+        for f in _calls(e)
+    )
+
+
+def _calls(e: AttrExpr) -> Iterator[Function]:
+    if isinstance(e, Function):
+        yield e
+    for part in ("args", "left", "right", "inner", "base"):
+        inner = getattr(e, part, ())
+        for x in inner if isinstance(inner, tuple) else (inner,):
+            yield from _calls(x)
+
+
+def expression_text(e: AttrExpr) -> str:
+    """An expression as it stands in its file."""
+    return e.span.text[e.span.column - 1 : e.span.end - 1] or str(e)

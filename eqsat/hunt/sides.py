@@ -1,0 +1,340 @@
+"""Both sides of a rule at one instance: as trees, their types, values, and open lanes.
+
+A lane is open if what it holds depends on garbage ("?" padding, or lanes of a leaf that nobody
+defined). The same tree is evaluated in three ways: values under one kind of garbage, open lanes
+(every op moves or joins bools), and origins (which lane of which leaf a lane was moved from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.attrs import Attr, Custom, Generic, Layout, Leaf, Move, Yield
+from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.program import infer
+from eqsat.model.rules import Apply, Rule, Splat, Term, Var
+from eqsat.model.tensor import TensorType
+from eqsat.ops import meaning
+from eqsat.ops.custom import dependent_lanes
+from eqsat.saturate.rows import splat_name
+
+Array = np.ndarray[Any, Any]
+Key = tuple[str, int]  # a tensor variable, and which operand of a splat it is
+Leaves = Mapping[Key | Attr, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Ref:
+    """A tensor variable."""
+
+    key: Key
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """An op with its attribute."""
+
+    op: str
+    attr: Attr
+    operands: tuple[Tree | Ref, ...]
+
+    def walk(self) -> Iterator[Tree]:
+        yield self
+        for o in self.operands:
+            if isinstance(o, Tree):
+                yield from o.walk()
+
+
+Side = Tree | Ref
+
+
+# ---- terms and attributes → trees ---------------------------------------------------------------
+@dataclass(frozen=True)
+class Lefts:
+    """The left side, the patterns beside it, and the ops that have a name."""
+
+    root: Tree
+    also: tuple[Tree, ...]
+    named: Mapping[str, Tree]
+
+
+def left_trees(rule: Rule, arity: Mapping[str, int], attrs: Sequence[Attr]) -> Lefts:
+    """The patterns of a rule with their attributes, which come in pre-order."""
+    named: dict[str, Tree] = {}
+    rest = iter(attrs)
+
+    def build(term: Term) -> list[Side]:
+        if isinstance(term, Var):
+            return [named.get(term.name) or Ref((term.name, 0))]
+        if isinstance(term, Splat):
+            name = splat_name(term)
+            refs = [Ref((name, i)) for i in range(arity[name])]
+            if isinstance(term.inner, Var):
+                return list(refs)
+            op = term.inner.op
+            return [Tree(op, next(rest), (r,)) for r in refs]
+        attr = next(rest)
+        tree = Tree(term.op, attr, tuple(x for o in term.operands for x in build(o)))
+        if term.name:
+            named[term.name] = tree
+        return [tree]
+
+    def whole(term: Apply) -> Tree:
+        (tree,) = build(term)
+        assert isinstance(tree, Tree)
+        return tree
+
+    root, *also = [whole(t) for t in (rule.left, *rule.also)]
+    return Lefts(root, tuple(also), named)
+
+
+def right_tree(
+    rule: Rule, arity: Mapping[str, int], row: Sequence[Attr | None], named: Mapping[str, Tree]
+) -> Side:
+    """The right side with the attributes of a row, in post-order; None leaves an op out."""
+    rest = iter(row)
+
+    def node(op: str, inner: list[Side]) -> Side:
+        attr = next(rest)
+        return inner[0] if attr is None else Tree(op, attr, tuple(inner))
+
+    def build(term: Term) -> list[Side]:
+        if isinstance(term, Var):
+            return [named.get(term.name) or Ref((term.name, 0))]
+        if isinstance(term, Splat):
+            name = splat_name(term)
+            refs: list[Side] = [Ref((name, i)) for i in range(arity[name])]
+            inner = term.inner
+            return refs if isinstance(inner, Var) else [node(inner.op, [r]) for r in refs]
+        return [node(term.op, [x for o in term.operands for x in build(o)])]
+
+    (found,) = build(rule.right)
+    return found
+
+
+def side_types(side: Side, leaves: Mapping[Key, TensorType]) -> tuple[TensorType, ...]:
+    """The result types; ShapeError if something does not fit."""
+    if isinstance(side, Ref):
+        return (leaves[side.key],)
+    return infer(side.op, side.attr, [side_types(o, leaves) for o in side.operands])
+
+
+# ---- three ways to evaluate ---------------------------------------------------------------------
+@dataclass
+class Claim:
+    """An op that says what its operand holds beyond the end, and what it found there."""
+
+    tree: Tree
+    operand: Array
+
+
+class Evaluation:
+    """What all ways share: every tree once; `leaves` are the arrays of variables and weights."""
+
+    def __init__(self, leaves: Leaves):
+        self.leaves = leaves
+        self.done: dict[int, tuple[Side, list[Array]]] = {}
+
+    def __call__(self, side: Side) -> list[Array]:
+        known = self.done.get(id(side))
+        if known is None:
+            known = self.done[id(side)] = (side, self._evaluate(side))
+        return known[1]
+
+    def _evaluate(self, side: Side) -> list[Array]:
+        if isinstance(side, Ref):
+            return [self.leaves[side.key]]
+        if isinstance(side.attr, Leaf):
+            return [self.leaves[side.attr]]
+        inner = [self(o) for o in side.operands]
+        operands = inner[0] if side.op == "result" else [x[0] for x in inner]
+        return self.node(side, operands)
+
+    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+        raise NotImplementedError  # each way has its own
+
+
+class Values(Evaluation):
+    """What every op computes; `garbage` gives what open lanes of an element type hold."""
+
+    def __init__(self, leaves: Leaves, garbage: Garbage):
+        super().__init__(leaves)
+        self.garbage = garbage
+        self.claims: list[Claim] = []
+
+    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+        attr = tree.attr
+        if not isinstance(attr, Layout):
+            return meaning.evaluate_node(tree.op, attr, operands)
+        x = operands[0]
+        if tree.op in ("unpack", "relax") and _has_constant(attr):
+            self.claims.append(Claim(tree, x))
+        if tree.op == "pack":
+            return [meaning.pack(attr, x, self.garbage.one(x.dtype))]
+        if tree.op == "unpack":
+            return [meaning.unpack(attr, x)]
+        if tree.op == "retype":
+            return [meaning.pack(attr, meaning.unpack(attr, x), self.garbage.one(x.dtype))]
+        lanes = open_lanes(attr)
+        return [x if lanes is None else np.where(lanes, self.garbage.many(x), x)]
+
+
+class OpenLanes(Evaluation):
+    """Which lanes depend on garbage; `values` are those of the same trees."""
+
+    def __init__(self, leaves: Leaves, values: Values):
+        super().__init__(leaves)
+        self.values = values
+
+    def _evaluate(self, side: Side) -> list[Array]:
+        if isinstance(side, Tree) and side.op == "gather":
+            return [self._gather(side)]
+        return super()._evaluate(side)
+
+    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+        attr = tree.attr
+        if isinstance(attr, Generic):
+            return meaning.evaluate_node("generic", _joined(attr), operands)
+        if isinstance(attr, Custom):
+            given = [self.values(o)[0] for o in tree.operands]
+            return [dependent_lanes(attr, given, operands)]
+        if tree.op == "fill":
+            return [np.zeros(self.values(tree)[0].shape, bool)]
+        if tree.op == "pad":
+            return meaning.evaluate_node("pad", _with_pad(attr, "false"), operands)
+        if isinstance(attr, Layout):
+            return [self._layout(tree.op, attr, operands[0])]
+        return meaning.evaluate_node(tree.op, attr, operands)
+
+    def _layout(self, op: str, attr: Layout, x: Array) -> Array:
+        marked = _marked(attr, lambda p: p == "?")
+        if op == "pack":
+            return meaning.pack(marked, x)
+        if op == "unpack":
+            return meaning.unpack(attr, x)
+        if op == "retype":
+            return meaning.pack(marked, meaning.unpack(attr, x))
+        lanes = open_lanes(attr)
+        return x if lanes is None else x | lanes
+
+    def _gather(self, tree: Tree) -> Array:
+        """An index that is open makes open what it picks, unless it picks the same anywhere."""
+        attr = tree.attr
+        assert isinstance(attr, Move)
+        (axis,) = attr.args
+        data, index = self(tree.operands[0])[0], self(tree.operands[1])[0]
+        held, at = (self.values(o)[0] for o in tree.operands)
+        picked = np.take(data, at, axis=axis, mode="clip")
+        first = held.take([0], axis)
+        same = held == first
+        if held.dtype.kind == "f":
+            same |= np.isnan(held) & np.isnan(first)
+        varies = (data | ~same).any(axis=axis)
+        where = (*range(axis), *range(axis + at.ndim, picked.ndim))
+        around = np.expand_dims(varies, tuple(d for d in range(picked.ndim) if d not in where))
+        return picked | (index.reshape(index.shape + (1,) * (data.ndim - axis - 1)) & around)
+
+
+class Origins(Evaluation):
+    """The number of the leaf lane that a lane was moved from; 0 if it was computed."""
+
+    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+        attr = tree.attr
+        if isinstance(attr, Generic):
+            return [np.zeros(attr.result_shape, np.int64)] * len(attr.yields)
+        if isinstance(attr, Custom):
+            return [np.zeros(attr.shape, np.int64)]
+        if tree.op == "fill":
+            return [np.zeros(attr.type.shape, np.int64)]  # type: ignore[attr-defined]
+        if tree.op == "pad":
+            return meaning.evaluate_node("pad", _with_pad(attr, "0"), operands)
+        if tree.op == "gather":
+            return [np.zeros(attr.shape, np.int64)]  # type: ignore[attr-defined]
+        if isinstance(attr, Layout):
+            return [self._layout(tree.op, _marked(attr, lambda _: False), operands[0])]
+        return meaning.evaluate_node(tree.op, attr, operands)
+
+    def _layout(self, op: str, attr: Layout, x: Array) -> Array:
+        if op == "relax":
+            return x
+        inner = x if op == "pack" else meaning.unpack(attr, x)
+        return inner if op == "unpack" else meaning.pack(attr, inner)
+
+
+@lru_cache(maxsize=2000)
+def _joined(g: Generic) -> Generic:
+    """The generic that says whether any of what it reads is open."""
+    yields = tuple(Yield(_any(y.body), "bool", "or" if len(g.reductions) else "") for y in g.yields)
+    return replace(g, yields=yields, dtypes=("bool",) * len(g.dtypes))
+
+
+def _any(body: Expr) -> Expr:
+    found: Expr | None = None
+    for i in sorted(body.operands()):
+        found = arg(i) if found is None else call("or", found, arg(i))
+    return const(False) if found is None else found
+
+
+def _with_pad(attr: Attr, value: str) -> Move:
+    assert isinstance(attr, Move)
+    low, high, _ = attr.args
+    return replace(attr, args=(low, high, value))
+
+
+# ---- lanes beyond the end -----------------------------------------------------------------------
+def _marked(layout: Layout, mark: Any) -> Layout:
+    """The layout that pads with true or 1 where `mark` says so of its padding, else with 0."""
+    pads = tuple(p if p == "-" else ("1" if mark(p) else "0") for p in layout.pads)
+    return replace(layout, pads=pads)
+
+
+def open_lanes(layout: Layout) -> Array | None:
+    """The lanes of a packed tensor that may hold anything; None if there are none."""
+    if "?" not in layout.pads:
+        return None
+    return meaning.pack(_marked(layout, lambda p: p == "?"), np.zeros(layout.source, bool))
+
+
+def _has_constant(layout: Layout) -> bool:
+    return any(p not in "-?" for p in layout.pads)
+
+
+def constant_lanes(layout: Layout, dtype: np.dtype[Any]) -> tuple[Array, Array] | None:
+    """Where a packed tensor must hold a given value, and the value; None if nowhere."""
+    if not _has_constant(layout):
+        return None
+    inside = np.zeros(layout.source, bool)
+    where = meaning.pack(_marked(layout, lambda p: p not in "-?"), inside)
+    is_open = open_lanes(layout)
+    if is_open is not None:  # "?" is written last
+        where &= ~is_open
+    filler = replace(layout, pads=tuple("0" if p == "?" else p for p in layout.pads))
+    return where, meaning.pack(filler, inside.astype(dtype))
+
+
+# ---- garbage ------------------------------------------------------------------------------------
+class Garbage:
+    """What open lanes hold in one run: extremes in the first, random values in the second."""
+
+    def __init__(self, rng: np.random.Generator | None):
+        self.rng = rng
+
+    def one(self, dtype: np.dtype[Any]) -> Any:
+        return self.many(np.zeros(1, dtype))[0]
+
+    def many(self, x: Array) -> Array:
+        """An array of garbage of the same shape and type."""
+        kind = x.dtype.kind
+        if self.rng is None:
+            top = np.nan if kind == "f" else True if kind == "b" else np.iinfo(x.dtype).max
+            return np.full(x.shape, top, x.dtype)
+        if kind == "f":
+            return self.rng.integers(-9, 10, x.shape) + 0.25
+        if kind == "b":
+            return np.zeros(x.shape, bool)
+        return self.rng.integers(0, np.iinfo(x.dtype).max, x.shape, x.dtype)
