@@ -1,0 +1,155 @@
+"""Fills: what movement makes of a tensor that holds one value, and a fill read by a generic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eqsat.model.attrs import Fill, Generic, Layout, Move, Reshape, Shape
+from eqsat.model.expr import Expr, arg, const, literal
+from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.moves import pad_of, pad_value
+from eqsat.ops.permuted_moves import Perm
+from eqsat.ops.vocabulary import AttrFunction
+
+
+@dataclass(frozen=True)
+class PackedFill:
+    """A packed fill; `relaxed` if the pack leaves padding open, which the fill does not."""
+
+    fill: Fill
+    relaxed: Layout | None
+
+
+def _like(fill: Fill, shape: Shape) -> Fill:
+    return Fill(fill.value, fill.type.with_shape(shape))
+
+
+def _same(a: Fill, b: Fill) -> bool:
+    """One value of one type, NaN included; 0.0 is not -0.0."""
+    return a.type.dtype == b.type.dtype and literal(a.value) == literal(b.value)
+
+
+def pack_fill(layout: Layout, fill: Fill) -> PackedFill | None:
+    """pack(fill) = fill if the padding is that value, or nothing is padded."""
+    if any(p not in ("-", "?", pad_value(literal(fill.value))) for p in layout.pads):
+        return None
+    return PackedFill(_like(fill, layout.packed_shape), layout if "?" in layout.pads else None)
+
+
+def unpack_fill(fill: Fill, layout: Layout) -> Fill:
+    """unpack(fill) = fill."""
+    return _like(fill, layout.source)
+
+
+def permute_fill(fill: Fill, perm: Perm) -> Fill:
+    """transpose(fill, perm) = fill."""
+    return _like(fill, tuple(fill.type.shape[p] for p in perm))
+
+
+def reshape_fill(fill: Fill, groups: Reshape) -> Fill:
+    """reshape(fill) = fill."""
+    return _like(fill, groups.shape)
+
+
+def slice_fill(fill: Fill, cut: Move) -> Fill:
+    """slice(fill) = fill, and so for gathers: indices are clipped into range."""
+    return _like(fill, cut.shape)
+
+
+def pad_fill(fill: Fill, pad: Move) -> Fill | None:
+    """pad(fill) = fill if the padding is that value."""
+    if pad_value(pad.args[2]) != pad_value(literal(fill.value)):
+        return None
+    return _like(fill, pad.shape)
+
+
+def concat_fills(a: Fill, b: Fill, concat: Move) -> Fill | None:
+    """concat(fill, fill) = fill if they hold one value."""
+    return _like(a, concat.shape) if _same(a, b) else None
+
+
+def pad_for_fill(concat: Move, operand: int, fill: Fill) -> Move:
+    """concat(x, fill) or concat(fill, x) as a pad of x, the fill being this operand of two."""
+    (axis,) = concat.args
+    source = concat.sources[1 - operand]
+    low, high = [0] * len(source), [0] * len(source)
+    (high if operand else low)[axis] = concat.sources[operand][axis]
+    return pad_of(source, low, high, literal(fill.value))
+
+
+def generic_fill(g: Generic, fill: Fill) -> Fill | None:
+    """A generic that copies a fill, broadcast or permuted, is a fill; so is its max, min, and, or.
+
+    Bodies that compute are left alone: a fill stands for no rounding.
+    """
+    (y,) = g.yields if len(g.yields) == 1 else (None,)
+    if y is None or y.body != arg(0) or y.combine not in ("", "max", "min", "and", "or"):
+        return None
+    if y.dtype != fill.type.dtype or 0 in g.sizes:
+        return None
+    return Fill(fill.value, fill.type.with_shape(g.result_shape))
+
+
+def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
+    """The generic with a fill read as a constant of its body.
+
+    None where the constant would decide an element type by itself: under a cast, or in a function
+    of constants only. A packed contraction keeps its operands.
+    """
+    if g.tile or len(g.maps) < 2:
+        return None
+    new = {i: arg(i - (i > operand)) for i in range(len(g.maps))} | {operand: const(fill.value)}
+    bodies = [y.body.substitute(new) for y in g.yields]
+    if not all(_is_typed(b) for b in bodies):
+        return None
+    kept = [i for i in range(len(g.maps)) if i != operand]
+    return canonical_generic(
+        g.sizes,
+        range(g.rank),
+        [g.maps[i] for i in kept],
+        [g.shapes[i] for i in kept],
+        [replace(y, body=b) for y, b in zip(g.yields, bodies, strict=True)],
+        g.tile,
+        [g.dtypes[i] for i in kept],
+    )
+
+
+def _is_typed(body: Expr) -> bool:
+    """Whether every function of the body reads something that is not a constant."""
+    if body.fn in ("arg", "const"):
+        return body.fn == "arg"
+    values = body.args[1:] if body.fn == "select" else body.args
+    return any(a.fn != "const" for a in values) and all(
+        a.fn == "const" or _is_typed(a) for a in body.args
+    )
+
+
+ROWS: dict[str, dict[str, str]] = {"packed-fill": {"fill": "fill", "relaxed": "layout"}}
+FUNCTIONS: dict[str, AttrFunction] = {
+    "pack_fill": AttrFunction(
+        ("layout", "fill"), "row:packed-fill", "a pack of one value", pack_fill
+    ),
+    "unpack_fill": AttrFunction(("fill", "layout"), "fill", "an unpack of one value", unpack_fill),
+    "permute_fill": AttrFunction(
+        ("fill", "ints"), "fill", "a transpose of one value", permute_fill
+    ),
+    "reshape_fill": AttrFunction(
+        ("fill", "groups"), "fill", "a reshape of one value", reshape_fill
+    ),
+    "slice_fill": AttrFunction(
+        ("fill", "move"), "fill", "a slice or gather of one value", slice_fill
+    ),
+    "pad_fill": AttrFunction(
+        ("fill", "move"), "fill", "a pad of one value by that value", pad_fill
+    ),
+    "concat_fills": AttrFunction(
+        ("fill", "fill", "move"), "fill", "a concat of one value", concat_fills
+    ),
+    "pad_for_fill": AttrFunction(
+        ("move", "int", "fill"), "move", "a concat of two with a fill at i, as a pad", pad_for_fill
+    ),
+    "generic_fill": AttrFunction(("sig", "fill"), "fill", "a broadcast of one value", generic_fill),
+    "fold_fill": AttrFunction(
+        ("sig", "int", "fill"), "sig", "operand i as a constant of the body", fold_fill
+    ),
+}

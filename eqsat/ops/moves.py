@@ -1,0 +1,312 @@
+"""Pads, slices, concats and gathers: how they are made and how they compose.
+
+Pure functions on attributes; None means that the condition behind the function does not hold. A
+column that is None means that this op is not needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.model.attrs import Move, Shape
+from eqsat.model.expr import read_literal
+from eqsat.model.tensor import cdiv
+from eqsat.ops.vocabulary import AttrFunction
+
+MAX_OPERANDS = 6  # of a concat that a rule makes: any-operand rules are compiled up to here
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One move, or None where nothing is left to move."""
+
+    move: Move | None
+
+
+@dataclass(frozen=True)
+class SlicedPad:
+    """`pad(slice(x))`: what is left of both when a slice cuts a padded value."""
+
+    slice: Move | None
+    pad: Move | None
+
+
+@dataclass(frozen=True)
+class SlicedConcat:
+    """A shorter concat, what is cut from its operands, and what is cut from its result."""
+
+    operands: tuple[Move | None, ...]
+    concat: Move
+    slice: Move | None
+
+
+# ---- making moves ------------------------------------------------------------------------------
+def pad_of(source: Shape, low: Sequence[int], high: Sequence[int], value: str) -> Move:
+    """`pad` of a tensor of this shape; value is the text of a literal."""
+    shape = tuple(s + a + b for s, a, b in zip(source, low, high, strict=True))
+    return Move("pad", (tuple(source),), (tuple(low), tuple(high), value), shape)
+
+
+def slice_of(
+    source: Shape, start: Sequence[int], limit: Sequence[int], stride: Sequence[int]
+) -> Move:
+    """`slice` of a tensor of this shape, in one spelling.
+
+    It ends behind its last element, and one element or none has stride 1; else a class that is a
+    slice of itself would be composed with itself under ever new names.
+    """
+    bounds = [_bound(a, b, k) for a, b, k in zip(start, limit, stride, strict=True)]
+    first, last, step = (tuple(v[i] for v in bounds) for i in range(3))
+    shape = tuple(cdiv(b - a, k) for a, b, k in bounds)
+    return Move("slice", (tuple(source),), (first, last, step), shape)
+
+
+def _bound(start: int, limit: int, stride: int) -> tuple[int, int, int]:
+    n = cdiv(limit - start, stride)
+    if n <= 1:
+        return (start, start + 1, 1) if n else (0, 0, 1)
+    return start, start + (n - 1) * stride + 1, stride
+
+
+def concat_of(sources: Sequence[Shape], axis: int) -> Move:
+    """`concat` of tensors of these shapes, equal but for `axis`."""
+    whole = sum(s[axis] for s in sources)
+    shape = (*sources[0][:axis], whole, *sources[0][axis + 1 :])
+    return Move("concat", tuple(tuple(s) for s in sources), (axis,), shape)
+
+
+def gather_of(source: Shape, indices: Shape, axis: int) -> Move:
+    """`gather` along `axis` of a tensor of this shape."""
+    shape = (*source[:axis], *indices, *source[axis + 1 :])
+    return Move("gather", (tuple(source), tuple(indices)), (axis,), shape)
+
+
+def unless_identity(move: Move) -> Move | None:
+    """None for a pad of nothing and a slice of everything."""
+    return None if moves_nothing(move) else move
+
+
+def moves_nothing(move: Move) -> bool:
+    """A pad or slice whose result has the shape of its operand: it cannot have changed it."""
+    return move.op in ("pad", "slice") and move.shape == move.sources[0]
+
+
+def pad_value(text: str) -> str:
+    """One text per value, as `Layout.pads` writes it: `0` for `0.0` and `false`; -0.0 stays."""
+    value = read_literal(text)
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return "-0.0" if math.copysign(1, value) < 0 and value == 0 else str(int(value))
+    return repr(value)
+
+
+# ---- moves of moves ----------------------------------------------------------------------------
+def compose_pads(inner: Move, outer: Move) -> Move | None:
+    """pad(pad(x)) as one pad, if both write the same value."""
+    (low, high, value), (below, above, other) = inner.args, outer.args
+    if pad_value(value) != pad_value(other):
+        return None
+    return pad_of(
+        inner.sources[0],
+        [a + b for a, b in zip(low, below, strict=True)],
+        [a + b for a, b in zip(high, above, strict=True)],
+        value,
+    )
+
+
+def respell_slice(cut: Move) -> Move | None:
+    """The one spelling of a slice, see `slice_of`; None if this is it."""
+    found = slice_of(cut.sources[0], *cut.args)
+    return None if found == cut else found
+
+
+def compose_slices(inner: Move, outer: Move) -> Move:
+    """slice(slice(x)) as one slice."""
+    start, limit, stride = [], [], []
+    for a, k, b, j, n in zip(
+        inner.args[0], inner.args[2], outer.args[0], outer.args[2], outer.shape, strict=True
+    ):
+        start.append(a + b * k if n else 0)
+        stride.append(k * j)
+        limit.append(start[-1] + (n - 1) * k * j + 1 if n else 0)
+    return slice_of(inner.sources[0], start, limit, stride)
+
+
+def slice_pad(cut: Move, pad: Move) -> SlicedPad | None:
+    """slice(pad(x)) = pad(slice(x)) where the slice keeps at least one element of x per dim."""
+    low, high, start, limit, stride = [], [], [], [], []
+    for (a, k, n), size, below in zip(
+        zip(cut.args[0], cut.args[2], cut.shape, strict=True),
+        pad.sources[0],
+        pad.args[0],
+        strict=True,
+    ):
+        first = max(0, cdiv(below - a, k))
+        last = min(n, cdiv(below + size - a, k))  # elements first … last - 1 are of x
+        if first >= last:
+            return None
+        low.append(first)
+        high.append(n - last)
+        start.append(a + first * k - below)
+        limit.append(start[-1] + (last - first - 1) * k + 1)
+        stride.append(k)
+    inside = slice_of(pad.sources[0], start, limit, stride)
+    around = pad_of(inside.shape, low, high, pad.args[2])
+    return SlicedPad(unless_identity(inside), unless_identity(around))
+
+
+def _range(concat: Move, operand: int) -> tuple[int, int]:
+    """Where an operand of a concat lies in its result, along the axis."""
+    (axis,) = concat.args
+    begin = sum(s[axis] for s in concat.sources[:operand])
+    return begin, begin + concat.sources[operand][axis]
+
+
+def _cut(cut: Move, axis: int) -> tuple[int, int, int]:
+    """First element, last element + 1, and stride of a slice along one dim."""
+    start, stride, n = cut.args[0][axis], cut.args[2][axis], cut.shape[axis]
+    return start, start + (n - 1) * stride + 1, stride
+
+
+def slice_operand(concat: Move, operand: int, cut: Move) -> Moved | None:
+    """slice(concat(xs)) as a slice of the one operand that holds all of it."""
+    (axis,) = concat.args
+    if not cut.shape[axis]:
+        return None
+    begin, end = _range(concat, operand)
+    first, last, _ = _cut(cut, axis)
+    if first < begin or last > end:
+        return None
+    start, limit = list(cut.args[0]), list(cut.args[1])
+    start[axis], limit[axis] = first - begin, last - begin
+    return Moved(unless_identity(slice_of(concat.sources[operand], start, limit, cut.args[2])))
+
+
+def slice_concat(concat: Move, cut: Move) -> SlicedConcat | None:
+    """slice(concat(xs)) = concat(slice(xs)) where something is left of every operand."""
+    (axis,) = concat.args
+    first, last, stride = _cut(cut, axis)
+    if stride != 1:
+        return None
+    operands: list[Move] = []
+    for i, source in enumerate(concat.sources):
+        begin, end = _range(concat, i)
+        start, limit = list(cut.args[0]), list(cut.args[1])
+        start[axis] = max(first, begin) - begin
+        limit[axis] = min(last, end) - begin
+        if start[axis] >= limit[axis]:
+            return None
+        operands.append(slice_of(source, start, limit, cut.args[2]))
+    joined = concat_of([o.shape for o in operands], axis)
+    return SlicedConcat(tuple(unless_identity(o) for o in operands), joined, None)
+
+
+def drop_before(concat: Move, operand: int, cut: Move) -> SlicedConcat | None:
+    """slice(concat(*a, x, *b)) without the operands a, if the slice begins in x and not before."""
+    (axis,) = concat.args
+    begin, end = _range(concat, operand)
+    first, _, _ = _cut(cut, axis)
+    if not operand or operand + 1 == len(concat.sources) or not begin <= first < end:
+        return None
+    joined = concat_of(concat.sources[operand:], axis)
+    return SlicedConcat((), joined, _shifted(joined, cut, axis, begin))
+
+
+def drop_after(concat: Move, operand: int, cut: Move) -> SlicedConcat | None:
+    """slice(concat(*a, x, *b)) without the operands b, if the slice ends in x."""
+    (axis,) = concat.args
+    begin, end = _range(concat, operand)
+    _, last, _ = _cut(cut, axis)
+    if not operand or operand + 1 == len(concat.sources) or not begin < last <= end:
+        return None
+    joined = concat_of(concat.sources[: operand + 1], axis)
+    return SlicedConcat((), joined, _shifted(joined, cut, axis, 0))
+
+
+def _shifted(concat: Move, cut: Move, axis: int, by: int) -> Move | None:
+    first, last, _ = _cut(cut, axis)
+    start, limit = list(cut.args[0]), list(cut.args[1])
+    start[axis], limit[axis] = first - by, last - by
+    return unless_identity(slice_of(concat.shape, start, limit, cut.args[2]))
+
+
+def flatten_concat(outer: Move, operand: int, inner: Move) -> Move | None:
+    """concat(*a, concat(*b), *c) as one concat, up to MAX_OPERANDS operands."""
+    sources = (*outer.sources[:operand], *inner.sources, *outer.sources[operand + 1 :])
+    if outer.args != inner.args or len(sources) > MAX_OPERANDS:
+        return None
+    return concat_of(sources, outer.args[0])
+
+
+def join_slices(concat: Move, a: Move, b: Move) -> Moved | None:
+    """concat(slice(x), slice(x)) as one slice of x, if the second begins where the first ends."""
+    (axis,) = concat.args
+    for d, (one, two) in enumerate(zip(_bounds(a), _bounds(b), strict=True)):
+        if d != axis and one != two:
+            return None
+    (first, _, stride), (second, last, other) = _cut(a, axis), _cut(b, axis)
+    if not a.shape[axis] or not b.shape[axis] or stride != other:
+        return None
+    if second != first + a.shape[axis] * stride:
+        return None
+    limit = list(a.args[1])
+    limit[axis] = last
+    return Moved(unless_identity(slice_of(a.sources[0], a.args[0], limit, a.args[2])))
+
+
+def _bounds(cut: Move) -> list[tuple[int, int, int]]:
+    return list(zip(cut.args[0], cut.shape, cut.args[2], strict=True))
+
+
+ROWS: dict[str, dict[str, str]] = {
+    "moved": {"move": "move"},
+    "sliced-pad": {"slice": "move", "pad": "move"},
+    "sliced-concat": {"operands": "moves", "concat": "move", "slice": "move"},
+}
+FUNCTIONS: dict[str, AttrFunction] = {
+    "moves_nothing": AttrFunction(
+        ("move",), "bool", "a pad of nothing or a slice of everything", moves_nothing
+    ),
+    "compose_pads": AttrFunction(
+        ("move", "move"), "move", "two pads by one value (inner, outer)", compose_pads
+    ),
+    "respell_slice": AttrFunction(
+        ("move",), "move", "a slice that ends behind its last element", respell_slice
+    ),
+    "compose_slices": AttrFunction(
+        ("move", "move"), "move", "two slices (inner, outer)", compose_slices
+    ),
+    "slice_pad": AttrFunction(
+        ("move", "move"), "row:sliced-pad", "a slice in front of a pad", slice_pad
+    ),
+    "slice_operand": AttrFunction(
+        ("move", "int", "move"), "row:moved", "the slice inside of operand i", slice_operand
+    ),
+    "slice_concat": AttrFunction(
+        ("move", "move"), "row:sliced-concat", "a slice in front of a concat", slice_concat
+    ),
+    "drop_before": AttrFunction(
+        ("move", "int", "move"),
+        "row:sliced-concat",
+        "the concat from operand i on, as a slice begins there",
+        drop_before,
+    ),
+    "drop_after": AttrFunction(
+        ("move", "int", "move"),
+        "row:sliced-concat",
+        "the concat up to operand i, as a slice ends there",
+        drop_after,
+    ),
+    "flatten_concat": AttrFunction(
+        ("move", "int", "move"), "move", "a concat as operand i of a concat", flatten_concat
+    ),
+    "join_slices": AttrFunction(
+        ("move", "move", "move"),
+        "row:moved",
+        "a concat of two slices that lie side by side",
+        join_slices,
+    ),
+}
