@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.attrs import Generic, Map
+from eqsat.model.attrs import Custom, Generic, Map
 from eqsat.model.expr import Expr
 
 
@@ -62,6 +62,52 @@ def _roles(g: Generic) -> Roles | None:
     return Roles(batch, m, n, k, other)
 
 
+@lru_cache(maxsize=100_000)
+def inner_loops(g: Generic) -> frozenset[int]:
+    """The loops of a packed contraction that run over one tile; empty if `g` is not packed.
+
+    A loop of a role was cut if the tile has an extent there; the cut part is the role's last loop.
+    """
+    roles = contraction_roles(g)
+    if roles is None or len(g.tile) != 3:
+        return frozenset()
+    m, n, k = g.tile
+    found = [
+        loops[-1]
+        for loops, extent in ((roles.m, m), (roles.n, n))
+        if len(loops) > 1 and extent > 1 and g.sizes[loops[-1]] == extent
+    ]
+    return frozenset(found + _inner_k(g, roles.k, k, found))
+
+
+def _inner_k(g: Generic, loops: tuple[int, ...], k: int, tiles: list[int]) -> list[int]:
+    """The loops a k tile became: one, of a multiple of the extent, or two (a second-level pack).
+
+    With an extent of 1 the last k loop may be a block of another k loop; it is one of a tile if
+    some operand has it behind a tile dim.
+    """
+    if len(loops) < 2 or g.sizes[loops[-1]] == 1:
+        return []
+    last = g.sizes[loops[-1]]
+    if k == 1 and not any(_is_behind([e.dim for e in m], loops[-1], tiles) for m in g.maps):
+        return []
+    if last % k == 0:
+        return [loops[-1]]
+    is_split = len(loops) > 2 and g.sizes[loops[-2]] * last == k
+    return list(loops[-2:]) if is_split else []
+
+
+def _is_behind(dims: list[int | None], loop: int, tiles: list[int]) -> bool:
+    return loop in dims and any(t in dims[: dims.index(loop)] for t in tiles)
+
+
+def tile_dims(g: Generic, operand: int | None) -> int:
+    """How many trailing dims of an operand (None: of the result) run over one tile."""
+    inner = inner_loops(g)
+    loops = range(g.rank) if operand is None else [e.dim for e in g.maps[operand]]
+    return sum(d in inner for d in loops)
+
+
 def kind(op: str, attr: object) -> str:
     """The kind of an op as fusion sees it (see `model.target.KINDS`), or "view" or "leaf"."""
     if op == "generic":
@@ -69,7 +115,7 @@ def kind(op: str, attr: object) -> str:
         if attr.rank == len(attr.sizes):
             return "elementwise"
         return "contraction" if contraction_roles(attr) else "reduction"
-    return _KINDS[op]
+    return attr.fusion if isinstance(attr, Custom) else _KINDS[op]
 
 
 _KINDS = (
