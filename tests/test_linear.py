@@ -1,0 +1,132 @@
+"""Scalar bodies: what drops out keeps every bit, and linear forms mean the body."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.tensor import DTYPES
+from eqsat.ops.linear import affine_in, factors, fold_scale, terms
+from eqsat.ops.meaning import element_dtype
+from eqsat.ops.scalar import evaluate
+from eqsat.ops.simplify import holds, simplified
+
+
+# ---- scalar bodies -------------------------------------------------------------------------------
+def body(rng: Random, depth: int, operands: int, functions: list[str]) -> Expr:
+    if depth == 0 or rng.random() < 0.2:
+        if rng.random() < 0.3:
+            return const(rng.choice([0.0, -0.0, 1.0, -1.0, 2.5]))
+        return arg(rng.randrange(operands))
+    fn = rng.choice(functions)
+    arity = {"neg": 1, "abs": 1, "cast": 1, "floor": 1}.get(fn, 2)
+    args = [body(rng, depth - 1, operands, functions) for _ in range(arity)]
+    if fn == "cast":
+        return cast(args[0], "f64") if args[0].operands() else args[0]
+    return call(fn, *args)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 1e300, 5e-324, 3.25]
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    nan = np.isnan(a) & np.isnan(b)
+    return bool(np.all(nan | ((a == b) & (np.signbit(a) == np.signbit(b)))))
+
+
+def test_simplification_keeps_every_bit():
+    names = ["add", "sub", "mul", "div", "max", "min", "neg", "neg", "abs", "cast", "floor"]
+    rng, taken = Random(3), 0
+    xs = [np.array(v) for v in np.meshgrid(*[SPECIAL] * 3)]
+    for _ in range(1500):
+        e = body(rng, rng.randint(1, 4), 3, names)
+        if not e.operands():
+            continue
+        small = simplified(e, ("f64",) * 3)
+        taken += small != e
+        old, new = (np.broadcast_to(evaluate(x, xs), xs[0].shape) for x in (e, small))
+        assert same_bits(old, new), (str(e), str(small))
+    assert taken > 300
+
+
+@pytest.mark.parametrize(
+    ("text", "small"),
+    [
+        (call("mul", arg(0), const(1.0)), arg(0)),
+        (call("add", arg(0), const(-0.0)), arg(0)),
+        (call("add", arg(0), const(0.0)), None),  # -0.0 + 0.0 is 0.0
+        (call("sub", arg(0), const(0.0)), arg(0)),
+        (call("mul", arg(0), const(0.0)), None),  # 0 · NaN is NaN
+        (call("max", call("max", arg(0), const(0.0)), const(0.0)), call("max", arg(0), const(0.0))),
+        (call("exp", call("log", arg(0))), None),
+        (cast(cast(arg(0), "f64"), "f32"), arg(0)),
+        (cast(cast(arg(0), "f16"), "f32"), None),
+        (cast(cast(arg(0), "i32"), "f32"), None),
+    ],
+)
+def test_what_goes_and_what_stays(text: Expr, small: Expr | None):
+    assert simplified(text, ("f32",)) == (text if small is None else small)
+
+
+def test_integers_have_one_zero():
+    assert simplified(call("add", arg(0), const(0)), ("i32",)) == arg(0)
+    assert simplified(cast(cast(arg(0), "i32"), "i8"), ("i8",)) == arg(0)
+    assert simplified(cast(cast(arg(0), "i8"), "i32"), ("i32",)) != arg(0)
+
+
+@pytest.mark.parametrize("narrow", [d for d in DTYPES if DTYPES[d][0] <= 16 and d != "bool"])
+def test_a_cast_that_holds_loses_nothing(narrow: str):
+    small = element_dtype(narrow)
+    bits = np.arange(2 ** min(DTYPES[narrow][0], 16))
+    values = bits.astype(small) if narrow == "i4" else bits.astype(f"u{small.itemsize}").view(small)
+    known = [w for w in DTYPES if w != narrow and holds(narrow, w)]
+    assert known or narrow.endswith("fnuz")
+    for wide_type in known:
+        with np.errstate(all="ignore"):
+            back = values.astype(element_dtype(wide_type)).astype(small)
+            there, here = back.astype("f8"), values.astype("f8")
+        assert same_bits(there, here), wide_type
+
+
+def test_linear_forms_mean_the_body():
+    rng, found = Random(5), Counter[str]()
+    data = np.random.default_rng(0)
+    xs = [data.uniform(0.5, 2, 7) * data.choice([-1, 1], 7) for _ in range(4)]
+    allowed = {2, 3}
+    for _ in range(1500):
+        e = body(rng, rng.randint(1, 4), 4, ["add", "sub", "mul", "mul", "div", "neg"])
+        with np.errstate(all="ignore"):
+            want = np.broadcast_to(evaluate(e, xs), (7,))
+        if not np.isfinite(want).all() or not e.operands():
+            continue
+        form = affine_in(e, 0)
+        if form is not None:
+            scale = evaluate(form.scale, xs) if form.scale else 0.0
+            shift = evaluate(form.shift, xs) if form.shift else 0.0
+            agree(want, scale * xs[0] + shift)
+            found["affine"] += 0 in e.operands()
+        a, x = factors(e, allowed.__contains__)
+        assert set(a.operands()) <= allowed
+        agree(want, evaluate(a, xs) * evaluate(x, xs))
+        p, b = terms(e, allowed.__contains__)
+        assert b is None or set(b.operands()) <= allowed
+        agree(want, sum((evaluate(t, xs) for t in (p, b) if t is not None), np.zeros(7)))
+        found["factors"] += bool(a.operands() and x.operands())
+        found["terms"] += p is not None and b is not None
+        folded = fold_scale(e, 0, ("f32",) * 4, allowed.__contains__)
+        if folded is not None:
+            new = [evaluate(folded.scale, xs) * xs[0], *xs[1:]]
+            agree(want, evaluate(folded.body, new))
+            found["fold"] += 1
+    assert min(found.values()) > 40 and len(found) == 4, found
+
+
+def agree(a: np.ndarray, b: np.ndarray) -> None:
+    b = np.broadcast_to(b, a.shape)
+    fine = np.isfinite(b)  # an expanded form may overflow or divide where the body does not
+    np.testing.assert_allclose(a[fine], b[fine], rtol=1e-6, atol=1e-6 * np.abs(a).max())
