@@ -41,6 +41,18 @@ class RuleStat:
 
 
 @dataclass(frozen=True)
+class BlockReuse:
+    """Equal blocks of the program: how many there are, how many were searched, why not fewer.
+
+    If fewer were searched than there are, `RuleStat.matches` and `seconds` are those of the search.
+    """
+
+    count: int
+    searched: int
+    why: str
+
+
+@dataclass(frozen=True)
 class EGraph:
     """Classes are 0 … n-1; `values[i]` is the class of node i of the input program."""
 
@@ -52,6 +64,7 @@ class EGraph:
     rounds: int
     stop: str  # saturated | nodes | rounds | seconds
     seconds: float
+    blocks: BlockReuse | None = None  # None: nothing repeats often enough to look
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
@@ -113,6 +126,7 @@ class EGraph:
             "rounds": self.rounds,
             "stop": self.stop,
             "seconds": self.seconds,
+            "blocks": list(vars(self.blocks).values()) if self.blocks else None,
         }
 
     @classmethod
@@ -127,6 +141,7 @@ class EGraph:
         return cls(
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
             data["rounds"], data["stop"], data["seconds"],
+            BlockReuse(*data["blocks"]) if data.get("blocks") else None,
         )  # fmt: skip
 
     def to_text(self) -> str:

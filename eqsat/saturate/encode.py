@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.model.attrs import Attr
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import ARITY
-from eqsat.saturate.rows import Variant, splat_name
+from eqsat.saturate.rows import Variant, mark, splat_name
 
+ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
 # ops whose attribute 0 means "leave the operand as it is"
 OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
@@ -83,7 +84,8 @@ def operand_count(term: Apply, arity: Mapping[str, int]) -> int:
 
 def prelude(found: set[Signature]) -> str:
     """Sorts, constructors, provenance functions and rulesets."""
-    lines = ["(sort T)", "(function uses (T) i64 :merge (max old new))"]
+    lines = ["(sort T)"]
+    lines += [f"(function {name} (T) i64 :merge (max old new))" for name in ("uses", "unpacked")]
     for op, arity in sorted(found):
         sorts = " ".join(["i64"] + ["T"] * arity)
         name = constructor(op, arity)
@@ -98,19 +100,28 @@ def prelude(found: set[Signature]) -> str:
     return "\n".join(lines)
 
 
-def program_lines(program: Program, interner: Interner) -> list[str]:
+def value_name(i: int) -> str:
+    """The egglog name of a node's value.
+
+    It must not end in a digit: egglog makes fresh names by adding digits, so that `$v1` and `$v11`
+    in one term become one value without a word.
+    """
+    return f"$v{i}_"
+
+
+def program_lines(program: Program, uses: Sequence[int], interner: Interner) -> list[str]:
     """One `let` per node; the input's nodes are made by no rule."""
     lines = []
     for i, n in enumerate(program.nodes):
         term = _call(n, interner)
-        lines.append(f"(let $v{i} {term})\n(set (made_{term[1:]} -1)")
-        if program.uses[i]:
-            lines.append(f"(set (uses $v{i}) {program.uses[i]})")
+        lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} -1)")
+        if uses[i]:
+            lines.append(f"(set (uses {value_name(i)}) {uses[i]})")
     return lines
 
 
 def _call(n: Node, interner: Interner) -> str:
-    inner = "".join(f" $v{o}" for o in n.operands)
+    inner = "".join(f" {value_name(o)}" for o in n.operands)
     return f"({constructor(n.op, len(n.operands))} {interner.id(n.attr)}{inner})"
 
 
@@ -162,7 +173,13 @@ class RuleText:
         self.arity = dict(variant.arity)
         self.ids: list[str] = []  # attribute variables of the left side
         self.facts: list[str] = []
-        self.uses = sorted(_used(variant.rule))
+        self.marked = [
+            (name, i)
+            for name in sorted(_asked(variant.rule, "is_unpacked"))
+            for i in range(self.arity[name])
+        ]
+        self.used = sorted(_asked(variant.rule, "uses"))
+        self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
 
     def text(self) -> str:
         rule, n = self.v.rule, self.v.number
@@ -171,7 +188,9 @@ class RuleText:
         for term in rule.also:
             also = self._match(term)
             self.facts.append(f"(= also{len(self.facts)} {also})")
-        self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.uses]
+        marks = self._marks(n)
+        self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.used]
+        self.facts += [f"(= use_{mark(x, i)} (unpacked x_{x}_{i}))" for x, i in self.marked]
         keys = [*self.ids, *(f"use_{x}" for x in self.uses)]
         actions, outs = self._actions(rule, root)
         key, width = " ".join(keys), len(keys)
@@ -181,13 +200,26 @@ class RuleText:
         facts = " ".join(self.facts)
         return "\n".join(
             [
+                *marks,
                 f"(relation want_{n} ({sort}))",
                 f"(relation do_{n} ({full}))",
-                f"(rule ({facts}) ((want_{n} {key})) :ruleset phase_want)",
+                f"(rule ({facts}) ((want_{n} {key})) :ruleset phase_want"
+                f' :name "{self.v.name}{ASKS}")',
                 f"(rule ({facts} (do_{n} {key} {out})) ({' '.join(actions)})"
                 f' :ruleset phase_{rule.phase} :name "{self.v.name}")',
             ]
         )
+
+    def _marks(self, n: int) -> list[str]:
+        """Rules that note which operands in question are unpacked values, so far."""
+        if not self.marked:
+            return []
+        actions = " ".join(f"(set (unpacked x_{x}_{i}) 0)" for x, i in self.marked)
+        unpack = f"(= unpacked{n} ({constructor('unpack', 1)} l{n} y{n}))"
+        return [
+            f"(rule ({' '.join(self.facts)}) ({actions}) :ruleset phase_want)",
+            f"(rule ({unpack}) ((set (unpacked unpacked{n}) 1)) :ruleset phase_want)",
+        ]
 
     def _match(self, term: Term) -> str:
         """A left-side pattern; nested ops that have a name become facts of their own."""
@@ -262,12 +294,12 @@ class RuleText:
         return name
 
 
-def _used(rule: Rule) -> set[str]:
-    """Variables whose uses in the input program a condition asks for."""
+def _asked(rule: Rule, function: str) -> set[str]:
+    """Variables that a rule asks a function of the e-graph about, e.g. their uses in the input."""
     found: set[str] = set()
 
     def walk(e: object) -> None:
-        if isinstance(e, Function) and e.name == "uses":
+        if isinstance(e, Function) and e.name == function:
             found.update(a.name for a in e.args)  # type: ignore[union-attr]
         for part in ("args", "left", "right", "inner", "base"):
             value = getattr(e, part, ())

@@ -84,6 +84,11 @@ def splat_name(s: Splat) -> str:
     return x.name
 
 
+def mark(name: str, i: int) -> str:
+    """What an operand of a splat is called where it is asked whether it is an unpacked value."""
+    return f"{name}_{i}_unpacked"
+
+
 class Rows:
     """Evaluates one variant; `functions` replaces attribute functions (the target's tiles)."""
 
@@ -166,7 +171,11 @@ class Rows:
             if isinstance(o, Splat):
                 n = self.arity[splat_name(o)]
                 if isinstance(o.inner, Var):
-                    env[o.inner.name] = tuple(Operand(s) for s in (shapes or ())[at : at + n])
+                    name, mine = o.inner.name, (shapes or ())[at : at + n]
+                    env[name] = tuple(
+                        Operand(s, unpacked=bool(uses.get(mark(name, i), 0)))
+                        for i, s in enumerate(mine)
+                    )
                 at += n
                 continue
             if o.name:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
-from eqsat.model.egraph import EGraph
+from eqsat.model.egraph import BlockReuse, EGraph
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
+from eqsat.ops.encodings import encoding_tiles
 from eqsat.ops.tiles import target_tiles
-from eqsat.saturate.encode import Interner, RuleText, prelude, program_lines, variants
+from eqsat.saturate.blocks import Blocks, Short, find_blocks, shorten
+from eqsat.saturate.encode import ASKS, Interner, RuleText, prelude, program_lines, variants
 from eqsat.saturate.rows import Rows
-from eqsat.saturate.snapshot import snapshot
+from eqsat.saturate.snapshot import snapshot, tables
+from eqsat.saturate.unroll import NotPeriodic, TooLarge, unroll
 
+BORDERS = (1, 2)  # blocks searched at each end of the program, next to two in the middle
 CHUNK = 20  # lines per egglog call: one big text is quadratic to load
 STEP = (
     "(run-schedule (repeat 3 (seq (run phase_contract) (run phase_propagate)"
@@ -43,33 +48,101 @@ class Work:
 
 
 def saturate(
-    program: Program, rules: RuleSet, target: Target, limits: Limits | None = None
+    program: Program,
+    rules: RuleSet,
+    target: Target,
+    limits: Limits | None = None,
+    reuse_blocks: bool = True,
 ) -> EGraph:
     """The e-graph of everything the rules can reach from `program` under the target's vocabulary.
 
+    Of many equal blocks four or six are searched, if that gives the same e-graph
+    (`EGraph.blocks` says so); half of the time is kept for the direct search.
     Raises EqsatError (E110) if a rule builds an ill-typed term.
     """
-    return Saturation(program, rules, target, limits or Limits()).run()
+    limits = limits or Limits()
+    blocks = find_blocks(program) if reuse_blocks else None
+    if blocks is None:
+        return Saturation(program, program.uses, rules, target, limits).run()
+    begin = time.perf_counter()
+    why = ""
+    for border in BORDERS:
+        half = replace(limits, seconds=(limits.seconds - (time.perf_counter() - begin)) / 2)
+        short = shorten(program, blocks, border)
+        if short is None:
+            break
+        try:
+            graph = _with_blocks(program, blocks, short, rules, target, half)
+        except (TooLarge, NotComplete) as e:
+            why = str(e)
+            break
+        except NotPeriodic as e:
+            why = str(e)
+            continue
+        return replace(graph, seconds=time.perf_counter() - begin)
+    left = max(0.0, limits.seconds - (time.perf_counter() - begin))
+    rest = replace(limits, seconds=left)
+    direct = Saturation(program, program.uses, rules, target, rest).run()
+    whole = BlockReuse(blocks.count, blocks.count, why)
+    return replace(direct, seconds=time.perf_counter() - begin, blocks=whole)
+
+
+def _with_blocks(
+    program: Program, blocks: Blocks, short: Short, rules: RuleSet, target: Target, limits: Limits
+) -> EGraph:
+    """Search few of the blocks and copy the rest; NotPeriodic if that would not be the same."""
+    run = Saturation(short.program, short.uses, rules, target, limits)
+    if any(t.marked for t in run.texts):  # what it does depends on when it looks
+        raise NotComplete("a rule asks for `is_unpacked`")
+    rounds, stop = run.search()
+    if stop != "saturated":
+        raise NotComplete(f"the limit of {stop} was reached")
+    if run.is_cut():
+        raise NotComplete("a rule reached its `max_matches`")
+    full = unroll(program, blocks, short, tables(run), run.interner, limits.nodes)
+    graph = snapshot(run, program, full, rounds, stop, 0.0)
+    return replace(graph, blocks=BlockReuse(blocks.count, short.kept, ""))
+
+
+class NotComplete(NotPeriodic):
+    """The search of few blocks would not end with all that the rules can reach."""
 
 
 class Saturation:
     """One run; owns the egglog object, which never leaves this package."""
 
-    def __init__(self, program: Program, rules: RuleSet, target: Target, limits: Limits):
+    def __init__(
+        self,
+        program: Program,
+        uses: Sequence[int],
+        rules: RuleSet,
+        target: Target,
+        limits: Limits,
+    ):
         from egglog.bindings import EGraph as Engine
 
-        self.program, self.rules, self.limits = program, rules, limits
+        self.program, self.uses, self.rules, self.limits = program, uses, rules, limits
         self.engine = Engine()
         self.interner = Interner()
         self.variants, self.signatures = variants(rules.rules, program)
-        functions: dict[str, Callable[..., Any]] = {"target.tiles": target_tiles(target)}
+        functions: dict[str, Callable[..., Any]] = {
+            "target.tiles": cache(target_tiles(target)),
+            "target.encoding_tiles": cache(partial(encoding_tiles, target)),
+        }
         self.rows = [Rows(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
-        self.asked: list[set[tuple[int, ...]]] = [set() for _ in self.variants]
+        self.asked: list[set[str]] = [set() for _ in self.variants]  # rows of want, as printed
         self.found: Counter[str] = Counter()  # rows given, per rule
         self.work = Work(Counter(), defaultdict(float))
 
     def run(self) -> EGraph:
+        begin = time.perf_counter()
+        rounds, stop = self.search()
+        seconds = time.perf_counter() - begin
+        return snapshot(self, self.program, tables(self), rounds, stop, seconds)
+
+    def search(self) -> tuple[int, str]:
+        """Apply rules until nothing is new or a limit is reached: rounds and why it stopped."""
         begin = time.perf_counter()
         self._load()
         rounds, stop = 0, ""
@@ -81,7 +154,14 @@ class Saturation:
             added = self._answer(size)
             elapsed = time.perf_counter() - begin
             stop = self._stop(rounds, added, before, size, elapsed)
-        return snapshot(self, rounds, stop, time.perf_counter() - begin)
+        return rounds, stop
+
+    def is_cut(self) -> bool:
+        """Whether a rule was stopped by its own `max_matches`."""
+        return any(
+            r.max_matches is not None and self.found[r.name] >= r.max_matches
+            for r in self.rules.rules
+        )
 
     def _stop(
         self, rounds: int, added: int, before: dict[str, int], size: dict[str, int], elapsed: float
@@ -101,7 +181,7 @@ class Saturation:
         self._call(prelude(self.signatures))
         for text in self.texts:
             self._call(text.text())
-        lines = program_lines(self.program, self.interner)
+        lines = program_lines(self.program, self.uses, self.interner)
         for i in range(0, len(lines), CHUNK):
             self._call("\n".join(lines[i : i + CHUNK]))
 
@@ -115,7 +195,8 @@ class Saturation:
 
     def _note(self, report: Any) -> None:
         for name, n in report.num_matches_per_rule.items():
-            self.work.matches[name.split("#")[0]] += n
+            if not name.endswith(ASKS):
+                self.work.matches[name.split("#")[0]] += n
         for name, seconds in report.search_and_apply_time_per_rule.items():
             self.work.seconds[name.split("#")[0]] += seconds.total_seconds()
 
@@ -134,16 +215,14 @@ class Saturation:
             self._call("\n".join(lines[i : i + CHUNK]))
         return len(lines)
 
-    def _answers(self, n: int, rows: Rows, asked: set[tuple[int, ...]]) -> list[str]:
+    def _answers(self, n: int, rows: Rows, asked: set[str]) -> list[str]:
         begin = time.perf_counter()
         text = str(self._call(f"(print-function want_{n} 10000000)")[0])
         lines = []
         for match in re.findall(rf"\(want_{n}((?: -?\d+)+)\)", text):
-            key = tuple(map(int, match.split()))
-            if key in asked:
-                continue
-            asked.add(key)
-            lines += self._rows(n, rows, key)
+            if match not in asked:
+                asked.add(match)
+                lines += self._rows(n, rows, tuple(map(int, match.split())))
         self.work.seconds[rows.rule.name] += time.perf_counter() - begin
         return lines
 

@@ -2,119 +2,140 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.attrs import ShapeError
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
-from eqsat.model.program import infer
+from eqsat.model.program import Program, infer
 from eqsat.model.tensor import TensorType
-from eqsat.saturate.encode import SOURCE_BITS, constructor
+from eqsat.saturate.encode import SOURCE_BITS, constructor, value_name
 
 if TYPE_CHECKING:
     from eqsat.saturate.run import Saturation
 
-Raw = tuple[str, int, tuple[Any, ...], Any, bool]  # op, attribute id, children, class, subsumed
+# op, attribute id, classes of the operands, class, subsumed
+Raw = tuple[str, int, tuple[int, ...], int, bool]
+Made = dict[tuple[str, int, tuple[int, ...]], int]
 
 
-def snapshot(run: Saturation, rounds: int, stop: str, seconds: float) -> EGraph:
-    """Everything egglog knows, as plain data; deterministic: numbered from the input program on."""
-    raw, made = _tables(run)
-    values = [_value(run, i) for i in range(len(run.program.nodes))]
-    numbers = _number(raw, values)
-    types = _types(run, raw, numbers)
-    order = sorted(raw, key=lambda r: (numbers[r[3]], r[1], r[0], [numbers[c] for c in r[2]]))
-    nodes = [_node(run, r, numbers, made) for r in order]
-    nodes = _sources(run, nodes, order, numbers, made)
-    roots = tuple(numbers[values[r]] for r in run.program.results)
-    graph = EGraph(
-        tuple(nodes), types, roots, tuple(numbers[v] for v in values), _stats(run, nodes),
-        rounds, stop, seconds,
-    )  # fmt: skip
-    return graph
+@dataclass(frozen=True)
+class Tables:
+    """What egglog holds, with classes as plain numbers; `values[i]` is the class of node i."""
+
+    nodes: list[Raw]
+    made: Made  # node -> number of the variant that made it and the attribute it matched, or -1
+    values: list[int]
 
 
-def _tables(run: Saturation) -> tuple[list[Raw], dict[tuple[str, int, tuple[Any, ...]], int]]:
+def tables(run: Saturation) -> Tables:
+    """Everything egglog knows about the program."""
     names = {constructor(op, n): op for op, n in run.signatures}
-    frozen = run.engine.freeze()
+    functions = run.engine.freeze().functions
     to_int = run.engine.value_to_i64
-    raw: list[Raw] = []
-    made: dict[tuple[str, int, tuple[Any, ...]], int] = {}
-    for name, function in frozen.functions.items():
+    ids: dict[Any, int] = {}
+    nodes: list[Raw] = []
+    made: Made = {}
+    for name, function in functions.items():
         op = names.get(name.removeprefix("made_"))
         if op is None:
             continue
         for row in function.rows:
-            attr, children = to_int(row.inputs[0]), tuple(row.inputs[1:])
+            attr, *inner = row.inputs
+            attr = to_int(attr)
             if attr == 0:
                 continue
+            children = tuple(ids.setdefault(c, len(ids)) for c in inner)
             if name.startswith("made_"):
                 made[op, attr, children] = to_int(row.output)
             else:
-                raw.append((op, attr, children, row.output, row.subsumed))
-    return raw, made
+                cls = ids.setdefault(row.output, len(ids))
+                nodes.append((op, attr, children, cls, row.subsumed))
+    lets = (functions[value_name(i)].rows[0].output for i in range(len(run.program.nodes)))
+    return Tables(nodes, made, [ids[v] for v in lets])
 
 
-def _value(run: Saturation, i: int) -> Any:
-    from egglog.bindings import PanicSpan, Var
+def snapshot(
+    run: Saturation, program: Program, found: Tables, rounds: int, stop: str, seconds: float
+) -> EGraph:
+    """The tables as an e-graph; deterministic: numbered from the input program on."""
+    numbers, order = _number(found)
+    types = _types(run, program, found, numbers, order)
+    renamed = [
+        (numbers[cls], attr, op, tuple([numbers[c] for c in children]), i)
+        for i, (op, attr, children, cls, _) in enumerate(found.nodes)
+    ]
+    renamed.sort()
+    nodes = _nodes(run, found, renamed)
+    values = tuple(numbers[v] for v in found.values)
+    roots = tuple(values[r] for r in program.results)
+    return EGraph(tuple(nodes), types, roots, values, _stats(run, nodes), rounds, stop, seconds)
 
-    return run.engine.eval_expr(Var(PanicSpan(), f"$v{i}"))[1]
 
+def _number(found: Tables) -> tuple[dict[int, int], list[Raw]]:
+    """Classes 0, 1, … : those of the program first, then as they are reached from known ones.
 
-def _number(raw: list[Raw], values: list[Any]) -> dict[Any, int]:
-    """Classes 0, 1, … : those of the program first, then as they are reached from known ones."""
-    numbers: dict[Any, int] = {}
-    for v in values:
+    Also the nodes in an order in which each comes after its operands have a number.
+    """
+    numbers: dict[int, int] = {}
+    for v in found.values:
         numbers.setdefault(v, len(numbers))
-    waiting = raw
-    while waiting:
-        ready = [r for r in waiting if all(c in numbers for c in r[2])]
-        if not ready:
-            raise fail("E901", "the e-graph has a class no term can reach", exit_code=4)
-        waiting = [r for r in waiting if not all(c in numbers for c in r[2])]
-        for r in sorted(ready, key=lambda r: ([numbers[c] for c in r[2]], r[1], r[0])):
+    missing = [len(set(r[2])) for r in found.nodes]
+    readers: dict[int, list[int]] = defaultdict(list)
+    for i, r in enumerate(found.nodes):
+        for c in set(r[2]):
+            readers[c].append(i)
+    ready = [i for i, m in enumerate(missing) if not m]
+    fresh = list(numbers)
+    order: list[Raw] = []
+    while fresh or ready:
+        for c in fresh:
+            for i in readers[c]:
+                missing[i] -= 1
+                if not missing[i]:
+                    ready.append(i)
+        known = len(order)
+        order += map(found.nodes.__getitem__, ready)
+        new = [r for r in order[known:] if r[3] not in numbers]
+        new.sort(key=lambda r: ([numbers[c] for c in r[2]], r[1], r[0]))
+        count = len(numbers)
+        for r in new:
             numbers.setdefault(r[3], len(numbers))
-    return numbers
+        fresh, ready = list(numbers)[count:], []
+    if len(order) < len(found.nodes):
+        raise fail("E901", "the e-graph has a class no term can reach", exit_code=4)
+    return numbers, order
 
 
 def _types(
-    run: Saturation, raw: list[Raw], numbers: dict[Any, int]
+    run: Saturation, program: Program, found: Tables, numbers: dict[int, int], order: list[Raw]
 ) -> tuple[tuple[TensorType, ...], ...]:
     """The type of every class; EqsatError (E110) if rules made values of two types equal."""
-    types: dict[int, tuple[TensorType, ...]] = {}
-    known: dict[tuple[Any, ...], tuple[TensorType, ...]] = {}
-    for op, attr, children, cls, _ in _operands_first(raw, numbers):
-        key = (op, attr, *(types[numbers[c]] for c in children))
-        if key not in known:
-            known[key] = _infer(run, op, attr, list(key[2:]))
-        if types.setdefault(numbers[cls], known[key]) != known[key]:
-            raise _mixed(run, types[numbers[cls]], known[key])
-    return tuple(types[c] for c in range(len(numbers)))
+    ids: dict[tuple[TensorType, ...], int] = {}  # hashing a type is slow, a number is not
+    every: list[tuple[TensorType, ...]] = []
 
+    def number(types: tuple[TensorType, ...]) -> int:
+        if types not in ids:
+            ids[types] = len(every)
+            every.append(types)
+        return ids[types]
 
-def _operands_first(raw: list[Raw], numbers: dict[Any, int]) -> Iterator[Raw]:
-    """Every node after one node of each class it reads."""
-    missing = [{numbers[c] for c in r[2]} for r in raw]
-    readers: dict[int, list[int]] = defaultdict(list)
-    for i, classes in enumerate(missing):
-        for c in classes:
-            readers[c].append(i)
-    ready = deque(i for i, classes in enumerate(missing) if not classes)
-    done: set[int] = set()
-    while ready:
-        i = ready.popleft()
-        yield raw[i]
-        cls = numbers[raw[i][3]]
-        if cls in done:
-            continue
-        done.add(cls)
-        for j in readers[cls]:
-            missing[j].discard(cls)
-            if not missing[j]:
-                ready.append(j)
+    types: dict[int, int] = {}
+    for cls, n in zip(found.values, program.nodes, strict=True):
+        t = number(n.types)
+        if types.setdefault(cls, t) != t:
+            raise _mixed(run, every[types[cls]], n.types)
+    known: dict[tuple[Any, ...], int] = {}
+    for op, attr, children, cls, _ in order:
+        key = (op, attr, *[types[c] for c in children])
+        t = known.get(key)
+        if t is None:
+            t = known[key] = number(_infer(run, op, attr, [every[k] for k in key[2:]]))
+        if types.setdefault(cls, t) != t:
+            raise _mixed(run, every[types[cls]], every[t])
+    return tuple(every[types[c]] for c in numbers)
 
 
 def _infer(
@@ -140,44 +161,40 @@ def _blamed(run: Saturation, what: str) -> EqsatError:
     return fail("E110", message, help=help, exit_code=1)
 
 
-def _node(
-    run: Saturation,
-    r: Raw,
-    numbers: dict[Any, int],
-    made: dict[tuple[str, int, tuple[Any, ...]], int],
-) -> ENode:
-    op, attr, children, cls, subsumed = r
-    by = made.get((op, attr, children), -1)
-    rule = -1 if by < 0 else _rule_number(run, by >> SOURCE_BITS)
-    inner = tuple(numbers[c] for c in children)
-    return ENode(op, run.interner[attr], inner, numbers[cls], rule, -1, subsumed)
+# class, attribute id, op, operands, place in the tables
+Renamed = tuple[int, int, str, tuple[int, ...], int]
 
 
-def _rule_number(run: Saturation, variant: int) -> int:
-    return run.rules.rules.index(run.variants[variant].rule)
-
-
-def _sources(
-    run: Saturation,
-    nodes: list[ENode],
-    order: list[Raw],
-    numbers: dict[Any, int],
-    made: dict[tuple[str, int, tuple[Any, ...]], int],
-) -> list[ENode]:
-    """Name the node each rule matched: in the same class, with the remembered attribute."""
-    at: dict[tuple[int, int, str], int] = {}
-    for i, r in enumerate(order):
-        at.setdefault((numbers[r[3]], r[1], r[0]), i)
-    found = []
-    for n, r in zip(nodes, order, strict=True):
-        by = made.get((r[0], r[1], r[2]), -1)
+def _nodes(run: Saturation, found: Tables, order: list[Renamed]) -> list[ENode]:
+    """Nodes in order; each names the node its rule matched: same class, remembered attribute."""
+    number = {id(r): i for i, r in enumerate(run.rules.rules)}
+    rules = [(number[id(v.rule)], v.rule.left.op) for v in run.variants]
+    at: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for i, (cls, attr, op, _, _) in enumerate(order):
+        at[cls, attr, op].append(i)
+    made_by, sources = [-1] * len(order), [-1] * len(order)
+    for i, (cls, attr, op, _, place) in enumerate(order):
+        by = found.made.get((op, attr, found.nodes[place][2]), -1)
         if by >= 0:
-            op = run.variants[by >> SOURCE_BITS].rule.left.op
-            source = at.get((n.eclass, by & ((1 << SOURCE_BITS) - 1), op), -1)
-            found.append(replace(n, source=source))
-        else:
-            found.append(n)
-    return found
+            made_by[i], matched = rules[by >> SOURCE_BITS]
+            fitting = at.get((cls, by & ((1 << SOURCE_BITS) - 1), matched), ())
+            sources[i] = next((j for j in fitting if j != i), -1)
+    _cut_cycles(sources)
+    return [
+        ENode(op, run.interner[attr], inner, cls, rule, source, found.nodes[place][4])
+        for (cls, attr, op, inner, place), rule, source in zip(order, made_by, sources, strict=True)
+    ]
+
+
+def _cut_cycles(sources: list[int]) -> None:
+    """Attributes do not always tell two matched nodes apart: what leads back to itself ends."""
+    seen: dict[int, int] = {}  # node -> the start it was reached from
+    for start in range(len(sources)):
+        i = last = start
+        while i >= 0 and i not in seen:
+            seen[i], last, i = start, i, sources[i]
+        if i >= 0 and seen[i] == start and last != i:
+            sources[last] = -1
 
 
 def _stats(run: Saturation, nodes: list[ENode]) -> tuple[RuleStat, ...]:

@@ -1,0 +1,294 @@
+"""Repeated blocks of a Program: which ops are copies of which, and the program with few copies.
+
+A model of 24 equal layers needs no search of 24 layers. Blocks are found in the sequence of ops,
+not by cutting the graph at single values, so any number of values may run from one block to the
+next; a weight is compared by its type, everything else by what it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eqsat.model.attrs import LEAVES
+from eqsat.model.program import Node, Program
+
+BORDER = 1  # blocks kept at each end, next to the two that must be alike
+FEWEST = 5  # equal blocks that are worth it: one more than the shortest program has
+LOOKED_AT = 12  # periods that are tried, the likeliest first
+REACH = 8  # occurrences of an op that vote for a period
+OWNED = ("input", "weight")  # leaves a block may have of its own
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """`columns[p][b]` is the node at position p of block b; leaves that a block owns included.
+
+    Node numbers are those of `same`, the first of equal nodes. `carried` maps a value that block 0
+    reads to the column whose values the later blocks read there. `suffix`: nodes behind the blocks.
+    """
+
+    same: tuple[int, ...]
+    columns: tuple[tuple[int, ...], ...]
+    carried: tuple[tuple[int, int], ...]  # (node, column)
+    shared: frozenset[int]  # in front of the blocks, and read (at last) by all or behind them
+    suffix: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        return len(self.columns[0])
+
+
+@dataclass(frozen=True)
+class Short:
+    """The program with 2 · `border` + 2 blocks: the first and the last `border` + 1 of all."""
+
+    program: Program
+    uses: tuple[int, ...]  # of each node, in the full program
+    number: dict[int, int]  # node of the full program (the first of equal ones) -> node
+    border: int
+    kept: int  # blocks it has
+    left_out: int  # blocks it has not
+
+
+def find_blocks(program: Program) -> Blocks | None:
+    """The longest run of equal blocks, if there are `FEWEST` at least."""
+    same = _first_of_equals(program)
+    ops = [i for i, n in enumerate(program.nodes) if same[i] == i and n.op not in LEAVES]
+    best: Blocks | None = None
+    for period in _periods(program, ops):
+        found = _Finder(program, same, ops, period).find()
+        if found and (best is None or _covers(found) > _covers(best)):
+            best = found
+            if period * found.count > len(ops) - period:
+                break  # no other period can find much more
+    return best
+
+
+def _covers(blocks: Blocks) -> int:
+    return len(blocks.columns) * blocks.count
+
+
+def _first_of_equals(program: Program) -> tuple[int, ...]:
+    """Per node the first that is equal to it, as the e-graph will see it."""
+    known: dict[tuple[object, ...], int] = {}
+    same: list[int] = []
+    for i, n in enumerate(program.nodes):
+        same.append(known.setdefault((n.op, n.attr, *(same[o] for o in n.operands)), i))
+    return tuple(same)
+
+
+def _periods(program: Program, ops: list[int]) -> list[int]:
+    """Distances at which equal ops stand, those that most ops agree on first."""
+    at: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, o in enumerate(ops):
+        at[program.nodes[o].op, program.nodes[o].attr].append(i)
+    votes: Counter[int] = Counter()
+    for places in at.values():
+        for k in range(1, min(REACH, len(places) - 1) + 1):
+            votes.update(b - a for a, b in zip(places, places[k:], strict=False))
+    likely = sorted(votes, key=lambda p: (-votes[p], p))
+    return [p for p in likely if p * FEWEST <= len(ops)][:LOOKED_AT]
+
+
+class _Finder:
+    """Looks for blocks of `period` ops."""
+
+    def __init__(self, program: Program, same: tuple[int, ...], ops: list[int], period: int):
+        self.program, self.same, self.ops, self.period = program, same, ops, period
+        self.place = {o: i for i, o in enumerate(ops)}
+        self.start = 0
+        self.count = 0
+        self.owned: dict[int, tuple[int, int]] = {}  # leaf -> (block, column)
+        self.carried: dict[int, int] = {}
+        self.shared: set[int] = set()
+        self.leaves: list[list[int]] = []  # columns of owned leaves
+
+    def find(self) -> Blocks | None:
+        begin, end = self._longest_run()
+        for start in range(max(0, begin - self.period), begin + 1):
+            count = (end - start) // self.period + 1
+            if count < FEWEST:
+                return None
+            if self._is_like(start, begin) and self._fits(start, count):
+                return self._blocks()
+        return None
+
+    # ---- a run of ops that repeat -------------------------------------------------------------
+    def _longest_run(self) -> tuple[int, int]:
+        """The longest [begin, end) in which every op is like the one a period later."""
+        best, begin = (0, 0), 0
+        last = len(self.ops) - self.period
+        for i in range(last + 1):
+            if i == last or not self._repeats(i):
+                best = max(best, (begin, i), key=lambda r: r[1] - r[0])
+                begin = i + 1
+        return best
+
+    def _repeats(self, i: int) -> bool:
+        one, two = self._pair(i)
+        return _alike(one, two) and all(
+            self._moves(o, p) or o == p for o, p in self._operands(one, two)
+        )
+
+    def _moves(self, one: int, two: int) -> bool:
+        """Whether two operands are the same value of two blocks, or leaves of the same type."""
+        if one in self.place and two in self.place:
+            return self.place[two] - self.place[one] == self.period
+        a, b = self.program.nodes[one], self.program.nodes[two]
+        return a.op == b.op and a.op in OWNED and a.types == b.types
+
+    def _pair(self, i: int) -> tuple[Node, Node]:
+        return tuple(self.program.nodes[self.ops[j]] for j in (i, i + self.period))  # type: ignore[return-value]
+
+    def _operands(self, one: Node, two: Node) -> Iterator[tuple[int, int]]:
+        for o, p in zip(one.operands, two.operands, strict=True):
+            yield self.same[o], self.same[p]
+
+    def _is_like(self, start: int, begin: int) -> bool:
+        """Whether the ops in front of a run are those of its first block."""
+        return all(_alike(*self._pair(i)) for i in range(start, begin))
+
+    # ---- the blocks of a run ------------------------------------------------------------------
+    def _fits(self, start: int, count: int) -> bool:
+        self.start, self.count = start, count
+        self.owned, self.carried, self.leaves, self.shared = {}, {}, [], set()
+        for i in range(start, start + (count - 1) * self.period):
+            block = (i - start) // self.period
+            if not all(self._link(block, o, p) for o, p in self._operands(*self._pair(i))):
+                return False
+        if any(len(c) != count for c in self.leaves):
+            return False
+        return self._is_closed() and self._is_used_alike()
+
+    def _level(self, node: int) -> int:
+        """The block of a node; -1 in front of or beside all of them, `count` behind."""
+        if node in self.owned:
+            return self.owned[node][0]
+        i = self.place.get(node)
+        if i is None or i < self.start:
+            return -1
+        return min((i - self.start) // self.period, self.count)
+
+    def _link(self, block: int, one: int, two: int) -> bool:
+        """One operand of an op of this block and of the same op of the next block."""
+        if one == two:
+            self.shared.add(one)
+            return self._level(one) == -1
+        level = self._level(one)
+        if two in self.place and self._level(two) == block and level == -1:
+            return block == 0 and self._carry(one, two)
+        if one in self.place and two in self.place:
+            return self._moves(one, two) and level in (block - 1, block)
+        return self._moves(one, two) and self._own(block, one, two)
+
+    def _carry(self, one: int, two: int) -> bool:
+        column = self.place[two] - self.start
+        alike = self.program.nodes[one].types == self.program.nodes[two].types
+        return alike and self.carried.setdefault(one, column) == column
+
+    def _own(self, block: int, one: int, two: int) -> bool:
+        """A leaf of this block and the one in its place in the next."""
+        if block == 0 and one not in self.owned:
+            self.owned[one] = (0, len(self.leaves))
+            self.leaves.append([one])
+        if one not in self.owned or self.owned[one][0] != block:
+            return False
+        column = self.leaves[self.owned[one][1]]
+        if two not in self.owned and len(column) == block + 1:
+            self.owned[two] = (block + 1, self.owned[one][1])
+            column.append(two)
+        return column[block + 1 : block + 2] == [two]
+
+    def _is_closed(self) -> bool:
+        """Ops behind the blocks read the last one only; leaves of a block are read in it only."""
+        if self.shared & self.owned.keys():
+            return False
+        for o in self.ops:
+            reader = self._level(o)
+            for x in map(self.same.__getitem__, self.program.nodes[o].operands):
+                level = self._level(x)
+                if level == -1 and reader == self.count:
+                    self.shared.add(x)
+                if level in (-1, reader):
+                    continue
+                if x not in self.place or reader != level + 1:
+                    return False
+        return True
+
+    def _is_used_alike(self) -> bool:
+        """Between the first and the last block `uses(x)` does not depend on the block."""
+        uses = self.program.uses
+        return all(
+            uses[c[b]] == uses[c[1]] for c in self._columns() for b in range(2, self.count - 1)
+        )
+
+    def _columns(self) -> list[tuple[int, ...]]:
+        inner = [
+            tuple(self.ops[self.start + b * self.period + p] for b in range(self.count))
+            for p in range(self.period)
+        ]
+        return inner + [tuple(c) for c in self.leaves]
+
+    def _blocks(self) -> Blocks:
+        behind = self.ops[self.start + self.count * self.period :]
+        # a fill is the same wherever it stands, also where later blocks read something computed
+        carried = tuple(
+            (o, p)
+            for o, p in sorted(self.carried.items())
+            if o not in self.shared and self.program.nodes[o].op != "fill"
+        )
+        shared = self._behind_shared({o for o, _ in carried})
+        return Blocks(self.same, tuple(self._columns()), carried, shared, frozenset(behind))
+
+    def _behind_shared(self, carried: set[int]) -> frozenset[int]:
+        """Shared values and what they are computed from: a rule may read that instead."""
+        found: set[int] = set()
+        waiting = list(self.shared)
+        while waiting:
+            o = waiting.pop()
+            if o not in found and o not in carried:
+                found.add(o)
+                waiting += [self.same[x] for x in self.program.nodes[o].operands]
+        return frozenset(found)
+
+
+def _alike(one: Node, two: Node) -> bool:
+    return (
+        one.op == two.op
+        and one.attr == two.attr
+        and one.types == two.types
+        and len(one.operands) == len(two.operands)
+    )
+
+
+def shorten(program: Program, blocks: Blocks, border: int = BORDER) -> Short | None:
+    """Leave the blocks in the middle out; None if there are none to leave out."""
+    kept = 2 * border + 2
+    if blocks.count <= kept:
+        return None
+    last = blocks.count - border - 1  # the first block behind those that are left out
+    dropped = {c[b]: c[border] for c in blocks.columns for b in range(border + 1, last)}
+    number: dict[int, int] = {}
+    nodes: list[Node] = []
+    for i, n in enumerate(program.nodes):
+        if blocks.same[i] != i or i in dropped:
+            continue
+        operands = (blocks.same[o] for o in n.operands)
+        number[i] = len(nodes)
+        inner = tuple(number[dropped.get(o, o)] for o in operands)
+        nodes.append(Node(n.op, inner, n.attr, n.types))
+    results = (blocks.same[r] for r in program.results)
+    short = Program(program.name, tuple(nodes), tuple(number[r] for r in results if r in number))
+    most = _most_uses(program, blocks.same)
+    uses = tuple(most[i] for i in number)
+    return Short(short, uses, number, border, kept, blocks.count - kept)
+
+
+def _most_uses(program: Program, same: tuple[int, ...]) -> dict[int, int]:
+    """Uses per node as the e-graph counts them: the most of any of equal nodes."""
+    most: dict[int, int] = {}
+    for i, count in enumerate(program.uses):
+        most[same[i]] = max(most.get(same[i], 0), count)
+    return most
