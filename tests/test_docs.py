@@ -15,7 +15,7 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/tutorial.md", "docs/rules.md", "docs/targets.md"]
+PAGES = ["README.md", "docs/tutorial.md", "docs/rules.md", "docs/targets.md", "docs/plugins.md"]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
 _READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}
@@ -49,7 +49,7 @@ def steady(line: str) -> str:
 
 def test_nothing_is_left_unchecked():
     kinds = {b.kind for p in PAGES for b in blocks(p)}
-    assert kinds <= {"console", "python", "yaml", "text", "sh"}
+    assert kinds <= {"console", "python", "yaml", "text", "toml", "sh"}
     assert len(blocks("docs/tutorial.md")) > 10
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import defaultdict
 
 import numpy as np
 import pytest
 
 import eqsat
+from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
+from eqsat.model.attrs import Attr
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.meaning import evaluate_node
 from eqsat.ops.merge import merge_elementwise
 from eqsat.saturate import Limits, saturate
 
@@ -76,48 +76,13 @@ def read(text: str) -> Program:
     return merge_elementwise(parse_program(text, "test.eqs"))
 
 
-def values(program: Program, seed: int = 0) -> dict[int, np.ndarray]:
-    rng = np.random.default_rng(seed)
+def leaves(program: Program) -> dict[Attr, np.ndarray]:
+    rng = np.random.default_rng(0)
     return {
-        i: rng.standard_normal(n.type.shape)
-        for i, n in enumerate(program.nodes)
+        n.attr: rng.standard_normal(n.type.shape)
+        for n in program.nodes
         if n.op in ("input", "weight")
     }
-
-
-def evaluate_every_node(graph: EGraph, program: Program) -> tuple[list[np.ndarray | None], int]:
-    """The value of every class, joined over its nodes; lanes some node leaves open are NaN.
-
-    Fails if two nodes of a class differ on a lane both define.
-    """
-    held: list[np.ndarray | None] = [None] * len(graph.types)
-    for i, v in values(program).items():
-        held[graph.values[i]] = v
-    parents = defaultdict(list)
-    for i, n in enumerate(graph.nodes):
-        for c in n.children:
-            parents[c].append(i)
-    work = [i for i, n in enumerate(graph.nodes) if n.op not in ("input", "weight")]
-    agreed: set[int] = set()
-    while work:
-        i = work.pop()
-        n = graph.nodes[i]
-        if any(held[c] is None for c in n.children):
-            continue
-        (value,) = evaluate_node(n.op, n.attr, [held[c] for c in n.children])
-        before = held[n.eclass]
-        if before is not None:
-            assert before.shape == value.shape, n
-            open_lanes = np.isnan(before) | np.isnan(value)
-            both = [np.where(open_lanes, 0, v) for v in (before, value)]
-            np.testing.assert_allclose(*both, rtol=1e-9, atol=1e-9, err_msg=str(n))
-            agreed.add(i)
-            value = np.where(np.isnan(value), np.nan, before)
-            if np.array_equal(np.isnan(value), np.isnan(before)):
-                continue
-        held[n.eclass] = value
-        work += parents[n.eclass]
-    return held, len(agreed)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +94,13 @@ def test_every_node_of_every_class_means_the_same(text: str, tiles: list[tuple[i
     graph = saturate(program, eqsat.rules("default"), machine(*tiles))
     graph.verify()
     assert graph.stop == "saturated"
-    held, agreed = evaluate_every_node(graph, program)
-    assert all(v is not None for v in held)
-    assert agreed > len(program.nodes) // 2
-    assert not any(np.isnan(held[r]).any() for r in graph.roots if held[r] is not None)
+    found = evaluate_classes(graph, leaves(program))
+    assert found.disagreement is None
+    assert all(v is not None for v in found.classes)
+    assert found.compared > len(program.nodes) // 2
+    for root in graph.roots:
+        (value,) = found.classes[root] or ()
+        assert not value.is_open.any()
 
 
 def test_the_transpose_folds_and_stays():

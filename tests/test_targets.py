@@ -188,3 +188,48 @@ def test_unknown_target_names_the_nearest() -> None:
     with pytest.raises(EqsatError) as caught:
         load_target("avx521")
     assert caught.value.diagnostics[0].help == "did you mean `avx512`?"
+
+
+VOCABULARIES = (
+    TEXT
+    + """tiles:
+  matmul:
+    - {mnk: [16, 16, 32], rate: 0.9, order: [m, k, n], vnni: 2}
+  conv1d: [{c: 8, k: 8, rate: 0.5}]
+  conv2d: [{c: 16, k: 32, rate: 0.7, when: [c >= 16, lhs == f32]}]
+"""
+)
+
+
+def test_vocabularies_of_every_kind() -> None:
+    target = read_target(VOCABULARIES)
+    (matmul,), (conv,) = target.vocabulary("matmul"), target.vocabulary("conv2d")
+    assert (matmul.order, matmul.vnni, matmul.extents) == (("m", "k", "n"), 2, (16, 16, 32))
+    assert (conv.extents, conv.when[0]) == ((1, 32, 16), Condition("c", ">=", 16))
+    assert len(target.vocabulary("conv1d")) == 1
+    assert Target.from_json(target.to_json()) == target
+    changed = override(target, ["tiles.conv2d=[{c: 4, k: 4, rate: 1}]"])
+    assert changed.vocabulary("conv2d")[0].extents == (1, 4, 4)
+    assert changed.vocabulary("matmul") == target.vocabulary("matmul")
+
+
+@pytest.mark.parametrize(
+    ("tile", "code", "says"),
+    [
+        ("matmul: [{mnk: [8, 8, 4], rate: 1, order: [m, n]}]", "E206", "names m, n and k once"),
+        ("matmul: [{mnk: [8, 8, 4], rate: 1, order: [m, m, k]}]", "E206", "names m, n and k once"),
+        ("matmul: [{mnk: [8, 8, 3], rate: 1, vnni: 2}]", "E206", "does not divide k = 3"),
+        ("matmul: [{mnk: [8, 8, 4], rate: 1, vnni: 0}]", "E206", "at least 1"),
+        ("conv2d: [{c: 0, k: 8, rate: 1}]", "E206", "at least 1"),
+        ("conv2d: [{c: 8, rate: 1}]", "E004", "`k`"),
+        ("conv2d: [{mnk: [8, 8, 1], rate: 1}]", "E003", "mnk"),
+        ("conv2d: [{c: 8, k: 8, rate: 1, when: m > 4}]", "E205", "cannot speak of `m`"),
+        ("matmul: [{mnk: [8, 8, 1], rate: 1, when: c > 4}]", "E205", "cannot speak of `c`"),
+        ("conv3d: [{c: 8, k: 8, rate: 1}]", "E003", "conv3d"),
+    ],
+)
+def test_bad_tiles_are_refused(tile: str, code: str, says: str) -> None:
+    with pytest.raises(EqsatError) as caught:
+        read_target(f"{TEXT}tiles:\n  {tile}\n")
+    assert code in {d.code for d in caught.value.diagnostics}
+    assert says in " ".join(d.message for d in caught.value.diagnostics)

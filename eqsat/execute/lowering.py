@@ -8,6 +8,7 @@ from typing import Any
 from eqsat.execute.loops import generic
 from eqsat.model.attrs import (
     Attr,
+    Custom,
     Fill,
     Generic,
     Layout,
@@ -20,7 +21,9 @@ from eqsat.model.attrs import (
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
 from eqsat.model.program import Program
-from eqsat.ops.meaning import element_dtype
+from eqsat.model.tensor import TensorType
+from eqsat.ops.custom import broken_op, custom_op
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
 
 OpaqueFunction = Callable[..., Sequence[Any]]
 
@@ -30,7 +33,7 @@ def pack(layout: Layout, x: Any) -> Any:
     from jax import lax
 
     tiles = dict(zip(layout.pos, layout.tiles, strict=True))
-    for d, tile, text in zip(layout.pos, layout.tiles, layout.pads, strict=True):
+    for d, tile, text in layout.padded_dims:
         missing = -layout.source[d] % tile
         if missing:
             value = 0 if text == "?" else read_literal(text)
@@ -143,9 +146,30 @@ def lower(
             return _opaque(attr, operands, opaque)
         case Result():
             return [operands[attr.index]]
+        case Custom():
+            return [_custom(attr, operands)]
     if op in ("set_encoding", "unset_encoding"):
         return [operands[0]]
     raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+
+
+def _custom(attr: Custom, operands: Sequence[Any]) -> Any:
+    """An op of a plug-in by its own JAX meaning; EqsatError E602 if that gives something else."""
+    import jax.numpy as jnp
+
+    r = custom_op(attr.op)
+    (want,) = attr.infer(attr.op, tuple(map(_type_of, operands)))
+    try:
+        found = jnp.asarray(r.jax(dict(attr.values), *operands))
+    except Exception as error:
+        raise broken_op(r, f"its JAX meaning fails: {type(error).__name__}: {error}") from error
+    if _type_of(found) != want:
+        raise broken_op(r, f"its JAX meaning gives {_type_of(found)}, not {want}")
+    return found
+
+
+def _type_of(x: Any) -> TensorType:
+    return TensorType(DTYPE_NAMES[x.dtype.name], tuple(x.shape))
 
 
 def _opaque(

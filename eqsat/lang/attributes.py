@@ -194,7 +194,7 @@ class Attributes:
         if left is None:
             self.infer(node.comparators[0])
             return None, "bool"
-        if op not in ("==", "!=") and kind not in ("int", UNKNOWN):
+        if op not in ("==", "!=") and kind not in ("int", "float", UNKNOWN):
             self.report("E017", node.left, f"`{op}` compares int, not {kind}")
             return None, "bool"
         right = self.of_kind(node.comparators[0], kind)
@@ -204,11 +204,11 @@ class Attributes:
 
 
 def _plain(node: ast.expr) -> Any:
-    """An int, bool, string or list of ints; None if it is no literal."""
+    """A number, bool, string or list of ints; None if it is no literal."""
     match node:
-        case ast.Constant(value=bool() | int() | str()):
+        case ast.Constant(value=bool() | int() | float() | str()):
             return node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
         case ast.List() | ast.Tuple():
             values = [_plain(e) for e in node.elts]
@@ -236,6 +236,6 @@ def _literal_kind(value: Any) -> str:
         return "bool"
     if isinstance(value, int):
         return "int"
-    if isinstance(value, str):
-        return "str"
-    return "ints"
+    if isinstance(value, float):
+        return "float"
+    return "str" if isinstance(value, str) else "ints"

@@ -80,7 +80,7 @@ def schema_problems(
 
 
 def _problem(e: ErrorDetails, source: Source, model: type[Record]) -> Diagnostic:
-    path = tuple(p for p in e["loc"] if p != "[key]")
+    path = tuple(p for p in e["loc"] if str(p)[:1] != "[")  # `[key]`, and the forms of a union
     context = e.get("ctx", {})
     if e["type"] == "extra_forbidden":
         message = f"unknown key `{path[-1]}`"
@@ -175,5 +175,16 @@ def _plain(annotation: Any) -> Any:
 
 
 def _record(annotation: Any) -> type[Record] | None:
-    plain = _plain(annotation)
-    return plain if isinstance(plain, type) and issubclass(plain, Record) else None
+    for option in _options(annotation):
+        if isinstance(option, type) and issubclass(option, Record):
+            return option
+    return None
+
+
+def _options(annotation: Any) -> list[Any]:
+    """What a union may be, without `Annotated`; of anything else, itself."""
+    if typing.get_origin(annotation) is Annotated:
+        return _options(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return [o for a in typing.get_args(annotation) for o in _options(a)]
+    return [annotation]

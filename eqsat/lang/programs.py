@@ -60,12 +60,16 @@ def parse_term(
 ) -> Program:
     """A term over inputs (name, type text; `places` has their spans) as a program of one result.
 
+    A type text that starts with `weight`, as in `weight f32[6, 4]`, makes the operand a weight.
+
     want: the types the term must have (E305).
     """
     reader = _Reader(name)
     for operand, text in given:
-        found = reader.type(text, places[operand])
-        reader.leaf("input", operand, operand, found, places[operand])
+        is_weight = text.startswith("weight ")
+        found = reader.type(text.removeprefix("weight "), places[operand])
+        op = "weight" if is_weight else "input"
+        reader.leaf(op, operand, operand, found, places[operand])
     reader.results = reader.value(placed, keep=False, want=want)
     return reader.finish(placed.lines)
 

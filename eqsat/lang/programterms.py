@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.lang import bodies
 from eqsat.lang.bodies import Refused, refused
-from eqsat.lang.programattrs import READERS, Types, typed
+from eqsat.lang.programattrs import READERS, Types, custom, typed
 from eqsat.lang.syntax import Tree
 from eqsat.model.attrs import Attr, Yield, dim
 from eqsat.model.diag import Diagnostic, did_you_mean
@@ -78,6 +78,7 @@ class Call:
         self.keywords = {k.arg or "**": k for k in node.keywords}
 
     def build(self) -> int:
+        from eqsat.ops.custom import custom_ops
         from eqsat.ops.scalar import FUNCTIONS
 
         if self.op in READERS:
@@ -86,7 +87,11 @@ class Call:
             return self._shaped(self._matmul)
         if self.op in FUNCTIONS or self.op in ("relu", "cast"):
             return self._shaped(self._elementwise)
-        known = [*READERS, *FUNCTIONS, "matmul", "relu", "cast"]
+        plugged = custom_ops()
+        if self.op in plugged:
+            keys = tuple(plugged[self.op].attributes)
+            return self._structured(plugged[self.op].operands, keys, custom)
+        known = [*READERS, *plugged, *FUNCTIONS, "matmul", "relu", "cast"]
         message = f"no op named `{self.op}`"
         raise refused(self.tree, self.node.func, message, "E311", did_you_mean(self.op, known))
 

@@ -292,7 +292,7 @@ class _Terms:
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
-        return tuple(self._pads(node, found))
+        return tuple(self._pads(node, found) if op in WHOLE else found)
 
     def _zipped_kind(self, op: str, key: str, kind: str) -> str:
         """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
@@ -310,7 +310,8 @@ class _Terms:
                     message = f"`{op}` is given both as `{whole}` and by its field `{k.arg}`"
                     self.problems.append(Diagnostic("E013", message, self.tree.key(k)))
             return
-        missing = [f for f in fields if f not in OPTIONAL_FIELDS and f not in given]
+        optional = OPTIONAL_FIELDS if whole == "layout" else frozenset()
+        missing = [f for f in fields if f not in optional and f not in given]
         if missing and (not whole or set(given) & set(fields)):
             self._missing(op, node, missing[0])
         elif whole and not set(given) & set(fields):

@@ -120,10 +120,18 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
     )
 
 
+SHOWN_WORDS = 60  # of a help text
+
+
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A help text: the nearest known word, else all of them."""
+    """A help text: the nearest known word, else all of them, or the nearest few of very many."""
     import difflib
 
     known = sorted(set(words))
     near = difflib.get_close_matches(word, known, 1, 0.6)
-    return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}"
+    if near:
+        return f"did you mean `{near[0]}`?"
+    if len(known) <= SHOWN_WORDS:
+        return f"known: {', '.join(known)}"
+    nearest = difflib.get_close_matches(word, known, 6, 0.0)
+    return f"known: {', '.join(nearest)}, and {len(known) - len(nearest)} more"

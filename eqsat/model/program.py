@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.attrs import LEAVES, OPS, Attr, Generic, Leaf, ShapeError, attr_from_json
+from eqsat.model.attrs import (
+    LEAVES,
+    OPS,
+    Attr,
+    Custom,
+    Generic,
+    Leaf,
+    ShapeError,
+    attr_from_json,
+)
 from eqsat.model.tensor import TensorType
 
 
@@ -37,7 +46,7 @@ class Program:
     def verify(self) -> None:
         """ShapeError if a node is out of order, ill-typed, or unknown."""
         for i, node in enumerate(self.nodes):
-            if node.op not in OPS or not isinstance(node.attr, OPS[node.op]):
+            if not isinstance(node.attr, OPS.get(node.op, Custom)):
                 raise ShapeError(f"%{i}: no op named `{node.op}`")
             if any(not 0 <= o < i for o in node.operands):
                 raise ShapeError(f"%{i}: operands must come before their use")

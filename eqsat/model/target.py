@@ -24,7 +24,8 @@ class Memory:
 class Condition:
     """`left op right`, e.g. `m <= 8` or `lhs == f32`.
 
-    left: a loop extent (m, n, k, batch) or an element type (lhs, rhs, acc).
+    left: a loop extent (m, n, k, batch; of a convolution c, k, batch) or an element type (lhs,
+    rhs, acc).
     """
 
     left: str
@@ -36,12 +37,23 @@ class Condition:
 class Tile:
     """A tile of the vocabulary: extents per role, and the share of the peak rate it reaches."""
 
-    sizes: tuple[tuple[str, int], ...]  # role (m, n, k) -> extent; extent 1 leaves the loop alone
+    # role -> extent, 1 leaves the loop alone; m, n, k of a contraction, or c, k of a convolution
+    sizes: tuple[tuple[str, int], ...]
     rate: float
     when: tuple[Condition, ...] = ()
+    order: tuple[str, ...] = ("m", "n", "k")  # in which the tile dims of an operand lie
+    vnni: int = 1  # elements of k that lie together innermost, in a second-level pack
 
     def __getitem__(self, role: str) -> int:
         return dict(self.sizes)[role]
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """(m, n, k); a convolution cuts its filters and its input channels like n and k loops."""
+        sizes = dict(self.sizes)
+        if "c" in sizes:
+            return 1, sizes["k"], sizes["c"]
+        return sizes.get("m", 1), sizes.get("n", 1), sizes.get("k", 1)
 
 
 @dataclass(frozen=True)
@@ -100,9 +112,15 @@ class Target:
     file: str = ""
     # key path of the file -> "file:line:column", for messages that name a limit
     places: tuple[tuple[str, str], ...] = ()
+    # op kind -> the plugged-in strategy that computes its vocabulary
+    strategies: tuple[tuple[str, str], ...] = ()
 
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
+
+    def strategy(self, kind: str) -> str:
+        """The name of the strategy for an op kind; "" if its vocabulary is a list."""
+        return dict(self.strategies).get(kind, "") if self.data_tiling else ""
 
     def rate(self, dtype: str) -> float | None:
         """Operations per second for an element type; None if compute is free here."""
@@ -127,6 +145,7 @@ class Target:
             for kind, tiles in self.tiles
             for t in tiles
         ]
+        lines += [f"  tiles of {kind}: strategy {name}" for kind, name in self.strategies]
         lines += [f"  {self.fusion}", f"  {self.limits}"]
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
         return "\n".join([*lines, f"  source: {self.source}"]) + "\n"
@@ -145,8 +164,8 @@ class Target:
         f["join"] = tuple((k, tuple(v)) for k, v in f["join"])
         d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
         d["limits"] = Limits(**d["limits"])
-        for key in ("rates", "budget", "places"):
-            d[key] = tuple((k, v) for k, v in d[key])
+        for key in ("rates", "budget", "places", "strategies"):
+            d[key] = tuple((k, v) for k, v in d.get(key, ()))
         return cls(**d)
 
     def verify(self) -> None:
@@ -159,4 +178,5 @@ class Target:
 
 def _tile(data: dict[str, Any]) -> Tile:
     sizes = tuple((k, v) for k, v in data["sizes"])
-    return Tile(sizes, data["rate"], tuple(Condition(**c) for c in data["when"]))
+    when = tuple(Condition(**c) for c in data["when"])
+    return Tile(sizes, data["rate"], when, tuple(data["order"]), data["vnni"])

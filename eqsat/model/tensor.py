@@ -28,6 +28,8 @@ DTYPES: dict[str, tuple[int, str]] = {
     "bool": (8, "b"),
 }
 
+KIND_NAMES = {"f": "floating", "i": "a signed integer", "u": "an unsigned integer", "b": "bool"}
+
 _TYPE = re.compile(r"^\s*([a-z][a-z0-9]*)\s*\[([^\]]*)\]\s*$")
 
 

@@ -1,7 +1,7 @@
 """What rules may mention: ops with the kinds of their attributes, and the attribute functions.
 
-A closed set. The functions stand beside the algebra they belong to; this module puts their tables
-together.
+The functions stand beside the algebra they belong to; this module puts their tables together, and
+adds what plug-ins bring.
 """
 
 from __future__ import annotations
@@ -9,8 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eqsat.model.attrs import Shape
-from eqsat.ops import contract, layout, lists, propagate
+from eqsat.model.diag import fail
+from eqsat.ops import (
+    algebra,
+    collapse,
+    contract,
+    convolution,
+    encodings,
+    fills,
+    guards,
+    layout,
+    lists,
+    merging,
+    moved_generics,
+    moves,
+    packed_moves,
+    permuted_moves,
+    propagate,
+    reassociate,
+    relayout,
+    simplify,
+    unitdims,
+)
+from eqsat.ops.custom import CustomOp, custom_ops
 from eqsat.ops.vocabulary import AttrFunction
+from eqsat.plugins import brought_by
 
 # every module with attribute functions, and with the rows they return
 MODULES = (
@@ -18,6 +41,21 @@ MODULES = (
     layout,
     contract,
     propagate,
+    relayout,
+    collapse,
+    convolution,
+    encodings,
+    guards,
+    moves,
+    permuted_moves,
+    packed_moves,
+    moved_generics,
+    unitdims,
+    fills,
+    algebra,
+    merging,
+    reassociate,
+    simplify,
 )
 FUNCTIONS: dict[str, AttrFunction] = {k: f for m in MODULES for k, f in m.FUNCTIONS.items()}
 ROWS: dict[str, dict[str, str]] = {
@@ -93,3 +131,19 @@ class Operand:
 
     shape: Shape | None  # None: the op around it does not say
     uses: int = 0  # in the input program
+    unpacked: bool = False  # an `unpack` gives it, as far as the search has come
+
+
+def _add(r: CustomOp) -> None:
+    """An op of a plug-in with its functions; EqsatError (E600) if a function has a taken name."""
+    for name in (*r.functions, *r.rows):
+        if name in FUNCTIONS or name in ROWS:
+            message = f"{brought_by('ops', r.name)} cannot be used: there is a `{name}` already"
+            raise fail("E600", message, help="mend the plug-in, or uninstall its package")
+    ARITY[r.name], FIELDS[r.name] = r.operands, dict(r.attributes)
+    FUNCTIONS.update(r.functions)
+    ROWS.update({k: dict(columns) for k, columns in r.rows.items()})
+
+
+for _record in custom_ops().values():
+    _add(_record)

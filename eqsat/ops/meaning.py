@@ -12,6 +12,7 @@ import numpy as np
 
 from eqsat.model.attrs import (
     Attr,
+    Custom,
     Fill,
     Generic,
     Layout,
@@ -26,6 +27,7 @@ from eqsat.model.expr import read_literal
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
+from eqsat.ops.custom import evaluate_custom
 from eqsat.ops.structured import evaluate_generic
 
 Array = np.ndarray[Any, Any]
@@ -61,16 +63,18 @@ _EXTENDED = {
 DTYPE_NAMES: dict[str, str] = {v: k for k, v in (_NUMPY_NAMES | _EXTENDED).items()}
 
 
-def pack(layout: Layout, x: Array) -> Array:
+def pack(layout: Layout, x: Array, garbage: Any = None) -> Array:
     """Strip-mine, pad the high side, outer dims first, tile dims last (MLIR `linalg.pack`).
 
-    "?" padding is NaN, or the largest integer, so that a leak into a valid lane shows.
+    "?" padding is `garbage`: if not given NaN, or the largest integer, so that a leak into a valid
+    lane shows. A lane beyond several dims holds what `layout.padded_dims` comes to last.
     """
     tiles = dict(zip(layout.pos, layout.tiles, strict=True))
-    for d, tile, text in zip(layout.pos, layout.tiles, layout.pads, strict=True):
+    for d, tile, text in layout.padded_dims:
         missing = -layout.source[d] % tile
         if missing:
-            x = _pad_high(x, d, missing, _padding(text, x.dtype))
+            open_lane = text == "?" and garbage is not None
+            x = _pad_high(x, d, missing, garbage if open_lane else _padding(text, x.dtype))
     shape: list[int] = []
     outer: dict[int, int] = {}
     inner: dict[int, int] = {}
@@ -115,6 +119,8 @@ def unpack(layout: Layout, x: Array) -> Array:
 
 def _pad(attr: Move, xs: Sequence[Array]) -> Array:
     low, high, text = attr.args
+    if not low:  # NumPy does not pad scalars
+        return xs[0]
     value = read_literal(str(text))
     return np.pad(xs[0], list(zip(low, high, strict=True)), constant_values=value)
 
@@ -188,6 +194,8 @@ def evaluate_node(
             return _opaque_op(attr, operands, opaque)
         case Result():
             return [operands[attr.index]]
+        case Custom():
+            return [evaluate_custom(attr, operands)]
     if op in ("set_encoding", "unset_encoding"):
         return [operands[0]]
     raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import bare_dims, contraction_roles, tile_dims
-from eqsat.ops.lists import is_block_diagonal
+from eqsat.ops.lists import is_block_diagonal, is_open
 from eqsat.ops.tiling import Layouts, induced, tile_domain
 from eqsat.ops.vocabulary import AttrFunction
 
+Value = Any  # a scalar in held form
 NO_INFINITY = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
 
 
@@ -39,6 +41,7 @@ class PackedOperand:
     sig: Generic
     result: Layout | None  # None: no tiled loop is left, the result is as it was
     mask: Layout | None  # the padding the operand must have; None: it has it
+    read: Layout | None  # the layout, if it leaves lanes open: all that holds the same is one value
 
 
 def pack_result(g: Generic, layout: Layout) -> PackedResult | None:
@@ -81,19 +84,31 @@ def _pad_of_operands(g: Generic, index: int, d: int, pad: str) -> str | None:
     if pad in ("-", "?"):
         return pad
     wanted = read(pad, g.yields[index].dtype)
+    carriers = [t for t, m in zip(g.dtypes, g.maps, strict=True) if d in bare_dims(m)]
     for candidate in dict.fromkeys(("0", pad)):
+        if not all(read(candidate, t) == read_literal(candidate) for t in carriers):
+            continue  # an integer operand holds no inf
         value = folded_padding(g, index, d, candidate)
-        if value is not None and _same(value, wanted):
+        if value is not None and _same(value, wanted) and _survives_itself(g, index, value):
             return candidate
     return None
 
 
-def read(pad: str, dtype: str) -> np.generic:
+def _survives_itself(g: Generic, index: int, value: Value) -> bool:
+    """Whether reductions of nothing but `value` give it again: 0 + 0 = 0, but 2 + 2 is not 2."""
+    twice = {"add": np.add, "mul": np.multiply}.get(g.yields[index].combine)
+    if twice is None:
+        return True
+    with np.errstate(all="ignore"):
+        return _same(twice(value, value), value)
+
+
+def read(pad: str, dtype: str) -> Value:
     """The padding as a scalar of an element type, in held form."""
     return scalar.hold(read_literal(pad), dtype)[()]
 
 
-def folded_padding(g: Generic, index: int, d: int, pad: str) -> np.generic | None:
+def folded_padding(g: Generic, index: int, d: int, pad: str) -> Value | None:
     """The body where loop d is beyond its end and every operand that runs over it holds `pad`."""
     known = {j: read(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)}
     y = g.yields[index]
@@ -101,7 +116,7 @@ def folded_padding(g: Generic, index: int, d: int, pad: str) -> np.generic | Non
     return None if value is None else scalar.hold(value, y.dtype)[()]
 
 
-def _same(a: np.generic, b: np.generic) -> bool:
+def _same(a: Value, b: Value) -> bool:
     return bool(a == b)
 
 
@@ -146,7 +161,12 @@ def pack_operand_of_many(g: Generic, i: int, layout: Layout) -> PackedOperand | 
     mask = replace(layout, pads=tuple(pads))
     others = tiled.operands
     return PackedOperand(
-        others[:i], others[i + 1 :], tiled.sig, tiled.result, None if mask == layout else mask
+        others[:i],
+        others[i + 1 :],
+        tiled.sig,
+        tiled.result,
+        None if mask == layout else mask,
+        layout if is_open(layout) else None,
     )
 
 
@@ -206,6 +226,7 @@ ROWS: dict[str, dict[str, str]] = {
         "sig": "sig",
         "result": "layout",
         "mask": "layout",
+        "read": "layout",
     },
 }
 FUNCTIONS: dict[str, AttrFunction] = {

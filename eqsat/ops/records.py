@@ -7,7 +7,9 @@ from typing import Any
 
 from eqsat.model.attrs import (
     MOVE_SHAPES,
+    OPS,
     Attr,
+    Custom,
     Fill,
     Generic,
     Layout,
@@ -20,6 +22,7 @@ from eqsat.model.attrs import (
     Transpose,
 )
 from eqsat.model.tensor import TensorType
+from eqsat.ops.custom import make_custom
 from eqsat.ops.tiling import make_layout
 
 # fields of a move in the order of its `args`
@@ -44,7 +47,7 @@ def operand_shapes(op: str, attr: Attr | None) -> tuple[Shape, ...] | None:
             return (attr.source,)
         case Layout():
             return (attr.source if op == "pack" else attr.packed_shape,)
-        case Move():
+        case Move() | Custom():
             return attr.sources
         case Leaf() | Fill():
             return ()
@@ -61,7 +64,7 @@ def result_shape(op: str, attr: Attr) -> Shape | None:
             return attr.source if op == "unpack" else attr.packed_shape
         case Generic() | Transpose() | Reshape():
             return attr.result_shape
-        case Move():
+        case Move() | Custom():
             return attr.shape
         case Leaf() | Fill():
             return attr.type.shape
@@ -75,6 +78,8 @@ def field(attr: Attr, key: str) -> Any:
     """A field of an attribute by the name it has in terms."""
     if isinstance(attr, Move):
         return attr.args[MOVE_FIELDS[attr.op].index(key)]
+    if isinstance(attr, Custom):
+        return attr[key]
     return getattr(attr, "pads" if key == "pad" else key)
 
 
@@ -85,6 +90,8 @@ def make_attr(op: str, shapes: Sequence[Shape], given: dict[str, Any]) -> Attr:
     """
     if op == "result":
         return Result(given["index"])
+    if op not in OPS:
+        return make_custom(op, shapes, given)
     if op == "transpose":
         attr: Attr = Transpose(shapes[0], given["perm"])
     elif op == "reshape":

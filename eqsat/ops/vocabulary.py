@@ -1,9 +1,9 @@
 """The record of an attribute function: what a rule may compute, with the kinds it takes and gives.
 
 Kinds of values: tensor tensors sig sigs layout layouts groups groupings move moves encoding
-encodings ints perms int bool tile tiles pads str fill leaf. A plural is a list with one entry per
-operand. `row:NAME` is a row (a `let:` variable whose columns are read with a dot), `rows:NAME` a
-list of rows for `foreach:`.
+encodings ints perms int float bool tile tiles pads str fill leaf. A plural is a list with one
+entry per operand. `row:NAME` is a row (a `let:` variable whose columns are read with a dot),
+`rows:NAME` a list of rows for `foreach:`.
 """
 
 from __future__ import annotations
