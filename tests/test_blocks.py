@@ -382,6 +382,18 @@ def test_reaching_a_limit_is_reported():
         assert graph.blocks.why == f"the limit of {stop} was reached"
 
 
+@pytest.mark.parametrize("rounds", range(1, 8))
+def test_a_search_that_is_cut_short_leaves_a_whole_e_graph(rounds: int):
+    """No class is left that only "leave this operand alone" would reach."""
+    for name in ("padded", "transposed"):
+        program = built(name, 2)
+        graph = saturate(
+            program, eqsat.rules("default"), machine(*TILES["two"]), Limits(rounds=rounds)
+        )
+        graph.verify()
+        assert graph.stop in ("rounds", "saturated")
+
+
 def test_a_rule_that_depends_on_when_it_looks_is_not_copied():
     text = """
 ruleset: early

@@ -355,6 +355,7 @@ def test_between_convolutions_nothing_is_converted(order: str):
     target = machine("conv2d", Tile((("c", 8), ("k", 8)), 1.0))
     program = parse_program(CHAIN[order], "t.eqs")
     run = eqsat.optimize(program, rules=list(RULES), target=target, goals=["time"])
+    assert run.schedule is not None
     found = [
         n.op
         for d in run.schedule.dispatches

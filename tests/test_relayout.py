@@ -160,6 +160,7 @@ def test_between_contractions_nothing_is_converted(text: str, k: int):
     program = parse_program(text, "t.eqs")
     run = eqsat.optimize(program, rules=list(RULES), target=machine((16, 16, k)), goals=["time"])
     counts = run.summary()["counts"]
+    assert run.schedule is not None
     converted = [
         n.operands
         for d in run.schedule.dispatches

@@ -122,7 +122,7 @@ class _Exhaustion:
 
     def _try(self, instance: Instance) -> str:
         self.seen += 1
-        for i, met in enumerate(instance.conditions()):
+        for i, met in enumerate(instance.conditions(self.functions)):
             self.met[i] += met is True
             self.missed[i] += met is False
         outcome = attempt(instance, Random(instance.size), None, self.functions)

@@ -53,9 +53,9 @@ class Instance:
         """
         return self._table(rule, functions).rows(list(self.attrs), dict(self.uses))
 
-    def conditions(self) -> list[bool | None]:
+    def conditions(self, functions: Functions | None = None) -> list[bool | None]:
         """Each entry of `where:` by itself; None if it cannot be evaluated here."""
-        return self._table(None, None).conditions(list(self.attrs), dict(self.uses))
+        return self._table(None, functions).conditions(list(self.attrs), dict(self.uses))
 
     def _table(self, rule: Rule | None, functions: Functions | None) -> _Probe:
         known = {**self.functions, **(functions or {})}

@@ -68,7 +68,7 @@ class _Hunt:
 
     def _note(self, instance: Instance) -> Outcome:
         """Try an instance and count what came of it."""
-        for i, met in enumerate(instance.conditions()):
+        for i, met in enumerate(instance.conditions(self.functions)):
             if met is not None:
                 (self.met if met else self.missed)[i] += 1
         outcome = attempt(instance, self.rng, None, self.functions)

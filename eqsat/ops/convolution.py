@@ -102,7 +102,7 @@ def im2col(g: Generic, i: int) -> Im2col | None:
     read = {d for e in g.maps[i] for d, _ in e.terms}
     filters = [d for e in g.maps[1 - i] for d, _ in e.terms]
     order = [d for d in range(g.rank) if d in read]
-    order += sorted(read - set(order), key=lambda d: (filters + [d]).index(d))
+    order += sorted(read - set(order), key=lambda d: [*filters, d].index(d))
     sizes = [s if d in read else 1 for d, s in enumerate(g.sizes)]
     copied = Yield(arg(0), g.dtypes[i])
     matrix = canonical_generic(

@@ -91,9 +91,9 @@ def prelude(found: set[Signature]) -> str:
         name = constructor(op, arity)
         lines.append(f"(constructor {name} ({sorts}) T)")
         lines.append(f"(function made_{name} ({sorts}) i64 :merge old)")
-    lines += [f"(ruleset phase_{p})" for p in (*PHASES, "want")]
+    lines += [f"(ruleset phase_{p})" for p in (*PHASES, "leave", "want")]
     lines += [
-        f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_cancel)"
+        f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_leave)"
         for op in OPTIONAL
         if (op, 1) in found
     ]

@@ -26,7 +26,8 @@ BORDERS = (1, 2)  # blocks searched at each end of the program, next to two in t
 CHUNK = 20  # lines per egglog call: one big text is quadratic to load
 STEP = (
     "(run-schedule (repeat 3 (seq (run phase_contract) (run phase_propagate)"
-    " (repeat 3 (seq (run phase_cancel) (run phase_canonicalise))) (run phase_want))))"
+    " (repeat 3 (seq (run phase_leave) (run phase_cancel)"
+    " (run phase_canonicalise))) (run phase_want))))"
 )
 
 
@@ -154,6 +155,8 @@ class Saturation:
             added = self._answer(size)
             elapsed = time.perf_counter() - begin
             stop = self._stop(rounds, added, before, size, elapsed)
+        # what is left alone has no class of its own, also where a limit cuts the search short
+        self._call("(run-schedule (saturate (run phase_leave)))")
         return rounds, stop
 
     def is_cut(self) -> bool:
