@@ -226,7 +226,7 @@ def tiled(graph: EGraph) -> set[Generic]:
 
 
 RULES = ("layout/transpose", "layout/reshape", "layout/pack", "layout/contract", "layout/relayout",
-         "layout/collapse", "layout/propagate")  # fmt: skip
+         "layout/collapse", "layout/regroup", "layout/propagate")  # fmt: skip
 
 
 def test_matmul_transposed_matmul_and_convolution_reach_one_packed_body():
