@@ -119,3 +119,15 @@ def test_rules_about_ops_that_cannot_occur_are_left_out():
     found, signatures = variants(eqsat.rules("default").rules, program)
     assert {v.rule.left.op for v in found} <= {op for op, _ in signatures}
     assert not any(op in ("gather", "concat") for op, _ in signatures)
+
+
+def test_a_rule_may_ask_for_unpacks_where_there_are_none():
+    graph = run(
+        """
+    rewrite: generic(*xs, sig=g)
+    where: is_unpacked(xs)
+    to: transpose(transpose(generic(*xs, sig=g), perm=[0]), perm=[0])
+""",
+        "program p\ninput x: f32[4]\ny = exp(x)\nreturn y\n",
+    )
+    assert not made(graph)

@@ -203,7 +203,8 @@ def test_early_stops_are_warnings(runs):
     grown = replace(run, egraph=replace(run.egraph, stop="nodes"))
     (warning,) = stop_warnings(grown)
     assert (warning.code, warning.severity) == ("E402", "warning")
-    assert "pack-contraction" in warning.help
+    assert "--without pack-contraction" in warning.help
+    assert "contract.yaml:" in warning.message and "%)" in warning.message  # place and share
     name, goal = run.selection.goals[0]
     open_goal = (name, replace(goal, bound=goal.value // 2))
     unproven = replace(run.selection, goals=(open_goal,), stop="wall")

@@ -83,12 +83,16 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
 
 def _unsaturated(egraph: EGraph) -> Diagnostic:
     most = max(egraph.rules, key=lambda r: (r.nodes, r.name), default=None)
-    who = f"; `{most.name}` made {most.nodes:,} of them" if most and most.nodes else ""
+    who, help = "", ""
+    if most and most.nodes:
+        share = most.nodes / len(egraph.nodes)
+        who = f"; rule `{most.name}` ({most.at}) made {most.nodes:,} of them ({share:.0%})"
+        help = f"leave it out with `--without {most.name}`, or give it `max_matches:` in its file"
     return Diagnostic(
         "E402",
         f"saturation stopped ({egraph.stop}) at {count_text(len(egraph.nodes), 'node')} in round"
         f" {egraph.rounds}{who}",
-        help=f"`--without {most.name}`" if who and most else "",
+        help=help,
         severity="warning",
     )
 

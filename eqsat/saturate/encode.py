@@ -51,7 +51,9 @@ def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], se
 
     A rule whose left side names an op that neither the program nor a rule makes is left out.
     """
+    rules = tuple(rules)
     found = {(n.op, len(n.operands)) for n in program.nodes}
+    found |= {("unpack", 1) for r in rules if _asked(r, "is_unpacked")}  # asked for, made or not
     chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
     numbered = list(enumerate(rules))
     grows = True
