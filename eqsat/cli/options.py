@@ -56,8 +56,8 @@ Goals = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
-        help="time, memory, dispatches or a plug-in's; repeat in order of priority, or give all of"
-        " them weights: `time:0.5` [default: time, memory, dispatches].",
+        help="time, memory, dispatches, relayout, or one of a plug-in; in order of priority, or"
+        " all with weights: `time:0.5` [default: time, memory, dispatches].",
     ),
 ]
 Budget = Annotated[

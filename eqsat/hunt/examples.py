@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from eqsat.model.diag import Diagnostic, EqsatError, Note
 from eqsat.model.program import Builder, Program
@@ -11,12 +12,16 @@ from eqsat.model.target import Target
 
 
 def check_examples(ruleset: RuleSet, target: Target | None = None) -> list[Diagnostic]:
-    """Every example, run with the whole rule set; a diagnostic (E101, E110) per failure."""
+    """Every example of the set's own rules, run with all of its rules, imported ones too.
+
+    A diagnostic (E101, E110) per failure.
+    """
     from eqsat import api
 
     machine = target or api.target("reference")
     found: list[Diagnostic] = []
-    for rule, example in all_examples(ruleset):
+    own = replace(ruleset, rules=tuple(r for r in ruleset.rules if r.ruleset == ruleset.name))
+    for rule, example in all_examples(own):
         try:
             failed = check_example(ruleset, rule, example, machine)
         except EqsatError as error:  # E110: a rule of the set builds what cannot be
