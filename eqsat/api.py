@@ -219,7 +219,8 @@ def optimize(
 
         source = _source(function_or_program, example_args, keywords or {}, weights)
         machine = _target(target, settings, budget or {})
-        ruleset = _rules(rules).without(*_known(without, _rules(rules)))
+        ruleset = _rules(rules)
+        ruleset = ruleset.without(*_known(without, ruleset))
         wanted = _goals(goals)
         canonical = merge_elementwise(source.program)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}

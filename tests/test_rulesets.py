@@ -170,3 +170,22 @@ def test_explain() -> None:
     assert "# " not in explain("E025")
     with pytest.raises(EqsatError, match="E268"):
         explain("E000")
+
+
+def test_a_set_is_read_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
+    rule = """
+  - name: {}
+    doc: Two transposes are one.
+    rewrite: transpose(transpose(x, perm=p), perm=q)
+    to: transpose(x, perm=compose(p, q))
+"""
+    inner, outer = tmp_path / "inner.yaml", tmp_path / "outer.yaml"
+    inner.write_text(f"ruleset: inner\ndoc: d.\nrules:{rule.format('one')}")
+    outer.write_text(f"ruleset: outer\ndoc: d.\nimport: ['{inner}']\nrules: []\n")
+    first = load_ruleset(outer)
+    assert load_ruleset(outer) is first
+    inner.write_text(f"ruleset: inner\ndoc: d.\nrules:{rule.format('another')}")
+    assert [r.name for r in load_ruleset(outer).rules] == ["another"]
+    inner.unlink()
+    with pytest.raises(EqsatError, match="no rule file"):
+        load_ruleset(outer)

@@ -15,7 +15,7 @@ from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.terms import plain_form
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.rules import Rule, RuleSet
-from eqsat.plugins import find_names
+from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
 
@@ -36,10 +36,30 @@ def find_rules(name: str, folders: Folders = (), span: Span | None = None) -> Pa
 def load_ruleset(name: str | Path, folders: Folders = ()) -> RuleSet:
     """A rule set by name or path, with the rules of its imports first.
 
-    EqsatError holds all problems of the first file that has any, in reading order.
+    EqsatError holds all problems of the first file that has any, in reading order. A set whose
+    files did not change is read once per process: reading takes longer than most searches.
     """
     folders = tuple(folders)
-    return _Loader(folders).load(find_rules(str(name), folders), None)
+    path = find_rules(str(name), folders)
+    key = (path.resolve(), Path.cwd(), search_path("rules", folders))
+    stamps, ruleset = _READ.get(key, ({}, None))
+    if ruleset is None or any(_stamp(p) != known for p, known in stamps.items()):
+        loader = _Loader(folders)
+        ruleset = loader.load(path, None)
+        _READ[key] = ({p: _stamp(p) for p in loader.loaded}, ruleset)
+    return ruleset
+
+
+Stamp = tuple[int, int]  # when a file was written, in ns, and its size
+_READ: dict[tuple[Path, Path, tuple[Path, ...]], tuple[dict[Path, Stamp | None], RuleSet]] = {}
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def load_rulesets(names: Iterable[str | Path], folders: Folders = ()) -> RuleSet:
