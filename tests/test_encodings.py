@@ -42,7 +42,6 @@ from eqsat.ops.encodings import (
     encoding_tiles,
     explicit,
     is_plain_contraction,
-    refined,
     root,
 )
 from eqsat.ops.layout import after_transpose, before_transpose
@@ -161,14 +160,6 @@ def test_a_wrong_encoding_is_refused(change: dict, text: str):
 
 
 def test_inference_keeps_encodings():
-    """Extents that become known refine an encoding and drop nothing of it."""
-    maps = ((dim(0), dim(2)), (dim(2), dim(1)), (dim(0), dim(1)))
-    open_ends = Encoding((0, 8), "lhs", "matmul", ("i8", "i8", "i32"), (0, 0, 8), maps)
-    found = refined(open_ends, (3, 8))
-    assert (found.source, found.sizes, found.maps) == ((3, 8), (3, 0, 8), maps)
-    assert (found.role, found.dtypes) == (open_ends.role, open_ends.dtypes)
-    with pytest.raises(ShapeError):
-        refined(found, (4, 8))
     text = f"""
 program p
 input a: i8[64, 32]

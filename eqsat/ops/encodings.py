@@ -316,16 +316,6 @@ def _resized(e: Encoding, move: Move, mine: Shape, other: Shape) -> Encoding | N
     return _carried(found, other, e.held)
 
 
-def refined(e: Encoding, shape: Shape) -> Encoding:
-    """The same request of a tensor whose extents have become known; nothing of it is dropped.
-
-    ShapeError (from `verify`) if the shape is not one the contraction can have.
-    """
-    made = replace(e, source=shape)
-    made.verify()
-    return explicit(made) or made
-
-
 ROWS: dict[str, dict[str, str]] = {
     "encoded-contraction": {"left": "encoding", "right": "encoding", "result": "encoding"},
     "encoded-operands": {"operands": "encodings"},
