@@ -363,3 +363,22 @@ def test_between_convolutions_nothing_is_converted(order: str):
         if n.op in ("pack", "unpack", "transpose", "retype")
     ]
     assert sorted(found) == ["pack", "unpack"]
+
+
+# ---- the random cases above are not empty ----------------------------------------------------
+def test_random_cases_apply_often():
+    """The tests by seed pass over a case that does not apply; these shares keep them honest."""
+    counts = dict.fromkeys(("twice", "reading", "packed", "windows"), 0)
+    for seed in range(150):
+        rng = random.Random(seed)
+        g, t = contraction(rng), tile(rng, rng.choice((2, 4)))
+        counts["twice"] += pack_loops_twice(g, t) is not None
+        rng = random.Random(seed)
+        g, t, i = contraction(rng), tile(rng), rng.randrange(2)
+        layout = random_layout(rng, g, i, t)
+        counts["reading"] += pack_loops_reading(g, i, layout, t) is not None
+        counts["packed"] += pack_loops(g, t) is not None
+        rng = random.Random(seed)
+        g = convolution(rng, rng.choice((1, 2)), "NCHW")
+        counts["windows"] += any(im2col(g, i) is not None for i in range(2))
+    assert min(counts.values()) > 50, counts

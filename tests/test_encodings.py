@@ -228,6 +228,23 @@ def test_through_a_generic_above_as_its_pack_goes(seed: int):
         assert got == list(packed.operands)
 
 
+def test_random_readers_let_packs_through():
+    """The two tests by seed pass over a case without a pack; these shares keep them honest."""
+    above = below = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        g, t = contraction(rng), tile(rng)
+        for e, layout in with_layouts(g, t):
+            reader = elementwise(rng, e.source, at=0)
+            if layout is None:
+                continue
+            above += bool(encode_operands(reader, e) and pack_result(reader, layout))
+            _, packed_as = _permuted(e, layout, reader)
+            packed = packed_as and pack_operand(reader, 0, packed_as)
+            below += bool(packed and packed.result)
+    assert min(above, below) > 100
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_through_a_generic_below_as_its_pack_goes(seed: int):
     rng = random.Random(seed)

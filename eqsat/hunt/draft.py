@@ -183,7 +183,7 @@ class Draft:
         """Whether a variable below is bound: then this operand is built before its reader."""
         if isinstance(p.term, Splat):
             return p.index in self.splats.get(p.name, {})
-        return any(n in self.tensors for n in _names(p.term))
+        return any(n in self.tensors for n in tensor_names(p.term))
 
     def _bound_type(self, p: _Place) -> TensorType | None:
         if isinstance(p.term, Splat) and isinstance(p.term.inner, Var):
@@ -337,11 +337,12 @@ def _has_generic(term: Term) -> bool:
     return term.op == "generic" or any(_has_generic(o) for o in term.operands)
 
 
-def _names(term: Term) -> Iterable[str]:
+def tensor_names(term: Term) -> Iterable[str]:
+    """Tensor variables and named ops of a term, in reading order; those of splats are none."""
     if isinstance(term, Var):
         yield term.name
     elif isinstance(term, Apply):
         if term.name:
             yield term.name
         for o in term.operands:
-            yield from _names(o)
+            yield from tensor_names(o)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from eqsat.hunt.draft import Draft, Part, Types
+from eqsat.hunt.draft import Draft, Part, Types, tensor_names
 from eqsat.hunt.nests import Misfit, Scale
 from eqsat.model.attrs import Attr, Generic, ShapeError
-from eqsat.model.rules import Apply, Rule, Splat, Term, Var
+from eqsat.model.rules import Apply, Rule, Splat, Term
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
@@ -186,14 +186,4 @@ def _arities(rule: Rule, rng: Random) -> tuple[tuple[str, int], ...]:
 
 def _named(rule: Rule) -> list[str]:
     """Names a rule may ask the uses of."""
-
-    def names(term: Term) -> Iterator[str]:
-        if isinstance(term, Var):
-            yield term.name
-        elif isinstance(term, Apply):
-            if term.name:
-                yield term.name
-            for o in term.operands:
-                yield from names(o)
-
-    return list(dict.fromkeys(n for t in (rule.left, *rule.also) for n in names(t)))
+    return list(dict.fromkeys(n for t in (rule.left, *rule.also) for n in tensor_names(t)))

@@ -7,6 +7,7 @@ defined). The same tree is evaluated in three ways: values under one kind of gar
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -133,7 +134,7 @@ class Claim:
     operand: Array
 
 
-class Evaluation:
+class Evaluation(ABC):
     """What all ways share: every tree once; `leaves` are the arrays of variables and weights."""
 
     def __init__(self, leaves: Leaves):
@@ -155,8 +156,9 @@ class Evaluation:
         operands = inner[0] if side.op == "result" else [x[0] for x in inner]
         return self.node(side, operands)
 
+    @abstractmethod
     def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
-        raise NotImplementedError  # each way has its own
+        """The results of one op on the results of its operands."""
 
 
 class Values(Evaluation):
