@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules bench docs format clean
+.PHONY: help demo test check rules never-worse joint bench docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -13,8 +13,8 @@ JOBS ?= 2
 
 help: ## print this help
 	@echo "eqsat: two commands do everything"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | \
-	  while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | \
+	  while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
 demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml, print its table and its page
 	@$(BIN)/eqsat experiment experiments/quickstart.yaml
@@ -31,6 +31,12 @@ check: $(TEST) ## lint, format, types and import borders
 
 rules: $(TEST) ## hunt counterexamples to every rule, break every rule, chain them at random; JSON (half an hour)
 	$(BIN)/python benchmarks/rules.py --jobs $(JOBS)
+
+never-worse: $(DEMO) ## 1,000 random searches: checked, never worse than their input; JSON (half an hour)
+	$(BIN)/python benchmarks/never_worse.py --jobs $(JOBS)
+
+joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
+	$(BIN)/python benchmarks/joint.py --scaling
 
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py

@@ -11,7 +11,6 @@ rules). Runs are interleaved, so that a slow minute of the machine touches all r
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
@@ -22,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
+from layers import encoders
 
 import eqsat
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
+from eqsat.ops.merge import merge_elementwise
 from eqsat.saturate import saturate
 
 LAYERS = (3, 6, 12, 24)
@@ -35,26 +35,8 @@ TILES = ((16, 16, 1), (8, 16, 1), (16, 16, 16), (8, 8, 4))  # m, n, k
 
 
 def encoder(layers: int) -> Program:
-    """The encoder layer of experiments/programs so many times, each with weights of its own."""
-    path = Path(__file__).parent.parent / "experiments" / "programs" / "encoder.py"
-    spec = importlib.util.spec_from_file_location("encoder_layer", path)
-    assert spec is not None
-    assert spec.loader is not None
-    layer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(layer)
-    rng = np.random.default_rng(0)
-    own = [
-        {k: v + rng.standard_normal(v.shape, "f4") * np.float32(0.01) for k, v in params.items()}
-        for params in [layer.params()] * layers
-    ]
-
-    def encoder(x: Any) -> Any:
-        for p in own:
-            vars(layer)["params"] = lambda p=p: p
-            x = layer.encoder(x)
-        return x
-
-    return eqsat.optimize(encoder, *layer.encoder_example(), stop_after="program").canonical
+    """So many encoder layers, elementwise chains merged as the search sees them."""
+    return merge_elementwise(encoders(layers).program)
 
 
 def target() -> Target:

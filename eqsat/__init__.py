@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eqsat.lab.experiment import Experiment
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
+    from eqsat.tradeoffs import pareto
 
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
@@ -32,13 +33,14 @@ _HOME = {
     "jit": "eqsat.decorator",
     "load": "eqsat.api",
     "optimize": "eqsat.api",
+    "pareto": "eqsat.tradeoffs",
     "read": "eqsat.api",
     "rules": "eqsat.api",
     "target": "eqsat.api",
 }
 __all__ = [
     "EqsatError", "Experiment", "Program", "Run", "Source", "compare", "jit", "load", "optimize",
-    "read", "rules", "target",
+    "pareto", "read", "rules", "target",
 ]  # fmt: skip
 
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import EqsatError, fail
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from eqsat.execute.verify import Verification
     from eqsat.execute.xla import Executable
     from eqsat.frontends.jaxpr import Traced
+    from eqsat.model.price import Price, Question
+    from eqsat.model.stopping import Stop
     from eqsat.report.explain import Explanation
 
-NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
+PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 STAGES = (
     "program", "canonical", "target", "rules", "egraph", "selection", "baseline", "schedule",
@@ -75,33 +77,30 @@ class Run:
 
         return summary(self)
 
-    def explain(self, value: str | None = None, *, price: bool = True) -> Explanation:
-        """Which rules made a choice, the next best and its price, which limits removed a group.
+    def explain(
+        self, value: str | None = None, *, price: bool | None = None, time_limit: float = 30.0
+    ) -> Explanation:
+        """Which rules made a choice, what else there was at what price, what limits removed.
 
-        Raises EqsatError (E303) if the program has no such value.
+        price: search again for every alternative, within `time_limit` seconds for all; None does
+        if a value is named. Raises EqsatError (E303) if the program has no such value.
         """
         from eqsat.report.explain import explain
 
-        return explain(self, value, self._price if price else None)
+        wanted = value is not None if price is None else price
+        return explain(self, value, partial(self._prices, time_limit) if wanted else None)
 
-    def _price(self, node: int) -> int | None:
-        """First goal's value with this e-node forbidden, minus the chosen value; None if needed."""
-        from eqsat.extract import extract
+    def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
+        from eqsat.extract.counterfactual import counterfactuals
 
+        begin = time.monotonic()
         assert self.egraph is not None
         assert self.selection is not None
-        nodes = tuple(
-            replace(n, subsumed=True) if i == node else n for i, n in enumerate(self.egraph.nodes)
-        )
-        without = replace(self.egraph, nodes=nodes)
-        try:
-            other, _ = extract(without, self.target, self.goals[:1], **self.search)
-        except EqsatError as error:
-            if error.exit_code != NOTHING_ADMISSIBLE:
-                raise
-            return None
-        name = self.goals[0].name
-        return other.goal(name).value - self.selection.goal(name).value
+        found = counterfactuals(
+            self.egraph, self.target, self.goals, self.selection, self.baseline,
+            self.search["seed"],
+        )  # fmt: skip
+        return found.prices(questions, seconds - (time.monotonic() - begin))
 
     def compile(self) -> Executable:
         """A plain JAX callable with the calling convention of the traced function.
@@ -200,6 +199,7 @@ def optimize(
     verify: bool = False,
     stop_after: str | None = None,
     progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
@@ -207,7 +207,8 @@ def optimize(
     packed once, ahead of time; arrays the function closes over always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. limits: a
-    `saturate.Limits`. Raises EqsatError; exit_code 3 if nothing is admissible.
+    `saturate.Limits`. stop: ends the extraction early, with the best answer so far. Raises
+    EqsatError; exit_code 3 if nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
@@ -225,13 +226,15 @@ def optimize(
         canonical = merge_elementwise(source.program)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
-    _search(run, limits, stop_after, progress or (lambda *_: None))
+    _search(run, limits, stop_after, progress or (lambda *_: None), stop)
     if verify and run.schedule is not None:
         run.verify(seed=seed)
     return run
 
 
-def _search(run: Run, limits: Any, stop_after: str | None, progress: Progress) -> None:
+def _search(
+    run: Run, limits: Any, stop_after: str | None, progress: Progress, stop: Stop | None
+) -> None:
     progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
@@ -245,17 +248,46 @@ def _search(run: Run, limits: Any, stop_after: str | None, progress: Progress) -
     with _timed(run.seconds, "extract"):
         from eqsat.extract import extract
 
-        run.selection, run.baseline = extract(run.egraph, run.target, run.goals, **run.search)
+        run.selection, run.baseline = extract(
+            run.egraph, run.target, run.goals, **run.search, stop=stop
+        )
     progress("extract", run.seconds["extract"] or 0.0)
     if stop_after == "selection":
         return
     with _timed(run.seconds, "schedule"):
-        from eqsat.schedule import build
-
-        run.schedule = build(run.egraph, run.selection, run.target)
-        if run.baseline is not None:
-            run.baseline_schedule = build(run.egraph, run.baseline, run.target)
+        make_schedules(run)
     progress("schedule", run.seconds["schedule"] or 0.0)
+
+
+def make_schedules(run: Run) -> None:
+    """The schedules of a run's selection and baseline."""
+    from eqsat.schedule import build
+
+    assert run.egraph is not None
+    assert run.selection is not None
+    run.schedule = place_temporaries(build(run.egraph, run.selection, run.target))
+    _check_legality(run.schedule, run)
+    if run.baseline is not None:
+        run.baseline_schedule = place_temporaries(build(run.egraph, run.baseline, run.target))
+
+
+def place_temporaries(schedule: Schedule) -> Schedule:
+    """The schedule with an offset in one arena for every temporary."""
+    from eqsat.extract.place import place
+    from eqsat.model.placement import Lifetime
+
+    buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
+    return schedule.placed(place(buffers, quick=True, seconds=PLACING_SECONDS).offsets)
+
+
+def _check_legality(schedule: Schedule, run: Run) -> None:
+    """EqsatError E905 (our bug) if a schedule breaks what the target's file says."""
+    from eqsat.schedule import faults
+
+    found = faults(schedule, run.target, run.canonical)
+    if found:
+        message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(found)}"
+        raise fail("E905", message, exit_code=4)
 
 
 def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
@@ -285,6 +317,10 @@ def _target(
         from eqsat.lang.targets import override
 
         machine = override(machine, list(settings))
+    from eqsat.lang.units import check_budget
+
+    for goal in budget:
+        check_budget(goal, "the budget")
     merged = dict(machine.budget) | dict(budget)
     asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
     places = tuple((dict(machine.places) | asked).items())
@@ -326,6 +362,48 @@ def read(spec: str) -> Source:
     from eqsat.reading import read_spec
 
     return Source(*read_spec(spec))
+
+
+def extract_egraph(
+    path: str | Path, time_limit: float = 30.0, seed: int = 0, stop: Stop | None = None
+) -> dict[str, Any]:
+    """The cheapest DAG of an egraph-serialize JSON file, as `eqsat extract` prints it.
+
+    time_limit: seconds, reading included. The keys: `status` (optimal, feasible or infeasible),
+    `stop`, `dag_cost`, `bound`, `gap`, `seconds`, `choices` (class → node). Raises EqsatError.
+    """
+    start = time.monotonic()
+    from eqsat.extract.dag.search import extract_dag
+    from eqsat.frontends.serialized import read_serialized
+
+    egraph = read_serialized(Path(path))
+    found = extract_dag(egraph, deadline=start + time_limit, seed=seed, stop=stop).to_json()
+    return found | {"seconds": time.monotonic() - start}
+
+
+def place_buffers(
+    path: str | Path,
+    capacity: int | None = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+) -> dict[str, Any]:
+    """The lowest placement of a CSV file's buffers in one arena, as `eqsat place` prints it.
+
+    capacity: bytes; the first placement that fits ends the search. The keys: `status` (optimal,
+    feasible, infeasible: proven, or unknown: nothing found that fits), `stop`, `height`, `bound`,
+    `seconds`, `rows` (id, lower, upper, size, offset of each buffer). Raises EqsatError.
+    """
+    start = time.monotonic()
+    from eqsat.extract.place import place
+    from eqsat.frontends.buffers import read_buffers
+
+    buffers = read_buffers(path)
+    left = time_limit - (time.monotonic() - start)
+    found = place(buffers, capacity=capacity, seconds=left, seed=seed, stop=stop).to_json()
+    placed = zip(buffers, found.pop("offsets"), strict=True)
+    rows = [[b.name, b.lower, b.upper, b.size, o] for b, o in placed]
+    return found | {"seconds": time.monotonic() - start, "rows": rows}
 
 
 def load(folder: str | Path) -> Run:
@@ -385,6 +463,7 @@ __all__ = [
     "compare",
     "load",
     "optimize",
+    "place_buffers",
     "read",
     "rules",
     "target",

@@ -96,13 +96,14 @@ def _write_aside(
             (aside / name).write_bytes(data)
         for name, tensors in arrays.items():
             write_arrays(aside / name, tensors)
-        _replace(aside, folder)
+        put_in_place(aside, folder)
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
         raise
 
 
-def _replace(aside: Path, folder: Path) -> None:
+def put_in_place(aside: Path, folder: Path) -> None:
+    """Rename a finished folder that lies beside its place; what was there goes."""
     aside.chmod(0o755)
     if not folder.exists():
         aside.rename(folder)

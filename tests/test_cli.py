@@ -18,7 +18,7 @@ from eqsat.cli import app, run
 
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
-    "list", "schema",
+    "list", "schema", "extract", "place", "pareto",
 )  # fmt: skip
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
 APART = "fusion.join={conversion: [elementwise, reduction, conversion]}"
@@ -169,10 +169,11 @@ def test_a_bug_of_ours_exits_4(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals")
-def test_interrupt_leaves_nothing_behind(tmp_path):
+def test_interrupt_ends_at_once():
     # a fresh interpreter, as the handling of signals belongs to a process; slow enough to be hit
     code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
-    args = ["optimize", "encoder.py:encoder", "--target", "avx512", "-o", str(tmp_path / "x.eqsat")]
+    # (with `-o` an answer that is known by then would be kept: tests/test_interrupt.py)
+    args = ["optimize", "encoder.py:encoder", "--target", "avx512"]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -183,7 +184,6 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
     assert child.returncode == 130, err
     assert out == ""
     assert err == "interrupted, nothing was written\n"
-    assert not list(tmp_path.iterdir())
 
 
 # ---- optimize ------------------------------------------------------------------------------------

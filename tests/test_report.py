@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,11 +13,13 @@ import eqsat
 from eqsat.model.attrs import Layout, Leaf, Transpose
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph, ENode, RuleStat
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price
 from eqsat.model.program import Builder
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Removed, Selection
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
+from eqsat.report.alternatives import price_text
 from eqsat.report.compare import compare_runs
 from eqsat.report.explain import explain, removed_lines
 from eqsat.report.html import page, write_page
@@ -225,30 +228,61 @@ def test_explain_everything_names_rule_and_place(runs):
     )
 
 
-def test_explain_asks_prices_of_one_value_only(runs):
+def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
     asked = []
 
-    def price(node):
-        asked.append(node)
-        return 9_800_000
+    def prices(questions, found=(EXACT, 9_800_000)):
+        asked.append(list(questions))
+        status, first = found
+        return [
+            Price("time", status, first and first - i, first or 0) for i in range(len(questions))
+        ]
 
-    assert "next best" not in explain(runs[1], None, price).to_text()
-    assert asked == []
-    found = explain(runs[1], "%3", price)
+    assert "next best" not in explain(runs[1], None).to_text()
+    found = explain(runs[1], "%3", prices)
     assert "next best: +9.8 us time without it" in found.to_text()
-    others = [c.node for c in found.elsewhere if c.alternatives]
-    assert asked == [*(c.node for c in found.choices), *others]
-    for value, words in ((0, "of equal time"), (None, "no admissible program")):
-        assert words in explain(runs[1], "%3", lambda node, v=value: v).to_text()
+    assert len(asked) == 1
+    assert len(set(asked[0])) == len(asked[0])
+    for c in (*found.choices, *found.elsewhere):
+        costs = [a.price.delta for a in c.alternatives if a.price and a.price.delta is not None]
+        assert costs == sorted(costs)
+    for answer, words in (
+        ((EXACT, 0), "of equal time"),
+        ((NOT_ADMISSIBLE, None), "no admissible program"),
+        ((AT_LEAST, None), "not known in this time without it"),
+    ):
+        text = explain(runs[1], "%3", lambda q, f=answer: prices(q, f)).to_text()
+        assert words in text
+    whole = explain(runs[1], None, prices)
+    assert all(c.price for c in whole.choices if c.is_read)
+    assert json.loads(json.dumps(whole.to_json()))["choices"][0]["without"]["goal"] == "time"
+
+
+@pytest.mark.parametrize(
+    ("price", "want"),
+    [
+        (Price("time", EXACT, 9_800_000, 9_800_000), "+9.8 us"),
+        (Price("time", EXACT, 0, 0), "equal time"),
+        (Price("memory", EXACT, -1024, -1024), "-1 KiB, better than what was found"),
+        (Price("time", AT_LEAST, 2_000_000, 1_000_000), "at most +2 us, at least +1 us"),
+        (Price("time", AT_LEAST, None, 1_000_000), "at least +1 us"),
+        (Price("time", AT_LEAST, None, -5), "not known in this time"),
+        (Price("weighted", EXACT, 25_000, 25_000), "+2.5 %"),
+        (Price("time", NOT_ADMISSIBLE), "none, not admissible"),
+    ],
+)
+def test_a_price_says_what_is_known(price, want):
+    assert price_text(price) == want
 
 
 def test_a_price_is_what_forbidding_the_node_costs():
     run = eqsat.optimize(eqsat.read("permuted_consumer"))
     choices = run.explain("%4").choices
     assert choices
-    assert all(c.priced for c in choices)
     for c in choices:
-        assert c.price is None or c.price >= 0
+        assert c.price
+        assert c.price.status != AT_LEAST
+        assert c.price.delta is None or c.price.delta >= 0
 
 
 def test_explain_tells_reads_and_other_layouts(runs):

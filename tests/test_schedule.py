@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import eqsat
 from eqsat.extract import extract
 from eqsat.lang.programs import parse_program
 from eqsat.model.attrs import Leaf
@@ -17,6 +18,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.target import Fusion, Memory, Target
 from eqsat.ops.meaning import evaluate_node
+from eqsat.report.text import summary_text
 from eqsat.schedule import build
 
 GOALS = tuple(GoalRequest(g) for g in ("time", "memory", "dispatches"))
@@ -196,3 +198,86 @@ def test_a_promise_that_is_not_kept_is_our_error():
         build(egraph(program), replace(selection, goals=goals), target)
     assert e.value.exit_code == 4
     assert e.value.diagnostics[0].code.startswith("E9")
+
+
+CHAIN = """
+program chain
+input x: f32[64, 8]
+weight w: f32[64, 64]
+a = exp(x)
+b = matmul(w, a)
+c = tanh(b)
+d = add(b, c)
+e = matmul(w, d)
+f = add(e, a)
+return f
+"""
+
+
+def scheduled(text: str) -> Schedule:
+    """Every op a dispatch of its own, so that there are temporaries; with their offsets."""
+    from eqsat.api import place_temporaries
+
+    return place_temporaries(schedule(text, Fusion(members=1))[2])
+
+
+def test_temporaries_lie_in_one_arena_and_nothing_else_does():
+    found = scheduled(CHAIN)
+    assert [b.role for b in found.buffers if b.offset is not None] == ["temporary"] * 5
+    found.verify()
+    by_step = [
+        sum(b.nbytes for b in found.temporaries if b.first <= step <= b.last)
+        for step in range(1 + max(d.step for d in found.dispatches))
+    ]
+    assert found.arena_bytes == found.arena_bound == max(by_step)
+    assert found.arena_bytes < sum(b.nbytes for b in found.temporaries)
+    assert Schedule.from_json(found.to_json()) == found
+    assert f"steps {found.temporaries[0].first}" in found.to_text()
+    assert found.to_text().count(", offset ") == 5
+
+
+def test_a_schedule_without_offsets_still_loads():
+    found = scheduled(CHAIN)
+    data = found.to_json()
+    for b in data["buffers"]:
+        del b["offset"]
+    older = Schedule.from_json(data)
+    older.verify()
+    assert older.arena_bytes is None
+    assert older.arena_bound == found.arena_bound
+    assert ", offset " not in older.to_text()
+
+
+def test_an_arena_that_cannot_be_is_refused():
+    found = scheduled(CHAIN)
+    together = [0] * len(found.temporaries)
+    with pytest.raises(ValueError, match="overlap in the arena"):
+        found.placed(together)
+    with pytest.raises(ValueError, match="in front of the arena"):
+        found.placed([i * 10**6 - 1 for i in range(len(found.temporaries))])
+    first, *others = found.buffers
+    wrong = {
+        "only temporaries": replace(found, buffers=(replace(first, offset=0), *others)),
+        "others do not": replace(found, buffers=(first, *_without_one_offset(others))),
+    }
+    for said, bad in wrong.items():
+        with pytest.raises(ValueError, match=said):
+            bad.verify()
+
+
+def _without_one_offset(buffers):
+    last = max(i for i, b in enumerate(buffers) if b.offset is not None)
+    return [replace(b, offset=None) if i == last else b for i, b in enumerate(buffers)]
+
+
+def test_a_run_tells_the_size_of_its_arena():
+    program = parse_program(CHAIN)
+    run = eqsat.optimize(program, target=reference(Fusion(members=1)), rules=("policy/keep",))
+    found = run.summary()["bytes"]
+    assert found["arena_bytes"] == found["arena_bound"] == run.schedule.arena_bytes > 0
+    assert f"arena of the temporaries {found['arena_bytes']} bytes" in run.schedule.to_text()
+    assert "arena" not in summary_text(run)
+    apart = [i * 2**20 for i in range(len(run.schedule.temporaries))]
+    run.schedule = run.schedule.placed(apart)
+    assert run.summary()["bytes"]["arena_bytes"] > found["arena_bound"]
+    assert "temporaries lie in an arena of" in summary_text(run)

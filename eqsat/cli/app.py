@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import files, look, search
-from eqsat.cli.interrupt import INTERRUPTED
+from eqsat.cli import alone, files, look, pareto, search
+from eqsat.cli.interrupt import INTERRUPTED, KEPT
 from eqsat.cli.talk import say, say_diagnostics
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
-OK, USAGE, BUG = 0, 2, 4
+OK, USAGE, NOTHING_ADMISSIBLE, BUG = 0, 2, 3, 4
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def _root(
     """Find the best program your rewrite rules can reach, and say why it is."""
 
 
-for commands in (search.COMMANDS, look.COMMANDS, files.COMMANDS):
+for commands in (search.COMMANDS, pareto.COMMANDS, look.COMMANDS, files.COMMANDS, alone.COMMANDS):
     for name, command in commands.items():
         app.command(name)(command)
 
@@ -75,10 +75,15 @@ def run(args: Sequence[str]) -> int:
     except SystemExit as error:  # ours are return codes: a Python program that we imported
         say_diagnostics([_ended(error)], as_json)
         return USAGE
+    except MemoryError:
+        say_diagnostics([_out_of_memory()], as_json)
+        return NOTHING_ADMISSIBLE
     except Exception as error:
         return _failed(error, as_json, "-v" in args or "--verbose" in args)
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
         return _interrupted()
+    if code == KEPT:
+        return INTERRUPTED
     return code if isinstance(code, int) else OK
 
 
@@ -105,6 +110,14 @@ def _ended(error: SystemExit) -> Diagnostic:
         "E308",
         f"the Python program ended with `sys.exit({error.code!r})` when it was imported or traced",
         help='what it does as a script belongs below `if __name__ == "__main__":`',
+    )
+
+
+def _out_of_memory() -> Diagnostic:
+    return Diagnostic(
+        "E413",
+        "out of memory before any answer was found",
+        help="a smaller program, fewer rules (`--without`) or a machine with more memory",
     )
 
 

@@ -43,7 +43,8 @@ class FileFormat(StrEnum):
 
 def check(
     files: Annotated[
-        list[Path], typer.Argument(help="Rule sets, targets, experiments, `.eqs`, or folders.")
+        list[Path],
+        typer.Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
     ],
     test: Annotated[
         bool,
@@ -56,6 +57,10 @@ def check(
         bool,
         typer.Option("--mutants", help="With --test: break each rule; list what is not refuted."),
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Check saved runs against this target, not their own."),
+    ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -64,8 +69,9 @@ def check(
     """Validate files and print all problems of all of them.
 
     With --test every rule that a file defines is tried on random matches, both sides by their
-    NumPy meaning; -v prints how many had padding and how often each condition held. Exit codes: 2
-    if a file is wrong, 1 if only an example fails or a rule is unsound.
+    NumPy meaning; -v prints how many had padding and how often each condition held. The schedule of
+    a saved run is checked against its target. Exit codes: 2 if a file is wrong, 1 if only an
+    example fails, a rule is unsound, or a schedule is not legal.
     """
     paths = _expand(files)
     broken: list[Diagnostic] = []
@@ -73,6 +79,9 @@ def check(
     hunted: list[Findings] = []
     for path in paths:
         try:
+            if path.is_dir():
+                failed += _schedule_faults(path, target)
+                continue
             ruleset = _check_file(path)
             if test and ruleset is not None:
                 hunted += (found := _hunted(ruleset, instances, seed))
@@ -129,13 +138,37 @@ COMMANDS = {"check": check, "list": list_, "schema": schema}
 def _expand(files: list[Path]) -> list[Path]:
     found: list[Path] = []
     for path in files:
-        if path.is_dir():
+        if path.is_dir() and _is_run(path):
+            found.append(path)
+        elif path.is_dir():
             found += sorted(p for end in ("yaml", "eqs") for p in path.rglob(f"*.{end}"))
         elif path.is_file():
             found.append(path)
         else:
             raise fail("E001", f"no file `{path}`")
     return list(dict.fromkeys(found))
+
+
+def _is_run(folder: Path) -> bool:
+    from eqsat.artefact import FILES
+
+    return (folder / FILES["manifest"]).is_file()
+
+
+def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
+    """What of a saved run's schedule breaks a target (E417), its own if none is named."""
+    import eqsat
+    from eqsat.schedule import faults
+
+    run = eqsat.load(folder)
+    if run.schedule is None:
+        raise fail("E405", f"`{folder}` stopped before a schedule was made")
+    machine = run.target if target is None else eqsat.target(target)
+    hint = f"`eqsat optimize … --target {machine.name}` finds one that is"
+    return [
+        Diagnostic("E417", f"`{folder}` is not legal on `{machine.name}`: {fault}", None, help=hint)
+        for fault in faults(run.schedule, machine, run.canonical if target is None else None)
+    ]
 
 
 def _check_file(path: Path) -> RuleSet | None:

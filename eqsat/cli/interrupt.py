@@ -1,4 +1,4 @@
-"""Ctrl-C during a search: one line, exit code 130, at once."""
+"""Ctrl-C during a search: the best answer so far if that is wanted, else at once; exit code 130."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eqsat.cli.talk import say
+from eqsat.model.stopping import Stop
 
 INTERRUPTED = 130
+KEPT = -INTERRUPTED  # what a command returns that was interrupted and kept its answer
 
 
 @contextmanager
-def stops_at_once() -> Iterator[None]:
+def stops_at_once(stop: Stop | None = None) -> Iterator[None]:
     """End the process on Ctrl-C even inside a solver; only around work that writes nothing.
+
+    With a `stop` whose search has an answer, the first Ctrl-C asks for that and lets the process go
+    on to save it; the second one ends it.
 
     CP-SAT takes SIGINT for itself (it would return its best answer so far) and egglog lets Python
     see it only when it is done, so another thread waits for the signal. To be entered before numpy
@@ -29,7 +34,7 @@ def stops_at_once() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     done = threading.Event()
-    waiter = threading.Thread(target=_wait, args=(done,), daemon=True)
+    waiter = threading.Thread(target=_wait, args=(done, stop), daemon=True)
     waiter.start()
     try:
         yield
@@ -43,8 +48,12 @@ def stops_at_once() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(done: threading.Event) -> None:
+def _wait(done: threading.Event, stop: Stop | None) -> None:
     signal.sigwait({signal.SIGINT})
+    if stop is not None and stop.has_answer and not done.is_set():
+        say("interrupted, keeping the best answer so far; once more to end at once")
+        stop.request()
+        signal.sigwait({signal.SIGINT})
     if not done.is_set():
         say("interrupted, nothing was written")
         os._exit(INTERRUPTED)

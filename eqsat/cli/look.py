@@ -66,11 +66,23 @@ def explain(
         str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
     price: Annotated[
-        bool, typer.Option(help="For one value: search again without it, for the next best.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--price/--no-price",
+            help="Search again for each choice that was not made, for its price [default: only"
+            " if a value is named].",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for all prices: `30s`.")
+    ] = "30s",
+    output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Say why: the rules behind each choice, the next best, what limits removed; or a code."""
+    """Say why: rules behind each choice, what else there was and its price, what limits removed.
+
+    Alternatives are listed cheapest first. Or say what an error code means.
+    """
     if _CODE.fullmatch(what) and not Path(what).exists():
         from eqsat.lang.explain import explain as explain_code
 
@@ -78,9 +90,14 @@ def explain(
         return 0
     with stops_at_once():
         import eqsat
+        from eqsat.lang.units import read_quantity
 
-        found = eqsat.load(what).explain(value, price=price)
-    print(found.to_text(), end="")
+        seconds = float(read_quantity(time_limit, "duration", "--time-limit"))
+        found = eqsat.load(what).explain(value, price=price, time_limit=seconds)
+    if output_format is o.Format.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(found.to_text(), end="")
     return 0
 
 

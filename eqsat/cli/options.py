@@ -62,7 +62,9 @@ Goals = Annotated[
 ]
 Budget = Annotated[
     list[str] | None,
-    typer.Option("--budget", help="A hard bound, repeatable: `memory=64MiB`, `dispatches=3`."),
+    typer.Option(
+        "--budget", help="A hard bound on any goal, repeatable: `memory=64MiB`, `dispatches=3`."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

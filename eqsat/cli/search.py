@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import stops_at_once
+from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import progress, say, say_diagnostics
+from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -47,11 +48,13 @@ def optimize(
 ) -> int:
     """Search for the best equivalent program and print what was found.
 
-    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible.
+    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible. Ctrl-C with
+    `-o` keeps the best answer so far, if there is one by then (exit code 130).
     """
     if verify and stop_after not in (None, o.Phase.schedule):
         raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
-    with stops_at_once():
+    stop = None if out is None else Stop()  # an answer that is kept nowhere is worth nothing
+    with stops_at_once(stop):
         _check_place(out)
         request = {
             "rules": tuple(rules or ("default",)),
@@ -64,6 +67,7 @@ def optimize(
             "stop_after": stop_after.value if stop_after else None,
             "seed": seed,
             "threads": threads,
+            "stop": stop,
         }
         found = _search(program, request, verify, device, quiet)
     if out is not None:
@@ -72,6 +76,8 @@ def optimize(
     _say_stop(found, quiet)
     if out is not None and not quiet:
         say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
+    if _is_stopped(stop):
+        return KEPT
     return _verdict(found, output_format)
 
 
@@ -140,10 +146,14 @@ def _search(
 
     with o.on_device(device), progress(quiet) as show:
         found = eqsat.optimize(eqsat.read(program), **request, progress=show)
-        if verify:
+        if verify and not _is_stopped(request["stop"]):
             show("executing", 0.0)
             found.verify(seed=request["seed"])
     return found
+
+
+def _is_stopped(stop: Stop | None) -> bool:
+    return stop is not None and stop.is_requested
 
 
 def _check_place(out: Path | None) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from eqsat.extract.anyorder import any_order
 from eqsat.extract.costs import Costs
 from eqsat.extract.groups import GROUPS_PER_NODE, Candidate, Grower
 from eqsat.extract.legality import Legality
 from eqsat.extract.linear import OWN
 from eqsat.extract.merge import Merger
+from eqsat.extract.places import Places, answer_places, program_places
 from eqsat.extract.pool import Pool
+from eqsat.extract.presolve import presolve
 from eqsat.extract.problem import Answer, ExtractionProblem, Option
-from eqsat.extract.prune import possible, undominated
+from eqsat.extract.prune import obtainable, possible, undominated
 from eqsat.extract.space import Space
+from eqsat.extract.templates import templates, widened
 from eqsat.extract.variants import Variant, Variants, group_of
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group, Removed
@@ -28,17 +33,84 @@ class Assembly:
     problem: ExtractionProblem
     candidates: tuple[Candidate, ...]  # per option
     removed: tuple[Removed, ...]
+    variants: Variants  # what the options are made from, whatever the order
+    seconds: float = 0.0  # what stating the problem took; under another order it takes no longer
 
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""
-        options, space = self.problem.options, self.pool.space
+        options = self.problem.options
         steps = sorted({options[i].step for i in answer})
         number = {s: n for n, s in enumerate(steps)}
-        found = []
-        for i in sorted(answer, key=lambda i: (options[i].step, i)):
-            c, o, time_ps = self.candidates[i], options[i], self.problem.value("time", (i,))
-            found.append(group_of(space, c, o.writes, time_ps, number[o.step]))
-        return tuple(found)
+        listed = sorted(answer, key=lambda i: (options[i].step, i))
+        return tuple(self._group(i, number[options[i].step]) for i in listed)
+
+    def groups_in(self, order: Sequence[int]) -> tuple[Group, ...]:
+        """These options as groups that run one by one."""
+        return tuple(self._group(i, n) for n, i in enumerate(order))
+
+    def _group(self, option: int, step: int) -> Group:
+        writes, time_ps = self.problem.options[option].writes, self.problem.value("time", (option,))
+        return group_of(self.pool.space, self.candidates[option], writes, time_ps, step)
+
+    def locate(self, groups: Sequence[Group]) -> tuple[Answer, ...]:
+        """These groups as an answer of this problem; nothing if it does not hold them all."""
+        space, options = self.pool.space, self.problem.options
+        at: dict[frozenset[int], list[int]] = {}
+        for i, o in enumerate(options):
+            at.setdefault(frozenset(o.writes), []).append(i)
+        chosen: set[int] = set()
+        written: dict[int, int] = {}
+        for g in groups:
+            reads = {space.buffer[r] for r in g.reads}
+            exclusive = self.pool.legality.exclusive(g.members)
+            in_time = [
+                i
+                for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
+                if reads.issuperset(options[i].reads)
+                and reads.issuperset(options[i].resident)
+                and exclusive.issuperset(options[i].exclusive)
+                and all(r in written for r in options[i].reads)
+                and all(self._comes_before(written[r], options[i].step) for r in options[i].reads)
+            ]
+            if not in_time:  # perhaps nobody needs it: a better one does the same inside
+                continue
+            same = [i for i in in_time if self.candidates[i].members == g.members]
+            best = min(same or in_time, key=lambda i: (options[i].adds, i))
+            chosen.add(best)
+            written |= dict.fromkeys(options[best].writes, options[best].step)
+        answer = tuple(sorted(chosen))
+        return (self.problem.pruned(answer),) if self.problem.is_legal(answer) else ()
+
+    def _comes_before(self, step: int, later: int) -> bool:
+        return step < later or not self.problem.is_ordered
+
+    def alone(self, order: Sequence[int]) -> Assembly:
+        """These options and no others, one after the other: its only answer is all of them."""
+        known = self.problem
+        options = tuple(replace(known.options[i], step=n) for n, i in enumerate(order))
+        every = (known.nbytes, known.roots, known.fixed_bytes, (), known.linear)
+        candidates = tuple(self.candidates[i] for i in order)
+        problem = ExtractionProblem(options, *every)
+        return replace(self, problem=problem, candidates=candidates)
+
+    def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
+        """The same choice under another order: that of these groups, which it can express."""
+        places = answer_places(self.pool.space, self.pool.held, groups)
+        return _assembly(self.variants, self.removed, places, keep_all=keep_all)
+
+    def unordered(self) -> Assembly:
+        """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
+        variants, pool = self.variants, self.pool
+        kept = obtainable(pool, undominated(list(variants.timeless)))
+        covers = _covers(pool.space, variants.needed, kept)
+        problem = _problem(pool, kept, covers, tuple(variants.goals))
+        space = pool.space
+        computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
+        sources = {v for v in space.value if space.is_source(v)}
+        sources |= {space.value[b] for b in pool.held}
+        value = {b: space.value[b] for b in problem.nbytes}
+        free = any_order(problem, computes, value, frozenset(sources))
+        return Assembly(pool, free, tuple(v.candidate for v in kept), self.removed, variants)
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
         """Nodes to compute from weights before the first dispatch."""
@@ -48,25 +120,47 @@ class Assembly:
 
 
 def assemble(
-    space: Space, target: Target, input_only: bool, goals: Mapping[str, Goal] = OWN
+    space: Space,
+    target: Target,
+    input_only: bool,
+    goals: Mapping[str, Goal] = OWN,
+    *,
+    keep_all: bool = False,
 ) -> Assembly:
-    """The problem of choosing among all nodes, or among those of the input program."""
+    """The problem of choosing among all nodes, or among those of the input program.
+
+    keep_all: dominated options stay, for questions about choices that are in no best answer.
+    """
     pool = Pool(Legality(space, target), input_only)
     costs = Costs(space, target)
     candidates, removed = _candidates(pool, costs)
     variants = Variants(pool, costs, tuple(candidates), goals)
-    kept = possible(pool, undominated(variants.found()))
-    problem = _problem(pool, kept, _covers(space, variants.needed, kept), tuple(goals))
-    return Assembly(pool, problem, tuple(v.candidate for v in kept), removed)
+    places = program_places(space, pool.held)
+    return _assembly(variants, removed, places, keep_all=keep_all)
+
+
+def _assembly(
+    variants: Variants, removed: tuple[Removed, ...], places: Places, *, keep_all: bool = False
+) -> Assembly:
+    start = time.monotonic()
+    pool, found = variants.pool, variants.found(places)
+    kept = possible(pool, found if keep_all else undominated(found))
+    covers = _covers(pool.space, variants.needed, kept)
+    problem = _problem(pool, kept, covers, tuple(variants.goals))
+    useful = range(len(kept)) if keep_all else presolve(problem)
+    candidates = tuple(kept[i].candidate for i in useful)
+    small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
+    return Assembly(pool, small, candidates, removed, variants, seconds)
 
 
 def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Removed, ...]]:
     """Groups of every buffer some group reads, starting at the roots; then their merges."""
     space = pool.space
     grower, merger = Grower(pool, costs), Merger(pool, costs)
+    makers = templates(grower)
     removed = list(pool.limited.values())
     done: set[int] = set(pool.held)
-    grown: set[int] = set()
+    started: set[int] = set()
     work = [r for r in space.roots if r not in done]
     found: list[Candidate] = []
     while work:
@@ -76,15 +170,17 @@ def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Remove
         done.add(b)
         if b in pool.fills:
             found.append(_fill(pool, costs, pool.fills[b]))
-        for sink in (p for p in pool.producers.get(b, ()) if p not in grown):
-            grown.add(sink)
-            new = list(grower.groups(sink))
-            if len(new) >= GROUPS_PER_NODE:
-                removed.append(_capped(f"groups of {space.name(sink)}", len(new)))
+        for sink in (p for p in pool.producers.get(b, ()) if p not in started):
+            started.add(sink)
+            grown = list(grower.grown(sink))
+            if len(grown) >= GROUPS_PER_NODE:
+                removed.append(_capped(f"groups of {space.name(sink)}", len(grown)))
+            grown += widened(makers, grown, sink)
+            new = [grower.candidate(state, sink) for state in grown]
             found += new
             work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
     found += merger.merged(found)
-    return found, (*removed, *merger.removed.values())
+    return found, (*removed, *merger.removed.values(), *pool.legality.crowded.values())
 
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:

@@ -17,9 +17,10 @@ from eqsat.extract.linear import TIE_BREAK, linear_goals, stated
 from eqsat.extract.space import Space
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
+from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
 from eqsat.model.target import Target
 
-STOPS = ("optimal", "gap", "wall", "deterministic_time")
+STOPS = ("optimal", "gap", "wall", INTERRUPTED, OUT_OF_MEMORY)
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
@@ -193,7 +194,7 @@ class Checker:
     def _fusion_faults(self, g: Group) -> Iterator[str]:
         fusion, ops = self.legality.fusion, self._ops(g)
         if len(ops) > 1:
-            if len(ops) > fusion.members:
+            if not self.legality.may_share(ops):
                 yield f"has {len(ops)} members, the target allows {fusion.members}"
             if sum(map(self.legality.is_root, ops)) > fusion.roots:
                 yield f"has more roots than {fusion.roots}"
@@ -213,7 +214,22 @@ class Checker:
                     rooted.add(m)
                     if self.legality.repeats(m, i):
                         yield f"node {m} repeats a contraction or reduction"
+        yield from self._scratch_faults(g, makers)
         yield from self._connection_faults(g, makers)
+
+    def _scratch_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
+        """Whether the tiles of the roots, read as they are read here, fit the scratch limit."""
+        readers: dict[int, list[tuple[int, int]]] = {
+            m: [] for m in self._ops(g) if self.legality.is_root(m)
+        }
+        for m in self._ops(g):
+            for i, o in enumerate(self.space.operands[m]):
+                maker = self._behind_views(makers, o)
+                if maker in readers:
+                    readers[maker].append((m, i))
+        over = self.legality.scratch([(m, tuple(rs)) for m, rs in readers.items()])
+        if over:
+            yield f"{over.what} needs {over.bytes} bytes, the scratch limit is {over.limit}"
 
     def _behind_views(self, makers: dict[int, int], buffer: int) -> int | None:
         """The op that computes a buffer inside, seen through relaxed views; None for a fill."""

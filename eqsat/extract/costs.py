@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,20 +59,33 @@ class Costs:
         tile = attr.tile if isinstance(attr, Generic) else ()
         return self._shares.get(tile, self.target.untiled_rate)
 
-    def compute_ps(self, node: int, runs: int) -> float:
-        """Picoseconds of arithmetic if a node's body runs `runs` times."""
-        n = self.space.egraph.nodes[node]
+    @cached_property
+    def iterations(self) -> tuple[int, ...]:
+        """Per node: how often its body runs if it runs once."""
+        return tuple(iterations(n) for n in self.space.egraph.nodes)
+
+    @cached_property
+    def _work(self) -> tuple[tuple[int, float] | None, ...]:
+        """Per node: operations of one run of its body, and how many a second; None: free."""
+        nodes = self.space.egraph.nodes
         if not self.target.rates:
-            return 0.0
-        is_contraction = self.space.kinds[node] == "contraction"
-        operations = self._operations(n, is_contraction)
+            return (None,) * len(nodes)
+        return tuple(self._work_of(n, k) for n, k in zip(nodes, self.space.kinds, strict=True))
+
+    def _work_of(self, n: ENode, kind: str) -> tuple[int, float] | None:
+        operations = self._operations(n, kind == "contraction")
         if not operations:
-            return 0.0
-        share = self.share(n.attr) if is_contraction else self.target.elementwise_rate
+            return None
+        share = self.share(n.attr) if kind == "contraction" else self.target.elementwise_rate
         dtype = self.space.type(n.children[0] if n.children else n.eclass).dtype
         rate = self.target.rate(dtype)
         assert rate is not None, "targets without rates were handled above"
-        return operations * runs * PS_PER_SECOND / (rate * share)
+        return operations, rate * share
+
+    def compute_ps(self, node: int, runs: int) -> float:
+        """Picoseconds of arithmetic if a node's body runs `runs` times."""
+        work = self._work[node]
+        return 0.0 if work is None else work[0] * runs * PS_PER_SECOND / work[1]
 
     def _operations(self, n: ENode, is_contraction: bool) -> int:
         """Scalar operations of one run of a node's body."""
@@ -88,25 +102,37 @@ class Costs:
 
         `members` are in topological order.
         """
-        space = self.space
-        made = {b: m for m in members for b in self.made_by(m)}
-        runs: dict[int, int] = {}
+        space, own = self.space, self.iterations
+        made = {b: m for m in members for b in space.made[m]}
+        runs = dict.fromkeys(members, 0)
         for m in reversed(members):
-            own = max(runs.get(m, 0), iterations(space.egraph.nodes[m]))
-            runs[m] = own
+            runs[m] = most = max(runs[m], own[m])
             for b in space.operands[m]:
-                if b in made:
-                    runs[made[b]] = max(runs.get(made[b], 0), own)
+                maker = made.get(b)
+                if maker is not None and runs[maker] < most:
+                    runs[maker] = most
         return runs
 
-    def made_by(self, node: int) -> tuple[int, ...]:
-        """Buffers a node computes."""
-        return tuple(self.space.buffer[c] for c in self.space.outputs[node])
+    @cached_property
+    def class_ps(self) -> tuple[int, ...]:
+        """Per class: picoseconds to move it."""
+        return tuple(self.traffic_ps(s) for s in self.space.sizes)
 
-    def group_ps(self, members: tuple[int, ...], reads: tuple[int, ...], sinks: list[int]) -> int:
-        """Time of a dispatch without extra results; reads and sinks are classes."""
-        runs = self.runs(members)
-        compute = sum(self.compute_ps(m, runs[m]) for m in members)
-        sizes = [self.space.nbytes(c) for c in (*reads, *sinks)]
-        traffic = sum(self.traffic_ps(s) for s in sizes)
+    def group_ps(
+        self,
+        members: tuple[int, ...],
+        reads: Iterable[int],
+        sinks: Iterable[int],
+        runs: Mapping[int, int] | None = None,
+    ) -> int:
+        """Time of a dispatch without extra results; reads and sinks are classes.
+
+        `runs` of the members, if somebody knows them already.
+        """
+        class_ps, compute = self.class_ps, 0.0
+        busy = [m for m in members if self._work[m] is not None]
+        if busy:
+            runs = self.runs(members) if runs is None else runs
+            compute = sum([self.compute_ps(m, runs[m]) for m in busy])
+        traffic = sum([class_ps[c] for c in reads]) + sum([class_ps[c] for c in sinks])
         return max(math.ceil(compute), traffic) + self.target.launch_ps

@@ -5,6 +5,8 @@ Without a cut per needed value CP-SAT does not prove layout graphs (`docs/decisi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from eqsat.extract.pool import Pool
 
 _SKIP = ("leaf", "view", "conversion")
@@ -25,8 +27,8 @@ def entries(pool: Pool) -> dict[int, list[frozenset[int]]]:
     return found
 
 
-def needed_values(pool: Pool) -> tuple[int, ...]:
-    """Values every derivation of the roots computes at run time, ascending.
+def necessity(pool: Pool) -> dict[int, int]:
+    """Per value that is computed at run time: the values every derivation computes, as bits.
 
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """
@@ -41,16 +43,23 @@ def needed_values(pool: Pool) -> tuple[int, ...]:
         for v, options in ways.items():
             new = everything
             for reads in options:
-                new &= _union(need, reads)
+                new &= union(need, reads)
             new |= 1 << v
             if new != need[v]:
                 need[v], changed = new, True
+    return need
+
+
+def needed_values(pool: Pool) -> tuple[int, ...]:
+    """Values every derivation of the roots computes at run time, ascending."""
+    need = necessity(pool)
     roots = [pool.space.value[r] for r in pool.space.roots if r not in pool.held]
-    total = _union(need, frozenset(roots))
-    return tuple(v for v in sorted(ways) if total >> v & 1)
+    total = union(need, frozenset(roots))
+    return tuple(v for v in sorted(need) if total >> v & 1)
 
 
-def _union(need: dict[int, int], values: frozenset[int]) -> int:
+def union(need: dict[int, int], values: Iterable[int]) -> int:
+    """What these values need together, as bits."""
     total = 0
     for v in values:
         total |= need.get(v, 0)

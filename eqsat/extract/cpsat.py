@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.problem import Answer, ExtractionProblem
-from eqsat.extract.relax import availability, cliques, exclusions
+from eqsat.extract.supply import exclusions, levels
+from eqsat.extract.used import forced_rows
+from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -50,6 +53,8 @@ class Model:
         self._roots()
         self._exclusive()
         self._available()
+        if problem.forced is not None:
+            forced_rows(self)
 
     def _roots(self) -> None:
         # (C1) every root is written, once
@@ -65,18 +70,31 @@ class Model:
             self.model.add_at_most_one([self.x[i] for i in group])
 
     def _available(self) -> None:
-        # (C4) a read was written before: Σ x[clique of readers] ≤ A ≤ Σ x[earlier writers]
-        for writers, readers in availability(self.problem):
-            literals = [self.x[i] for i in writers]
-            available = literals[0] if len(literals) == 1 else self._any(literals)
-            for clique in cliques(self.problem, readers):
-                self.model.add_at_most_one([*(self.x[h] for h in clique), available.negated()])
+        # (C4) a read was written before: Σ x[claim] ≤ A, A ≤ Σ x[writers] + A[before]
+        known: list[Any] = []
+        for level in levels(self.problem):
+            literals = [self.x[i] for i in level.writers]
+            literals += [] if level.before is None else [known[level.before]]
+            known.append(literals[0] if len(literals) == 1 else self.only_if_any(literals))
+            for claim in level.claims:
+                self.model.add_at_most_one([*(self.x[i] for i in claim), known[-1].negated()])
 
-    def _any(self, literals: list[Any]) -> Any:
+    def only_if_any(self, literals: list[Any]) -> Any:
         """A literal that may be true only if one of these is."""
         a = self._literal([literals])
         self.model.add_bool_or([*literals, a.negated()])
         return a
+
+    def only_if_both(self, one: Any, other: Any) -> Any:
+        """A literal that may be true only if both of these are."""
+        a = self._literal([[one], [other]])
+        self.model.add_implication(a, one)
+        self.model.add_implication(a, other)
+        return a
+
+    def true_if_any(self, literals: list[Any]) -> Any:
+        """A literal that whoever asks for it makes true if one of these is."""
+        return self._literal([literals])
 
     def at_least_any(self, literals: list[Any]) -> Any:
         """A literal that is true if one of these is."""
@@ -105,10 +123,9 @@ class Model:
         """(variable, unit): peak bytes / unit, at least every row's live bytes."""
         from eqsat.extract.rows import memory_rows
 
-        sizes = [*self.problem.nbytes.values(), self.problem.fixed_bytes]
-        unit = math.gcd(*sizes) or 1
-        total = sum(sizes) // unit
-        peak = self.model.new_int_var(self.problem.fixed_bytes // unit, total, "peak")
+        unit = self.problem.byte_unit
+        low, high = self.problem.fixed_bytes, self.problem.most_bytes
+        peak = self.model.new_int_var(low // unit, high // unit, "peak")
         memory_rows(self, peak, unit)
         return peak, unit
 
@@ -154,18 +171,20 @@ def _unit(terms: list[tuple[int, Any]]) -> int:
     return math.gcd(*(w for w, _ in terms)) or 1
 
 
-def solve(
-    problem: ExtractionProblem,
-    request: Request,
-    *,
-    time_limit: float,
-    seed: int,
-    work_limit: float | None = None,
-) -> Solution:
+@dataclass(frozen=True)
+class Effort:
+    """When a solve ends without a proof; `work` is CP-SAT's deterministic time."""
+
+    seconds: float
+    seed: int
+    work: float | None = None
+    stop: Stop | None = None  # who may end it from another thread
+
+
+def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solution:
     """Minimise a weighted sum of goals.
 
-    `time_limit` is in seconds, `work_limit` in CP-SAT's deterministic time. The answer is
-    deterministic unless the clock stopped the solve.
+    The answer is deterministic unless the clock, or somebody, stopped the solve.
     """
     from ortools.sat.python import cp_model
 
@@ -176,24 +195,26 @@ def solve(
     if request.hint is not None:
         model.hint(request.hint)
     solver = cp_model.CpSolver()
-    _configure(solver.parameters, time_limit, seed)
-    if work_limit is not None:
-        solver.parameters.max_deterministic_time = work_limit
-    status = solver.solve(model.model)
+    _configure(solver.parameters, effort)
+    ending = effort.stop.calls(solver.stop_search) if effort.stop else nullcontext()
+    with ending:
+        status = solver.solve(model.model)
     if status == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0)
+    bound = max(math.ceil(solver.best_objective_bound - 1e-6), 0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solution("unknown", None, 0, 0)
+        return Solution("unknown", None, 0, bound * unit)
     word = "optimal" if status == cp_model.OPTIMAL else "feasible"
-    bound = math.ceil(solver.best_objective_bound - 1e-6)
     value = round(solver.objective_value)
     bound = value if word == "optimal" else bound
     return Solution(word, model.answer(solver), value * unit, bound * unit)
 
 
-def _configure(parameters: Any, time_limit: float, seed: int) -> None:
-    parameters.max_time_in_seconds = max(time_limit, 0.05)
-    parameters.random_seed = seed
+def _configure(parameters: Any, effort: Effort) -> None:
+    parameters.max_time_in_seconds = max(effort.seconds, 0.05)
+    if effort.work is not None:
+        parameters.max_deterministic_time = effort.work
+    parameters.random_seed = effort.seed
     parameters.linearization_level = 2
     parameters.num_workers = len(SUBSOLVERS)
     parameters.subsolvers.extend(SUBSOLVERS)

@@ -12,6 +12,7 @@ from eqsat.model.selection import Removed
 from eqsat.model.target import Target
 
 SHOWN = 5  # removed groups named in a message
+MANY = 10_000  # options: more are not searched for the sake of a message
 SECONDS = 10.0  # for each "smallest possible" figure
 UNITS = {"time": "ps", "memory": "bytes", "dispatches": "dispatches"}
 
@@ -46,7 +47,10 @@ def inadmissible(assembly: Assembly, target: Target, search: Search, proven: boo
         for goal, limit in search.budget.items()
     ]
     free = replace(search, budget={}, deadline=time.monotonic() + SECONDS)
-    needs = [_need(free, goal) for goal in search.budget]
+    needs = [
+        _need(_any_order(assembly, free) if goal == "memory" else free, goal)
+        for goal in search.budget
+    ]
     causes = [*lines, *(n for n in needs if n), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
     if not search.budget:
@@ -58,11 +62,22 @@ def inadmissible(assembly: Assembly, target: Target, search: Search, proven: boo
     return fail("E410", message, help=advice, exit_code=3)
 
 
+def _any_order(assembly: Assembly, search: Search) -> Search:
+    """The same questions without an order: what memory needs has to hold in every one."""
+    return replace(search, problem=assembly.unordered().problem, hints=(), relaxed={})
+
+
 def _need(search: Search, goal: str) -> str:
+    """What a goal needs at least; nothing if there is no choice without the budgets either."""
+    relaxed = search.relaxation(goal)
+    if relaxed is None:
+        return ""
+    at_least = f"any choice needs a {goal} of at least {_amount(goal, relaxed.bound)}"
+    if len(search.problem.options) > MANY:
+        return at_least
     found = search.minimise({goal: 1}, {}, None, SECONDS)
-    if found.answer is None:
+    if found.status == "infeasible":
         return ""
     if found.status == "optimal":
         return f"the least {goal} any choice needs is {_amount(goal, found.bound)}"
-    value, bound = search.problem.value(goal, found.answer), _amount(goal, found.bound)
-    return f"the least {goal} found is {_amount(goal, value)} (at least {bound})"
+    return at_least

@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil
 
-from eqsat.extract.cpsat import Request, solve
+from eqsat.extract.cpsat import Effort, Request, solve
 from eqsat.extract.linear import ASKED, TIE_BREAK
+from eqsat.extract.presolve import presolve
 from eqsat.extract.problem import GOALS, Answer, ExtractionProblem
-from eqsat.extract.relax import TOLERANCE, Relaxation, relaxation
+from eqsat.extract.relax import Relaxation, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 from eqsat.plugins import plugged_in
 
 # how far above the relaxation's bound the best answer is looked for first
-SPREADS = (0.001, 0.01, 0.1)
+SPREADS = (0.0, 0.001, 0.01, 0.1)
+MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
+MEMORY = "memory"  # the goal that is no sum
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
 
 @dataclass(frozen=True)
 class Found:
-    """One solve: status optimal | wall | infeasible | unknown, and the objective's bound."""
+    """One solve: optimal | wall | interrupted | memory | infeasible | unknown, and its bound.
+
+    `proof` says what the bound is from: `relaxation` (of the whole program, met by the answer) or
+    `search`. `stage` is where it was looked for.
+    """
 
     status: str
     answer: Answer | None = None
     bound: int = 0
+    proof: str = "search"
+    stage: _Stage | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best answer found; `status` optimal | wall | infeasible | unknown."""
+    """The best answer found; `status` as that of the solve that ended worst."""
 
     status: str
     answer: Answer | None = None
     bounds: dict[str, int] = field(default_factory=dict)
+    proofs: dict[str, str] = field(default_factory=dict)  # per goal whose bound is met
+    caps: dict[str, int] = field(default_factory=dict)  # what goals in order were held to
 
     def results(
         self, problem: ExtractionProblem, requests: tuple[GoalRequest, ...]
@@ -47,8 +59,9 @@ class Outcome:
         names = dict.fromkeys([*(r.name for r in requests), *values])
         found = []
         for n in names:
-            bound = self.bounds.get(n, floor(problem, n))
-            found.append((n, GoalResult(values[n], min(bound, values[n]))))
+            bound = min(self.bounds.get(n, floor(problem, n)), values[n])
+            proof = self.proofs.get(n, "") if bound == values[n] else ""
+            found.append((n, GoalResult(values[n], bound, proof)))
         return tuple(found)
 
 
@@ -80,6 +93,23 @@ def check_requests(requests: tuple[GoalRequest, ...]) -> None:
 
 
 @dataclass(frozen=True)
+class _Stage:
+    """The options that answers within the caps may hold, as a problem of their own."""
+
+    kept: tuple[int, ...]  # in the numbers of the whole problem
+    problem: ExtractionProblem
+    relaxed: Relaxation
+
+    @property
+    def bound(self) -> int:
+        return self.relaxed.bound
+
+    def within(self, cap: int) -> tuple[int, ...]:
+        """Options that answers worth at most `cap` may hold, in the numbers of the whole."""
+        return _chosen(self.kept, self.relaxed.within(cap))
+
+
+@dataclass(frozen=True)
 class Search:
     """One problem with its budgets, clock and seed."""
 
@@ -89,6 +119,7 @@ class Search:
     seed: int
     hints: tuple[Answer, ...] = ()
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
+    stop: Stop | None = None
 
     def run(self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None) -> Outcome:
         """Minimise the goals; `reference` are the baseline's values, if there is one."""
@@ -107,68 +138,131 @@ class Search:
     def _worth(self, answer: Answer, weights: dict[str, int]) -> int:
         return sum(w * self.problem.value(g, answer) for g, w in weights.items())
 
+    def _better(self, weights: dict[str, int], *answers: Answer | None) -> Answer | None:
+        known = [a for a in answers if a is not None]
+        return min(known, key=lambda a: self._worth(a, weights), default=None)
+
     def minimise(
-        self, weights: dict[str, int], caps: dict[str, int], start: Answer | None, seconds: float
+        self,
+        weights: dict[str, int],
+        caps: dict[str, int],
+        start: Answer | None,
+        seconds: float,
+        among: tuple[int, ...] | None = None,
     ) -> Found:
-        """The best answer within the caps; a hint is the answer if none better is found in time."""
-        end = time.monotonic() + seconds
-        hints = [a for a in (start, self.best_hint(weights, caps)) if a is not None]
-        hint = min(hints, key=lambda a: self._worth(a, weights), default=None)
-        # a later goal starts from an answer already, and its own relaxation knows no caps
-        for spread in SPREADS if len(weights) == 1 and start is None else ():
-            near = self._near(weights, caps, hint, spread)
-            if near is None:
-                break
-            found = self._solve(near, weights, caps, None, end - time.monotonic(), NEAR_WORK)
-            if found.answer is not None:
-                hint = min(
-                    hint or found.answer, found.answer, key=lambda a: self._worth(a, weights)
-                )
-                break
-        if hint is not None and self._is_least(weights, hint):
-            return Found("optimal", hint, self._worth(hint, weights))
-        kept = self._kept(weights, caps, hint)
-        if kept is None:
-            return Found("infeasible")
-        found = self._solve(kept, weights, caps, hint, end - time.monotonic())
-        if found.status == "unknown" and hint is not None:
-            return Found("wall", hint)
-        if found.status == "wall" and hint is not None and found.answer is not None:
-            best = min(found.answer, hint, key=lambda a: self._worth(a, weights))
-            return Found("wall", best, found.bound)
-        return found
+        """The best answer within the caps; a hint is the answer if none better is found in time.
 
-    def _is_least(self, weights: dict[str, int], answer: Answer) -> bool:
-        """Whether the relaxation alone proves that no answer is worth less."""
-        if len(weights) != 1:
-            return False
-        (goal,) = weights
-        value = self.problem.value(goal, answer)
-        if value and goal in self.problem.linear:
-            self._relaxed(goal)
-        return value <= self._floor(goal)
-
-    def _near(
-        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None, spread: float
-    ) -> tuple[int, ...] | None:
-        """Options of answers within `spread` of the relaxation's bound; None if that is no gain.
-
-        The best answer among these few is nearly always the best of all, and a close upper bound
-        is what lets the relaxation drop the rest.
+        `among`: options that answers within the caps hold, if that is known already.
         """
-        (goal,) = weights
-        relaxed = self._relaxed(goal) if goal in self.problem.linear else None
-        if relaxed is None:
-            return None
-        cap = int(relaxed.bound * (1 + spread))
-        if hint is not None and self.problem.value(goal, hint) <= cap:
-            return None
-        kept = self._kept({}, caps, None)
-        return None if kept is None else tuple(sorted(set(kept) & set(relaxed.within(cap))))
+        end = time.monotonic() + seconds
+        hint = self._better(weights, start, self.best_hint(weights, caps))
+        if self._is_stopped:
+            return Found("unknown" if hint is None else INTERRUPTED, hint)
+        stage = self.stage(weights, caps, among)
+        if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
+            return Found("infeasible")
+        for cap, few in self._neighbourhoods(stage, weights):
+            if self._is_met(stage, weights, hint) or time.monotonic() > end:
+                break
+            if hint is not None and self._worth(hint, weights) <= cap:
+                break  # the last solve below looks at fewer options, and proves as much
+            found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
+            hint = self._better(weights, hint, found.answer)
+            if found.status == "optimal" and stage.bound < found.bound <= cap:
+                return replace(found, stage=stage)  # whatever is worth so little is among them
+        if self._is_met(stage, weights, hint):
+            return Found("optimal", hint, stage.bound, "relaxation", stage)
+        kept = stage.kept if hint is None else stage.within(self._worth(hint, weights))
+        found = self._solve(kept, weights, caps, hint, end - time.monotonic())
+        return self._settled(found, stage, weights, hint)
 
-    def _relaxed(self, goal: str) -> Relaxation | None:
+    def _tried(
+        self,
+        weights: dict[str, int],
+        caps: dict[str, int],
+        start: Answer | None,
+        seconds: float,
+        among: tuple[int, ...] | None = None,
+    ) -> Found:
+        """`minimise`, or the best known answer if the memory of the machine ends first."""
+        try:
+            return self.minimise(weights, caps, start, seconds, among)
+        except MemoryError:
+            known = self._better(weights, start, self.best_hint(weights, caps))
+            if known is None:
+                raise
+            return Found(OUT_OF_MEMORY, known)
+
+    def _settled(
+        self, found: Found, stage: _Stage, weights: dict[str, int], hint: Answer | None
+    ) -> Found:
+        """The last solve's outcome with the better of both answers and of both bounds."""
+        if found.status in ("optimal", "infeasible"):
+            return replace(found, stage=stage)
+        best = self._better(weights, found.answer, hint)
+        if best is None:
+            return found
+        ended = INTERRUPTED if self._is_stopped else "wall"
+        return Found(ended, best, max(found.bound, stage.bound), stage=stage)
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_requested
+
+    def _is_met(self, stage: _Stage, weights: dict[str, int], answer: Answer | None) -> bool:
+        """Whether an answer is worth no more than the bound that every answer keeps."""
+        return answer is not None and self._worth(answer, weights) <= stage.bound
+
+    def stage(
+        self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
+    ) -> _Stage | None:
+        """What is left under the caps, with its relaxation; None if that is nothing."""
+        problem = self.problem
+        kept = set(range(len(problem.options)) if among is None else among)
+        for goal in caps.keys() & self.budget.keys():  # later caps are known to `among`
+            relaxed = self.relaxation(goal)
+            if relaxed is None or relaxed.bound > caps[goal]:
+                return None
+            kept &= set(relaxed.within(caps[goal]))
+        chosen = tuple(sorted(kept))
+        small = problem.restricted(chosen)
+        useful = presolve(small)
+        chosen, small = _chosen(chosen, useful), small.restricted(useful)
+        found = self._relaxation(small, weights, caps)
+        return None if found is None else _Stage(chosen, small, found)
+
+    def _relaxation(
+        self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
+    ) -> Relaxation | None:
+        """Under the caps on sums, and under a budget of memory; None if there is no answer."""
+        limits = {g: v for g, v in caps.items() if g in small.linear}
+        if MEMORY not in self.budget:
+            return relaxation(small, weights, limits)
+        found = relaxation(small, weights, limits | {MEMORY: caps[MEMORY]})
+        return found or relaxation(small, weights, limits)  # `None` is no proof where sums round
+
+    def _neighbourhoods(
+        self, stage: _Stage, weights: dict[str, int]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Few options that hold a good answer: the relaxation's own, then those near its bound.
+
+        Each with the cap that all answers worth no more than that are made of these options.
+        The best answer among them is nearly always the best of all, and a close upper bound is
+        what lets the relaxation drop the rest.
+        """
+        yield -1, _chosen(stage.kept, stage.relaxed.support)
+        last = len(stage.relaxed.support)
+        for spread in SPREADS if MEMORY not in weights else ():
+            cap = int(stage.bound * (1 + spread))
+            near = stage.relaxed.within(cap)
+            if last < len(near) <= MANY:
+                last = len(near)
+                yield cap, _chosen(stage.kept, near)
+
+    def relaxation(self, goal: str) -> Relaxation | None:
+        """The relaxation of one goal without any caps; None if there is no answer at all."""
         if goal not in self.relaxed:
-            self.relaxed[goal] = relaxation(self.problem, goal)
+            self.relaxed[goal] = relaxation(self.problem, {goal: 1})
         return self.relaxed[goal]
 
     def _solve(
@@ -181,67 +275,58 @@ class Search:
         work: float | None = None,
     ) -> Found:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
+        if self._is_stopped:
+            return Found("unknown")
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
         request = Request(weights, caps, own)
-        limit = max(seconds, 0.1)
-        solution = solve(small, request, time_limit=limit, seed=self.seed, work_limit=work)
+        effort = Effort(max(seconds, 0.1), self.seed, work, self.stop)
+        solution = solve(small, request, effort)
         if solution.answer is None:
-            return Found(solution.status)
+            return Found(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
         if not self.problem.is_legal(answer) or self._worth(answer, weights) > solution.value:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         status = "optimal" if solution.status == "optimal" else "wall"
         return Found(status, self.problem.pruned(answer), solution.bound)
 
-    def _kept(
-        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
-    ) -> tuple[int, ...] | None:
-        """Options of answers no worse than the hint and within the caps; None: no such answer."""
-        limits = {g: v for g, v in caps.items() if g in self.problem.linear}
-        if len(weights) == 1 and hint is not None:
-            (goal,) = weights
-            if goal in self.problem.linear:
-                value = self.problem.value(goal, hint)
-                limits[goal] = min(value, limits.get(goal, value))
-        kept = set(range(len(self.problem.options)))
-        for goal, limit in limits.items():
-            found = self._relaxed(goal)
-            if found is None:
-                return None
-            kept &= set(found.within(limit))
-        return tuple(sorted(kept))
-
     def _in_order(self, requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> Outcome:
-        caps, bounds = dict(self.budget), {}
+        caps, bounds, proofs = dict(self.budget), {}, {}
+        among: tuple[int, ...] | None = None
         answer: Answer | None = None
         stop = "optimal"
         for n, r in enumerate(requests):
             left = max(self.deadline - time.monotonic(), 0.1)
             share = left if n + 1 == len(requests) else left * 0.7
-            found = self.minimise({r.name: 1}, caps, answer, share)
+            found = self._tried({r.name: 1}, caps, answer, share, among)
             if found.answer is None:
                 return Outcome(found.status)
-            stop = stop if found.status == "optimal" else "wall"
+            stop = stop if found.status == "optimal" else found.status
             answer = found.answer
             value = self.problem.value(r.name, answer)
             bounds[r.name] = max(found.bound, self._floor(r.name))
+            proofs[r.name] = found.proof
             loose = value + int(value * Fraction(str(r.within)))
             limit = max(value, min(loose, reference.get(r.name, loose)))
             caps[r.name] = min(limit, caps.get(r.name, limit))
+            among = found.stage.within(caps[r.name]) if found.stage else among
         if stop == "optimal" and answer is not None:
-            answer = self._tidied(answer, requests, caps)
-        return Outcome(stop, answer, bounds)
+            answer = self._tidied(answer, requests, caps, among)
+        return Outcome(stop, answer, bounds, proofs, caps)
 
     def _tidied(
-        self, answer: Answer, requests: tuple[GoalRequest, ...], caps: dict[str, int]
+        self,
+        answer: Answer,
+        requests: tuple[GoalRequest, ...],
+        caps: dict[str, int],
+        among: tuple[int, ...] | None,
     ) -> Answer:
         """An answer of the same worth that converts least, if that can be proven in time."""
         exact = caps | {r.name: self.problem.value(r.name, answer) for r in requests}
         left = max(self.deadline - time.monotonic(), 0.1)
-        found = self.minimise({TIE_BREAK: 1}, exact, answer, left)
+        found = self.minimise({TIE_BREAK: 1}, exact, answer, left, among)
         return found.answer if found.status == "optimal" and found.answer is not None else answer
 
     def _floor(self, goal: str) -> int:
@@ -249,7 +334,7 @@ class Search:
         relaxed = self.relaxed.get(goal)
         if relaxed is None:
             return floor(self.problem, goal)
-        return max(floor(self.problem, goal), ceil(relaxed.bound * (1 - TOLERANCE)))
+        return max(floor(self.problem, goal), relaxed.bound)
 
     def _weighted(
         self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None
@@ -259,16 +344,20 @@ class Search:
             reference = self.problem.values(hint) if hint is not None else {}
         weights = weigh(requests, reference)
         seconds = max(self.deadline - time.monotonic(), 0.1)
-        found = self.minimise(weights, self.budget, None, seconds)
+        found = self._tried(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
         for r in requests:
             if r.name in self.problem.linear:
-                self._relaxed(r.name)  # the bound of each goal alone
+                self.relaxation(r.name)  # the bound of each goal alone
         bounds = {r.name: self._floor(r.name) for r in requests}
         if len(requests) == 1 and found.status == "optimal":
             bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)
-        return Outcome(found.status, found.answer, bounds)
+        return Outcome(found.status, found.answer, bounds, {r.name: found.proof for r in requests})
+
+
+def _chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
+    return tuple(kept[i] for i in places)
 
 
 def weigh(requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> dict[str, int]:

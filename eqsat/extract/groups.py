@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from eqsat.extract.costs import Costs
-from eqsat.extract.legality import iterations
+from eqsat.extract.legality import Legality
 from eqsat.extract.pool import Pool
+from eqsat.extract.space import Space
 
 GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
 
 Reader = tuple[int, int]  # (node, operand)
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One dispatch that may be chosen; classes are named as their reader or writer sees them.
 
     `members` are nodes in topological order, views and fills included. `writes` must be written
@@ -29,9 +31,11 @@ class Candidate:
     time_ps: int
 
 
-@dataclass(frozen=True)
-class _State:
-    """A group in the making: operands up to `at` are decided (read, or computed inside)."""
+class State(NamedTuple):
+    """A group in the making: operands up to `at` are decided (read, or computed inside).
+
+    A tuple, and never changed: thousands are made per layer, and they share their parts.
+    """
 
     inside: dict[int, int]  # buffer -> node that computes it here
     reads: dict[int, int]  # buffer -> class, as its first reader sees it
@@ -43,19 +47,26 @@ class _State:
     at: int = 0
     members: int = 0
     roots: int = 0
+    met: bool = False  # something inside is read again from further down: `runs` may be too low
 
 
-def order(pool: Pool, nodes: set[int]) -> tuple[int, ...]:
+def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
     """Nodes of a group in topological order, smaller numbers first among the ready ones."""
-    space = pool.space
-    made = {space.buffer[space.egraph.nodes[n].eclass]: n for n in nodes}
-    waits = {n: {made[o] for o in space.operands[n] if o in made} - {n} for n in nodes}
+    if len(nodes) == 1:
+        return tuple(nodes)
+    left = sorted(nodes)
+    made = {space.result[n]: n for n in left}
+    waits: dict[int, set[int]] = {}
+    for n in left:
+        before = {made[o] for o in space.operands[n] if o in made}
+        before.discard(n)
+        waits[n] = before
     found: list[int] = []
-    while waits:
-        ready = [n for n, w in waits.items() if w.isdisjoint(waits)]
-        assert ready, "groups are grown without cycles"
-        found.append(min(ready))
-        del waits[found[-1]]
+    while left:
+        ready = next((n for n in left if waits[n].issubset(found)), None)
+        assert ready is not None, "groups are grown without cycles"
+        found.append(ready)
+        left.remove(ready)
     return tuple(found)
 
 
@@ -66,178 +77,230 @@ class Grower:
     pool: Pool
     costs: Costs
 
+    @cached_property
+    def space(self) -> Space:
+        return self.pool.space
+
+    @cached_property
+    def legality(self) -> Legality:
+        return self.pool.legality
+
+    @cached_property
+    def held(self) -> frozenset[int]:
+        return self.pool.held
+
     def groups(self, sink: int) -> Iterator[Candidate]:
         """All legal groups whose result is this node's, the node alone first."""
-        start = _State({}, {}, {}, (), (), frozenset(), {})
-        stack = [s for s in [self._add(start, None, sink)] if s]
+        return (self.candidate(s, sink) for s in self.grown(sink))
+
+    def grown(self, sink: int) -> Iterator[State]:
+        """The same, at most `GROUPS_PER_NODE`, as what may be grown further."""
+        start = State({}, {}, {}, (), (), frozenset(), {})
+        stack = [s for s in [self.add(start, None, sink)] if s]
         found = 0
         while stack and found < GROUPS_PER_NODE:
             state = stack.pop()
-            if state.at == len(state.queue):
-                if self._fits(state):
-                    found += 1
-                    yield self._candidate(state, sink)
-                continue
-            stack += self._decide(state, state.queue[state.at])
+            if state.at < len(state.queue):
+                stack += self._decide(state, state.queue[state.at])
+            elif self.fits(state, sink):
+                found += 1
+                yield state
 
-    def _decide(self, state: _State, buffer: int) -> list[_State]:
+    def _decide(self, state: State, buffer: int) -> list[State]:
         """Compute one operand inside in every legal way, or (last, so popped first) read it."""
         pool = self.pool
-        following = replace(state, at=state.at + 1)
-        found = [self._add(following, buffer, r) for r in pool.relaxed.get(buffer, ())]
-        if state.members < pool.legality.fusion.members:
-            found += [self._add(following, buffer, p) for p in pool.producers.get(buffer, ())]
-        if buffer in pool.producers:
-            found.append(self._read(following, buffer))
-        return [s for s in found if s is not None]
+        producers = pool.producers.get(buffer)
+        nodes = pool.relaxed.get(buffer, ())
+        if producers is not None and state.members < self.legality.fusion.members:
+            nodes = (*nodes, *producers)
+        found = [s for s in [self.add(state, buffer, n) for n in nodes] if s is not None]
+        if producers is not None:
+            found.append(self.read(state, buffer))
+        return found
 
-    def _read(self, state: _State, buffer: int) -> _State | None:
+    def read(self, state: State, buffer: int) -> State:
         node, operand = state.readers[buffer][0]
-        eclass = self.pool.space.egraph.nodes[node].children[operand]
-        if self.pool.space.buffer[eclass] != buffer:  # seen through a relax
+        eclass = self.space.egraph.nodes[node].children[operand]
+        if self.space.buffer[eclass] != buffer:  # seen through a relax
             eclass = self._relaxed_class(state, buffer)
-        reads = state.reads | {buffer: eclass}
-        return replace(state, reads=reads)
+        return state._replace(reads={**state.reads, buffer: eclass}, at=state.at + 1)
 
-    def _relaxed_class(self, state: _State, buffer: int) -> int:
-        nodes = self.pool.space.egraph.nodes
+    def _relaxed_class(self, state: State, buffer: int) -> int:
+        nodes = self.space.egraph.nodes
         return next(
             nodes[v].children[0]
             for v in state.views
-            if nodes[v].op == "relax" and self.pool.space.operands[v] == (buffer,)
+            if nodes[v].op == "relax" and self.space.operands[v] == (buffer,)
         )
 
-    def _add(self, state: _State, buffer: int | None, node: int) -> _State | None:
+    def add(self, state: State, buffer: int | None, node: int) -> State | None:
         """The state with `node` inside as the producer of `buffer`; None if that is illegal."""
         readers = () if buffer is None else state.readers[buffer]
-        is_view = self.pool.space.kinds[node] == "view"
-        legality = self.pool.legality
-        if not is_view and not all(legality.may_join(node, q, i) for q, i in readers):
+        legality, runs = self.legality, self.costs.iterations[node]
+        is_view = self.space.kinds[node] == "view"
+        for q, _ in readers:
+            runs = max(runs, state.runs[q])
+        if buffer is not None and not is_view and not self.joins(node, buffer, readers, runs):
             return None
         is_root = legality.is_root(node)
         repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
-        if is_root and readers and (repeated or state.roots >= legality.fusion.roots):
-            return None
+        if is_root and readers:
+            if repeated or state.roots >= legality.fusion.roots:
+                return None
+            if legality.crowds([(node, readers)]):
+                return None
         if self._turns_inside(state, node, readers):
             return None
-        own = iterations(self.pool.space.egraph.nodes[node])
-        runs = max([own, *(state.runs[q] for q, _ in readers)])
-        if runs > own and buffer is not None and self._recomputes(node, runs, own, buffer, readers):
-            return None
-        outputs = [self.pool.space.buffer[c] for c in self.pool.space.outputs[node]]
-        made = {buffer: node} if buffer is not None else dict.fromkeys(outputs, node)
-        state = replace(
-            state,
-            inside=state.inside | made,
-            members=state.members + (not is_view),
-            roots=state.roots + is_root,
-            views=(*state.views, node) if is_view else state.views,
-            repeated=state.repeated | {node} if repeated else state.repeated,
-            runs=state.runs | {node: runs},
+        made = dict.fromkeys(self.space.made[node], node) if buffer is None else {buffer: node}
+        grown = State(
+            {**state.inside, **made},
+            state.reads,
+            state.readers,
+            state.queue,
+            (*state.views, node) if is_view else state.views,
+            state.repeated | {node} if repeated else state.repeated,
+            {**state.runs, node: runs},
+            state.at + (buffer is not None),
+            state.members + (not is_view),
+            state.roots + is_root,
+            state.met,
         )
-        return self._connect(state, node, readers if is_view else None)
+        return self._connect(grown, node, readers if is_view else None)
 
-    def _turns_inside(self, state: _State, node: int, readers: tuple[Reader, ...]) -> bool:
+    def _turns_inside(self, state: State, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a rule's conversion would stand between two elementwise ops of one group.
 
         The same group with the conversion at its rim exists too: every op has its own layout.
         """
-        kinds, nodes = self.pool.space.kinds, self.pool.space.egraph.nodes
+        kinds, nodes = self.space.kinds, self.space.egraph.nodes
         if kinds[node] != "elementwise":
             return False
         work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
         while work:
             q = work.pop()
-            above = [r for r, _ in state.readers.get(self.costs.made_by(q)[0], ())]
+            above = [r for r, _ in state.readers.get(self.space.made[q][0], ())]
             if any(kinds[r] == "elementwise" for r in above):
                 return True
             work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
         return False
 
-    def _recomputes(
-        self, node: int, runs: int, own: int, buffer: int, readers: tuple[Reader, ...]
-    ) -> bool:
+    @cached_property
+    def _known(self) -> dict[tuple[int, tuple[Reader, ...], int], bool]:
+        return {}
+
+    def joins(self, node: int, buffer: int, readers: tuple[Reader, ...], runs: int) -> bool:
+        """Whether an op may be computed in readers that run so often, as far as those say."""
+        key = node, readers, runs
+        if key not in self._known:
+            may_join = self.legality.may_join
+            self._known[key] = all(may_join(node, q, i) for q, i in readers) and not (
+                self._recomputes(node, runs, buffer, readers)
+            )
+        return self._known[key]
+
+    def _recomputes(self, node: int, runs: int, buffer: int, readers: tuple[Reader, ...]) -> bool:
         """Whether computing an op again for each run of its reader costs more than its buffer.
 
         Arithmetic that hides behind the reader's own traffic is free.
         """
-        costs, space = self.costs, self.pool.space
-        extra = costs.compute_ps(node, runs) - costs.compute_ps(node, own)
-        if extra <= 0:
-            return False
-        slack = 0.0
-        for q, _ in readers:
-            n = space.egraph.nodes[q]
-            sides = sum(costs.traffic_ps(space.nbytes(c)) for c in (*n.children, *space.outputs[q]))
-            slack += max(0.0, sides - costs.compute_ps(q, iterations(n)))
-        buffer_ps = 2 * costs.traffic_ps(space.nbytes(buffer)) + costs.target.launch_ps
-        return extra > buffer_ps + slack
+        own = self.costs.iterations[node]
+        extra = self.costs.compute_ps(node, runs) - self.costs.compute_ps(node, own)
+        return extra > 0 and extra > self._saved(buffer, readers)
 
-    def _connect(
-        self, state: _State, node: int, seen_by: tuple[Reader, ...] | None
-    ) -> _State | None:
+    def _saved(self, buffer: int, readers: tuple[Reader, ...]) -> float:
+        """Picoseconds that need not be spent if a buffer is computed where it is read."""
+        costs, slack = self.costs, 0.0
+        for q, _ in readers:
+            sides = (*self.space.egraph.nodes[q].children, *self.space.outputs[q])
+            traffic = sum(costs.class_ps[c] for c in sides)
+            slack += max(0.0, traffic - costs.compute_ps(q, costs.iterations[q]))
+        return 2 * costs.class_ps[buffer] + costs.target.launch_ps + slack
+
+    def _connect(self, state: State, node: int, seen_by: tuple[Reader, ...] | None) -> State | None:
         """Look at the operands of a new node: fills come in, held buffers are read."""
-        pool = self.pool
+        fills, held, children = self.pool.fills, self.held, self.space.egraph.nodes[node].children
         inside, reads, readers = state.inside, dict(state.reads), dict(state.readers)
-        queue, views, diamond = list(state.queue), list(state.views), False
-        for i, b in enumerate(pool.space.operands[node]):
-            eclass = pool.space.egraph.nodes[node].children[i]
-            if b in pool.held:
-                reads.setdefault(b, eclass)
-            elif b in pool.fills:
-                views += [pool.fills[b]] if pool.fills[b] not in views else []
+        queue, views, diamond = state.queue, state.views, False
+        for i, b in enumerate(self.space.operands[node]):
+            if b in held:
+                reads.setdefault(b, children[i])
+            elif b in fills:
+                views = views if fills[b] in views else (*views, fills[b])
             else:
-                diamond |= b in inside
+                diamond = diamond or b in inside
                 if b not in readers:
-                    queue.append(b)
+                    queue = (*queue, b)
                 readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
-        state = replace(state, reads=reads, readers=readers, queue=tuple(queue), views=tuple(views))
+        state = State(inside, reads, readers, queue, views, *state[5:])
         return self._recheck(state) if diamond else state
 
-    def _recheck(self, state: _State) -> _State | None:
+    def _recheck(self, state: State) -> State | None:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
-        legality, space = self.pool.legality, self.pool.space
+        legality, kinds = self.legality, self.space.kinds
         repeated: set[int] = set()
         waiting = dict(state.inside)
+        above = self._views_above(state)
         done: set[int] = set()
         while waiting:
-            ready = [b for b in waiting if all(q in done for q, _ in state.readers.get(b, ()))]
+            ready = [
+                b
+                for b in waiting
+                if all(q in done for q, _ in state.readers.get(b, ()))
+                and all(v in done for v in above.get(b, ()))
+            ]
             if not ready:
                 return None
             for b in ready:
                 node = waiting.pop(b)
                 readers = state.readers.get(b, ())
-                is_view = space.kinds[node] == "view"
-                if not is_view and not all(legality.may_join(node, q, i) for q, i in readers):
+                if kinds[node] != "view" and not all(
+                    legality.may_join(node, q, i) for q, i in readers
+                ):
                     return None
                 if any(q in repeated or legality.repeats(q, i) for q, i in readers):
                     repeated.add(node)
-                if node in repeated and legality.is_root(node):
+                if legality.is_root(node) and (
+                    node in repeated or legality.crowds([(node, readers)])
+                ):
                     return None
                 done.add(node)
-        return replace(state, repeated=frozenset(repeated))
+        return state._replace(repeated=frozenset(repeated), met=True)
 
-    def _fits(self, state: _State) -> bool:
-        space = self.pool.space
+    def _views_above(self, state: State) -> dict[int, list[int]]:
+        """Per buffer: the views inside that show it; their readers count as its readers."""
+        found: dict[int, list[int]] = {}
+        for v in state.inside.values():
+            if self.space.kinds[v] == "view":
+                for b in self.space.operands[v]:
+                    found.setdefault(b, []).append(v)
+        return found
+
+    def fits(self, state: State, sink: int) -> bool:
+        value, kinds = self.space.value, self.space.kinds
         computed = [
-            space.value[b]
-            for b, n in state.inside.items()
-            if space.kinds[n] not in ("view", "conversion")
+            value[b] for b, n in state.inside.items() if kinds[n] not in ("view", "conversion")
         ]
-        if len(set(computed)) < len(computed) or any(
-            space.value[b] in computed for b in state.reads
-        ):
+        distinct = set(computed)
+        if len(distinct) < len(computed) or any(value[b] in distinct for b in state.reads):
             return len(state.inside) == 1  # a value computed twice, or computed and read
-        fusion, operands = self.pool.legality.fusion, len(state.reads) + 1
+        if state.roots > 1 and self._crowds(state):
+            return False
+        fusion = self.legality.fusion
+        operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
-    def _candidate(self, state: _State, sink: int) -> Candidate:
-        space = self.pool.space
+    def _crowds(self, state: State) -> bool:
+        """Whether several roots together break the scratch limit."""
+        legality = self.legality
+        made = {n: b for b, n in state.inside.items() if legality.is_root(n)}
+        return legality.crowds([(n, state.readers.get(b, ())) for n, b in made.items()])
+
+    def candidate(self, state: State, sink: int) -> Candidate:
+        space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
-        members = order(self.pool, nodes)
-        writes = space.outputs[sink]
-        inner = [m for m in members if m != sink and space.kinds[m] not in ("leaf", "view")]
-        exposable = tuple(space.outputs[m][0] for m in inner)
+        members, writes = order(space, nodes), space.outputs[sink]
+        exposable = tuple(space.outputs[m][0] for m in members if m != sink and space.is_op[m])
         reads = tuple(state.reads.values())
-        time_ps = self.costs.group_ps(members, reads, list(writes))
+        runs = None if state.met else state.runs
+        time_ps = self.costs.group_ps(members, reads, writes, runs)
         return Candidate(members, reads, writes, exposable, time_ps)

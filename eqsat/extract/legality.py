@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from eqsat.extract.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.space import Space
 from eqsat.model.attrs import Affine, Custom, Generic, Layout, Map, Transpose
 from eqsat.model.egraph import ENode
@@ -64,6 +65,31 @@ class Legality:
     def is_root(self, node: int) -> bool:
         return self.space.kinds[node] in ("contraction", "reduction")
 
+    def is_template_kind(self, node: int) -> bool:
+        """Whether a template may hold an op: its root, or a part of prologue or epilogue."""
+        return self.is_root(node) or self.space.kinds[node] in ("elementwise", "conversion")
+
+    @property
+    def has_templates(self) -> bool:
+        """Where nothing fuses (`members: 1`), templates do not either."""
+        fusion = self.fusion
+        return fusion.members > 1 and fusion.roots > 0 and fusion.template > fusion.members
+
+    def may_share(self, ops: Collection[int]) -> bool:
+        """Whether one dispatch may hold so many ops.
+
+        At most `members`; or a template: one contraction or reduction with its elementwise and
+        conversion prologue and epilogue, at most `template` ops.
+        """
+        if len(ops) <= self.fusion.members:
+            return True
+        return (
+            self.has_templates
+            and len(ops) <= self.fusion.template
+            and sum(map(self.is_root, ops)) == 1
+            and all(map(self.is_template_kind, ops))
+        )
+
     def is_admissible(self, node: int) -> bool:
         """`tiles: forced` leaves no unpacked contraction."""
         attr = self.space.egraph.nodes[node].attr
@@ -102,8 +128,16 @@ class Legality:
 
     def repeats(self, consumer: int, operand: int) -> bool:
         """Whether a consumer runs more often than its operand has elements (a broadcast)."""
-        node = self.space.egraph.nodes[consumer]
-        return iterations(node) > self.space.type(node.children[operand]).size
+        key = (consumer, operand)
+        if key not in self._repeats:
+            node = self.space.egraph.nodes[consumer]
+            size = self.space.type(node.children[operand]).size
+            self._repeats[key] = iterations(node) > size
+        return self._repeats[key]
+
+    @cached_property
+    def _repeats(self) -> dict[tuple[int, int], bool]:
+        return {}
 
     @cached_property
     def _clones(self) -> frozenset[str]:
@@ -134,16 +168,27 @@ class Legality:
         A value that may not be cloned, if the input program computes it at most once; else the
         node. A conversion that may not be cloned: the node.
         """
-        found: set[int] = set()
-        for m in members:
-            if self.is_cloneable(m):
-                continue
-            values = [self.space.value[c] for c in self.space.outputs[m]]
-            is_node = self.space.kinds[m] == "conversion" or any(
-                len(self.space.positions.get(v, ())) != 1 or self.space.is_source(v) for v in values
-            )
-            found |= {m} if is_node else {self.value_number(v) for v in values}
-        return frozenset(found)
+        own = self._exclusive
+        return frozenset().union(*[own.get(m) or self._exclusive_of(m) for m in members])
+
+    @cached_property
+    def _exclusive(self) -> dict[int, frozenset[int]]:
+        return {}
+
+    def _exclusive_of(self, member: int) -> frozenset[int]:
+        if member not in self._exclusive:
+            self._exclusive[member] = frozenset(self._owned(member))
+        return self._exclusive[member]
+
+    def _owned(self, member: int) -> set[int]:
+        if self.is_cloneable(member):
+            return set()
+        space = self.space
+        values = [space.value[c] for c in space.outputs[member]]
+        is_node = space.kinds[member] == "conversion" or any(
+            len(space.positions.get(v, ())) != 1 or space.is_source(v) for v in values
+        )
+        return {member} if is_node else {self.value_number(v) for v in values}
 
     def limit_of(self, node: int) -> Removed | None:
         """The limit a node breaks by its own tile, whatever dispatch it is in."""
@@ -153,8 +198,9 @@ class Legality:
             tile = _tile_bytes(n.attr.tiles, types[0].dtype)
             return self._over("vector", tile, f"a tile of {self.space.name(node)}", node)
         if isinstance(n.attr, Generic) and n.attr.tile and len(n.attr.tile) == 3:
-            return self._tile_limit(node, n.attr.tile, types)
-        return None
+            over = self._tile_limit(node, n.attr.tile, types)
+            return over or self.scratch([(node, ())])
+        return self.scratch([(node, ())]) if self.is_root(node) else None
 
     def _tile_limit(
         self, node: int, tile: tuple[int, ...], types: list[TensorType]
@@ -166,7 +212,78 @@ class Legality:
         sides = [_tile_bytes(e, t.dtype) for e, t in zip(both, types, strict=False)]
         what = f"a {m}x{n}x{k} tile of {self.space.name(node)}"
         over = self._over("vector", result, what, node)
-        return over or self._over("scratch", result + sum(sides), what, node)
+        if over or self.target.workgroup is not None:  # a workgroup keeps other tiles: `crowded`
+            return over
+        return self._over("scratch", result + sum(sides), what, node)
+
+    # ---- scratch of a whole dispatch ---------------------------------------------------------
+    @cached_property
+    def crowded(self) -> dict[str, Removed]:
+        """What `crowds` has refused so far, by name."""
+        return {}
+
+    def reading(self, root: int, readers: Iterable[tuple[int, int]]) -> int:
+        """How (node, operand) pairs of a dispatch read its root: all along its tiles or not."""
+        found = [self._reads_along(root, q, i) for q, i in readers]
+        return NOT_READ if not found else ALONG if all(found) else APART
+
+    def _reads_along(self, root: int, reader: int, operand: int) -> bool:
+        """Through bare loops; if it sees the result in another shape, in order."""
+        n = self.space.egraph.nodes[reader]
+        made = self.space.type(self.space.outputs[root][0]).shape
+        is_same = made == self.space.type(n.children[operand]).shape
+        if self.space.kinds[reader] == "conversion":
+            return is_same
+        if self.space.kinds[reader] != "elementwise" or not isinstance(n.attr, Generic):
+            return False
+        if not is_same:
+            return is_identity(n.attr, operand)
+        return is_projected_permutation(n.attr.maps[operand], n.attr.shapes[operand])
+
+    def scratch(self, roots: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> Removed | None:
+        """The scratch limit a dispatch breaks by its roots, each with who reads it inside."""
+        workgroup, asked = self.target.workgroup, tuple(roots)
+        if workgroup is None or self.target.limits.scratch_bytes is None:
+            return None
+        nbytes, names, whole = 0, [], []
+        for root, readers in asked:
+            attr = self.space.egraph.nodes[root].attr
+            if not isinstance(attr, Generic):
+                continue
+            nbytes += root_bytes(attr, workgroup, self.reading(root, readers))
+            names += [self.space.name(i) for i in (root, *(q for q, _ in readers))]
+            whole.append(cut(attr, workgroup).whole_text(attr))
+        if nbytes <= self.target.limits.scratch_bytes:
+            return None
+        what = "a dispatch of " + " and ".join(dict.fromkeys(names))
+        if any(whole):
+            what += f" ({'; '.join(filter(None, whole))})"
+        return self._over("scratch", nbytes, what, asked[0][0])
+
+    def roots_inside(self, members: Iterable[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+        """The roots of a dispatch, each with the (node, operand) pairs that read it inside."""
+        space, ops = self.space, tuple(members)
+        relaxed = {
+            space.buffer[space.egraph.nodes[v].eclass]: space.operands[v][0]
+            for v in ops
+            if space.egraph.nodes[v].op == "relax"
+        }
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for q in (m for m in ops if space.kinds[m] not in ("leaf", "view")):
+            for i, b in enumerate(space.operands[q]):
+                seen = b
+                while relaxed.get(seen, seen) != seen:
+                    seen = relaxed[seen]
+                readers.setdefault(seen, []).append((q, i))
+        roots = (m for m in ops if self.is_root(m))
+        return [(r, tuple(readers.get(space.buffer[space.outputs[r][0]], ()))) for r in roots]
+
+    def crowds(self, roots: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> bool:
+        """Whether a dispatch breaks the scratch limit; what it was is kept in `crowded`."""
+        found = self.scratch(roots)
+        if found is not None:
+            self.crowded.setdefault(found.what, found)
+        return found is not None
 
     def _over(self, limit_name: str, nbytes: int, what: str, node: int) -> Removed | None:
         limits = self.target.limits

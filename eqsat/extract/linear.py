@@ -44,11 +44,18 @@ class Relayout:
     """Bytes of data that run-time conversions move, inside of other dispatches or not."""
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
-        moves = [egraph.nodes[m] for m in group.members if egraph.nodes[m].op in CONVERSIONS]
-        return sum(min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children)) for n in moves)
+        return sum(moved_bytes(egraph, m) for m in group.members)
 
     def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
         return sum(self.build(egraph, target, g) for g in selection.groups)
+
+
+def moved_bytes(egraph: EGraph, node: int) -> int:
+    """The data a conversion moves, without padding; 0 for every other node."""
+    n = egraph.nodes[node]
+    if n.op not in CONVERSIONS:
+        return 0
+    return min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children))
 
 
 # in the order in which they decide between dispatches that are alike

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 from eqsat.extract.costs import Costs
 from eqsat.extract.groups import Candidate, order
 from eqsat.extract.pool import Pool
+from eqsat.extract.space import Space
 from eqsat.model.selection import Removed
 
 SMALL = 3  # members of a group that may be merged with another
 PAIRS = 400  # merges tried per shared node or operand, smallest groups first
+
+Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A small group that may become part of a merge, with what merging asks of it."""
+
+    candidate: Candidate
+    nodes: frozenset[int]
+    ops: frozenset[int]  # without views and fills
+    makers: dict[int, int]  # buffer -> the node that computes it; the first if several do
+    touched: frozenset[int]  # buffers it reads or writes from outside
+    value: int  # that of its result
+    at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
 
 
 @dataclass(frozen=True)
@@ -24,43 +40,68 @@ class Merger:
     costs: Costs
 
     @cached_property
+    def space(self) -> Space:
+        return self.pool.space
+
+    @cached_property
     def removed(self) -> dict[str, Removed]:
         """What the vector limit removed while merging, largest per name."""
         return {}
 
-    def counted(self, c: Candidate) -> tuple[int, ...]:
-        """Members that are ops: no views, no fills."""
-        kinds = self.pool.space.kinds
-        return tuple(m for m in c.members if kinds[m] not in ("leaf", "view"))
+    def _part(self, c: Candidate) -> _Part:
+        space = self.space
+        makers: dict[int, int] = {}
+        for m in sorted(c.members):
+            for b in space.made[m]:
+                makers.setdefault(b, m)
+        ops = frozenset(m for m in c.members if space.is_op[m])
+        touched = frozenset(space.buffer[r] for r in (*c.reads, *c.writes))
+        value = space.value[c.writes[0]]
+        return _Part(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
+
+    def _readers(self, c: Candidate) -> dict[int, tuple[int, int]]:
+        """Per buffer read, also through a relaxed view: the first op (or fill) and operand."""
+        space, nodes = self.space, self.space.egraph.nodes
+        behind: dict[int, int] = {}
+        for v in c.members:
+            if nodes[v].op == "relax":
+                behind.setdefault(space.result[v], space.operands[v][0])
+        found: dict[int, tuple[int, int]] = {}
+        for m in c.members:
+            if space.kinds[m] != "view":
+                for i, o in enumerate(space.operands[m]):
+                    found.setdefault(o, (m, i))
+                    seen = o
+                    while behind.get(seen, seen) != seen:
+                        seen = behind[seen]
+                        found.setdefault(seen, (m, i))
+        return found
 
     def merged(self, singles: Iterable[Candidate]) -> list[Candidate]:
         """All legal merges the target's `multi_result` and `siblings` allow."""
-        fusion = self.pool.legality.fusion
-        small = [c for c in singles if len(c.writes) == 1 and len(self.counted(c)) <= SMALL]
+        fusion, is_op = self.pool.legality.fusion, self.space.is_op
+        if not (fusion.multi_result or fusion.siblings):
+            return []
+        small = [
+            c for c in singles if len(c.writes) == 1 and sum(is_op[m] for m in c.members) <= SMALL
+        ]
         small.sort(key=lambda c: (len(c.members), c.members, c.reads))
-        found: dict[tuple[tuple[int, ...], tuple[int, ...]], Candidate] = {}
+        parts = [self._part(c) for c in small]
+        found: dict[Key, Candidate] = {}
         if fusion.multi_result:
-            for a, b in self._sharing_node(small):
-                self._keep(found, self._merge(a, b))
+            for _, a, b in self._pairs(self._by_node(parts), "node "):
+                self._merge(found, a, b)
         if fusion.siblings:
-            for operand, a, b in self._sharing_operand(small):
-                if self._may_be_siblings(operand, a, b):
-                    self._keep(found, self._merge(a, b))
+            for operand, a, b in self._pairs(self._by_operand(parts), "c"):
+                if a.ops.isdisjoint(b.ops) and self._may_be_siblings(operand, a, b):
+                    self._merge(found, a, b)
         return list(found.values())
 
-    def _keep(
-        self, found: dict[tuple[tuple[int, ...], tuple[int, ...]], Candidate], c: Candidate | None
-    ) -> None:
-        if c is not None:
-            found.setdefault((c.members, tuple(sorted(c.writes))), c)
-
-    def _pairs(
-        self, by: dict[int, list[Candidate]], what: str
-    ) -> Iterator[tuple[int, Candidate, Candidate]]:
+    def _pairs(self, by: dict[int, list[_Part]], what: str) -> Iterator[tuple[int, _Part, _Part]]:
         for key in sorted(by):
             tried = 0
             for a, b in combinations(by[key], 2):
-                if self.pool.space.value[a.writes[0]] == self.pool.space.value[b.writes[0]]:
+                if a.value == b.value:
                     continue
                 tried += 1
                 if tried > PAIRS:
@@ -69,87 +110,76 @@ class Merger:
                     break
                 yield key, a, b
 
-    def _sharing_node(self, small: list[Candidate]) -> Iterator[tuple[Candidate, Candidate]]:
-        by: dict[int, list[Candidate]] = {}
-        for c in small:
-            sink = self.pool.space.buffer[c.writes[0]]
-            for m in self.counted(c):
-                if self.costs.made_by(m) != (sink,):
-                    by.setdefault(m, []).append(c)
-        for _, a, b in self._pairs(by, "node "):
-            yield a, b
+    def _by_node(self, parts: list[_Part]) -> dict[int, list[_Part]]:
+        """Parts by the ops they compute inside."""
+        by: dict[int, list[_Part]] = {}
+        for p in parts:
+            sink = (self.space.buffer[p.candidate.writes[0]],)
+            for m in p.candidate.members:
+                if m in p.ops and self.space.made[m] != sink:
+                    by.setdefault(m, []).append(p)
+        return by
 
-    def _sharing_operand(
-        self, small: list[Candidate]
-    ) -> Iterator[tuple[int, Candidate, Candidate]]:
-        by: dict[int, list[Candidate]] = {}
-        for c in small:
-            for r in c.reads:
-                b = self.pool.space.buffer[r]
+    def _by_operand(self, parts: list[_Part]) -> dict[int, list[_Part]]:
+        """Parts by the buffers they read, weights apart."""
+        by: dict[int, list[_Part]] = {}
+        for p in parts:
+            for r in p.candidate.reads:
+                b = self.space.buffer[r]
                 if b not in self.pool.resident:
-                    by.setdefault(b, []).append(c)
-        for operand, a, b in self._pairs(by, "c"):
-            if not set(self.counted(a)) & set(self.counted(b)):
-                yield operand, a, b
+                    by.setdefault(b, []).append(p)
+        return by
 
-    def _reader(self, c: Candidate, operand: int) -> tuple[int, int]:
-        space = self.pool.space
-        return next(
-            (m, i)
-            for m in c.members
-            if space.kinds[m] != "view"
-            for i, o in enumerate(space.operands[m])
-            if o == operand or self._sees(c, o) == operand
-        )
-
-    def _sees(self, c: Candidate, buffer: int) -> int | None:
-        """The buffer behind a relaxed view inside a group."""
-        nodes, space = self.pool.space.egraph.nodes, self.pool.space
-        views = (m for m in c.members if nodes[m].op == "relax")
-        return next(
-            (space.operands[v][0] for v in views if space.buffer[nodes[v].eclass] == buffer), None
-        )
-
-    def _may_be_siblings(self, operand: int, a: Candidate, b: Candidate) -> bool:
-        first, second = sorted((self._reader(a, operand), self._reader(b, operand)))
+    def _may_be_siblings(self, operand: int, a: _Part, b: _Part) -> bool:
+        first, second = sorted((a.at[operand], b.at[operand]))
         unfused = self.pool.legality.unfused(first, second)
         if unfused is None or unfused[1] is None:
             return True
-        if self._merge(a, b) is not None:
+        if self._joined(a, b) is not None:
             known = self.removed.get(unfused[1].what)
             if known is None or known.bytes < unfused[1].bytes:
                 self.removed[unfused[1].what] = unfused[1]
         return False
 
-    def _crosses(self, a: Candidate, b: Candidate) -> bool:
-        """Whether one group computes what the other reads or writes."""
-        made = {o for m in a.members for o in self.costs.made_by(m)}
-        return not made.isdisjoint(self.pool.space.buffer[c] for c in (*b.reads, *b.writes))
+    def _merge(self, found: dict[Key, Candidate], a: _Part, b: _Part) -> None:
+        """Add both groups as one dispatch, unless these nodes were merged before."""
+        writes = tuple(sorted((*a.candidate.writes, *b.candidate.writes)))
+        key = (a.nodes | b.nodes, writes)
+        joined = None if key in found else self._joined(a, b)
+        if joined is not None:
+            found[key] = joined
 
-    def _merge(self, a: Candidate, b: Candidate) -> Candidate | None:
+    def _agree(self, a: _Part, b: _Part) -> bool:
+        """Neither computes what the other reads or writes, and both compute alike."""
+        one, two = a.makers, b.makers
+        if not (a.touched.isdisjoint(two) and b.touched.isdisjoint(one)):
+            return False
+        kinds = self.space.kinds
+        return all(
+            one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
+            for o in (one.keys() & two.keys())
+        )
+
+    def _joined(self, a: _Part, b: _Part) -> Candidate | None:
         """Both groups as one dispatch; None if they contradict each other or it grows too big."""
-        pool, space = self.pool, self.pool.space
-        nodes = set(a.members) | set(b.members)
-        if self._crosses(a, b) or self._crosses(b, a):
+        if not self._agree(a, b):
             return None
-        makers: dict[int, int] = {}
-        for m in sorted(nodes):
-            for o in self.costs.made_by(m):
-                if makers.setdefault(o, m) != m and space.kinds[m] != "view":
-                    return None
-        reads = tuple({space.buffer[r]: r for r in (*b.reads, *a.reads)}.values())
-        members = order(pool, nodes)
-        merged = replace(a, members=members, reads=reads, writes=(*a.writes, *b.writes))
-        counted = self.counted(merged)
-        fusion = pool.legality.fusion
-        computed = space.computes(counted)
-        if any(space.consumers.get(space.value[w], frozenset()) <= computed for w in merged.writes):
+        legality, space, ops = self.pool.legality, self.space, a.ops | b.ops
+        fusion, buffer = legality.fusion, space.buffer
+        one, two = a.candidate, b.candidate
+        writes = (*one.writes, *two.writes)
+        reads = tuple({buffer[r]: r for r in (*two.reads, *one.reads)}.values())
+        roots = sum(legality.is_root(m) for m in ops)
+        if len(ops) > fusion.members or roots > fusion.roots:
+            return None
+        if len(reads) + len(writes) > fusion.operands:
+            return None
+        computed, nobody = space.computes(ops), frozenset[int]()
+        if any(space.consumers.get(space.value[w], nobody) <= computed for w in writes):
             return None  # a result nobody outside needs
-        roots = sum(pool.legality.is_root(m) for m in counted)
-        if len(counted) > fusion.members or roots > fusion.roots:
+        members = order(space, a.nodes | b.nodes)
+        if roots and legality.crowds(legality.roots_inside(members)):
             return None
-        if len(reads) + len(merged.writes) > fusion.operands:
-            return None
-        exposable = tuple(dict.fromkeys((*a.exposable, *b.exposable)))
-        time_ps = self.costs.group_ps(members, reads, list(merged.writes))
-        return replace(merged, exposable=exposable, time_ps=time_ps)
+        exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))
+        time_ps = self.costs.group_ps(members, reads, writes)
+        return Candidate(members, reads, writes, exposable, time_ps)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from eqsat.extract.linear import OWN, TIE_BREAK
 
@@ -35,8 +38,12 @@ class ExtractionProblem:
 
     Each buffer is written by at most one chosen option. `covers`: sets of options of which every
     answer holds one (redundant, they help the proof). `linear` names the goals that are sums over
-    the chosen options; `memory` is the one that is not.
+    the chosen options; `memory` is the one that is not. `forced` asks what another choice would
+    cost: (option, buffers it writes) of which one has to be chosen, and one of its buffers read;
+    then every chosen option has to serve a root.
     """
+
+    is_ordered: ClassVar[bool] = True  # else steps say nothing (`anyorder`)
 
     options: tuple[Option, ...]
     nbytes: dict[int, int]  # per buffer
@@ -44,6 +51,8 @@ class ExtractionProblem:
     fixed_bytes: int  # arguments, results, and weights that are results
     covers: tuple[tuple[int, ...], ...]
     linear: tuple[str, ...] = tuple(OWN)
+    forced: tuple[tuple[int, tuple[int, ...]], ...] | None = None
+    supplies: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # see `anyorder`
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:
@@ -63,10 +72,25 @@ class ExtractionProblem:
                 found.setdefault(b, []).append(i)
         return found
 
+    @cached_property
+    def byte_unit(self) -> int:
+        """Bytes that all sizes are multiples of."""
+        return math.gcd(*self.nbytes.values(), self.fixed_bytes) or 1
+
+    @property
+    def most_bytes(self) -> int:
+        """More than any answer needs."""
+        return self.fixed_bytes + sum(self.nbytes.values())
+
     def coefficients(self, goal: str) -> list[int]:
         """Per option: what it adds to a linear goal."""
         at = self.linear.index(goal)
         return [o.adds[at] for o in self.options]
+
+    def worths(self, weights: Mapping[str, int]) -> list[int]:
+        """Per option: Σ weight · what it adds to a linear goal."""
+        at = [(w, self.linear.index(goal)) for goal, w in weights.items()]
+        return [sum(w * o.adds[k] for w, k in at) for o in self.options]
 
     def peak_bytes(self, answer: Answer) -> int:
         """Fixed and resident bytes plus the temporaries of the worst step."""
@@ -107,7 +131,14 @@ class ExtractionProblem:
             return False
         at = {b: o.step for o in options for b in o.writes}
         late = any(at.get(b, o.step) >= o.step for o in options for b in o.reads)
-        return not late and all(r in at for r in self.roots)
+        return not late and all(r in at for r in self.roots) and self._has_forced(answer)
+
+    def _has_forced(self, answer: Answer) -> bool:
+        if self.forced is None:
+            return True
+        useful = self.pruned(answer)
+        wanted = set(self.roots).union(*(self.options[i].reads for i in useful))
+        return any(i in useful and not wanted.isdisjoint(b) for i, b in self.forced)
 
     def pruned(self, answer: Answer) -> Answer:
         """Without options that no root needs; no goal gets worse."""
@@ -124,4 +155,7 @@ class ExtractionProblem:
         number = {i: n for n, i in enumerate(kept)}
         options = tuple(self.options[i] for i in kept)
         covers = tuple(tuple(number[i] for i in c if i in number) for c in self.covers)
-        return replace(self, options=options, covers=covers)
+        forced = self.forced
+        if forced is not None:
+            forced = tuple((number[i], b) for i, b in forced if i in number)
+        return replace(self, options=options, covers=covers, forced=forced)

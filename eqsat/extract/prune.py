@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from operator import le
+
 from eqsat.extract.linear import OWN, TIE_BREAK
+from eqsat.extract.places import BEGIN
 from eqsat.extract.pool import Pool
 from eqsat.extract.space import Moment
-from eqsat.extract.variants import BEGIN, Variant
+from eqsat.extract.variants import Variant
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 _END: Moment = (1 << 61, 0, 0, 0)
@@ -18,34 +21,45 @@ def undominated(variants: list[Variant]) -> list[Variant]:
         buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
     found = []
     for bucket in buckets.values():
-        bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), v.key))
-        kept: list[Variant] = []
-        for v in bucket:
-            if not any(_dominates(k, v) for k in kept):
-                kept.append(v)
-        found += kept
+        found += bucket if len(bucket) == 1 else _best(bucket)
     return found
 
 
-def _dominates(a: Variant, b: Variant) -> bool:
-    """a needs no more than b, blocks no more and costs no more; it is known to be as fast."""
-    if not (a.reads <= b.reads and a.resident <= b.resident and a.exclusive <= b.exclusive):
-        return False
-    return all(x <= y for x, y in zip(a.adds[OTHERS:], b.adds[OTHERS:], strict=True))
+def _best(bucket: list[Variant]) -> list[Variant]:
+    """Of options that write the same at one moment: those no other one dominates.
+
+    One dominates another if it needs no more, blocks no more and costs no more. Needs are bits of
+    one number here, and in the order of this list an earlier one is known to be as fast.
+    """
+    bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), v.key))
+    bits: dict[int, int] = {}  # of buffers; of exclusive numbers, as -1 - n
+    kept: dict[tuple[int, tuple[int, ...]], Variant] = {}
+    for v in bucket:
+        mask = 0
+        for n in (*v.reads, *v.resident, *(-1 - n for n in v.exclusive)):
+            mask |= bits.setdefault(n, 1 << len(bits))
+        costs = v.adds[OTHERS:]
+        if (mask, costs) in kept:
+            continue
+        if not any(m | mask == mask and (c == costs or all(map(le, c, costs))) for m, c in kept):
+            kept[mask, costs] = v
+    return list(kept.values())
 
 
 def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:
     """Leave what can get its reads in time and what something later may read, in order."""
-    written: dict[int, list[Moment]] = {}
+    first: dict[int, Moment] = {}  # buffer -> when it is written first
+    written: set[tuple[int, Moment]] = set()
     in_time = []
     for v in sorted(variants, key=lambda v: v.key):
-        if any(all(m >= v.moment for m in written.get(r, ())) for r in v.reads):
+        if any(first.get(r, _END) >= v.moment for r in v.reads):
             continue
         if v.is_conversion and not _has_news(pool, v, written):
             continue
         in_time.append(v)
         for b in v.writes:
-            written.setdefault(b, []).append(v.moment)
+            first.setdefault(b, v.moment)
+            written.add((b, v.moment))
     wanted = dict.fromkeys(pool.space.roots, _END)
     useful = []
     for v in reversed(in_time):
@@ -56,10 +70,33 @@ def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:
     return useful[::-1]
 
 
-def _has_news(pool: Pool, v: Variant, written: dict[int, list[Moment]]) -> bool:
+def obtainable(pool: Pool, variants: list[Variant]) -> list[Variant]:
+    """Leave what can get its reads in some order and what something may read, in a fixed order."""
+    waiting = sorted(variants, key=lambda v: v.key)
+    written: set[int] = set()
+    found: list[Variant] = []
+    news = True
+    while news:
+        ready = [v for v in waiting if v.reads <= written]
+        waiting = [v for v in waiting if not v.reads <= written]
+        written.update(b for v in ready for b in v.writes)
+        found += ready
+        news = bool(ready)
+    wanted, useful = set(pool.space.roots), dict.fromkeys(range(len(found)), False)
+    news = True
+    while news:
+        news = False
+        for n, v in enumerate(found):
+            if not useful[n] and not wanted.isdisjoint(v.writes):
+                useful[n] = news = True
+                wanted.update(v.reads)
+    return [v for n, v in enumerate(found) if useful[n]]
+
+
+def _has_news(pool: Pool, v: Variant, written: set[tuple[int, Moment]]) -> bool:
     """A conversion is tried again at a later level only if something it reads came just now."""
     position, depth, tie, level = v.moment
     value = pool.space.value[v.writes[0]]
     first = -pool.space.levels(value) if pool.space.is_source(value) else 1
     before = (position, depth, tie, level - 1)
-    return level == first or any(before in written.get(r, ()) for r in v.reads)
+    return level == first or any((r, before) in written for r in v.reads)

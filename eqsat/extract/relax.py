@@ -1,108 +1,129 @@
-"""The linear relaxation of a problem: which options no answer within a cap can hold.
+"""The linear relaxation of a problem: a bound no answer passes, and which options can be left out.
 
 Reduced-cost fixing: an option whose reduced cost lifts the relaxation's bound above the cap is in
-no answer that keeps the cap. The relaxation of these problems is nearly tight (`docs/decisions.md`)
-so this takes away most options before CP-SAT sees them, and all but ties for a second goal.
+no answer that keeps the cap. The relaxation of sums over dispatches is tight or nearly so
+(`docs/decisions.md`): its own options often are the answer, and its bound the proof.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eqsat.extract.live import liveness
+from eqsat.extract.lp import Program, Rows, Solved, solve
 from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.supply import exclusions, levels
 
-TOLERANCE = 1e-6  # of the cap: far above the LP's own tolerance
+MEMORY = "memory"
+SUPPORT = 1e-6  # options the relaxation chooses by less are not part of its answer
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Bound and reduced costs of the LP that minimises one linear goal."""
+    """What no answer beats, per option what choosing it adds at least, and what the LP chose."""
 
-    bound: float
-    reduced: tuple[float, ...]  # per option
+    least: float  # no answer is worth less
+    reduced: tuple[float, ...]
+    support: tuple[int, ...]
+    unit: int  # every answer's worth is a multiple of it
+
+    @property
+    def bound(self) -> int:
+        """The least an answer can be worth, as it is a multiple of `unit`."""
+        return max(math.ceil(self.least / self.unit) * self.unit, 0)
 
     def within(self, cap: int) -> tuple[int, ...]:
-        """Options that answers with a goal of at most `cap` may hold."""
-        limit = cap + TOLERANCE * max(cap, 1)
-        return tuple(i for i, r in enumerate(self.reduced) if self.bound + max(r, 0.0) <= limit)
+        """Options that answers worth at most `cap` may hold."""
+        return tuple(i for i, r in enumerate(self.reduced) if self.least + r <= cap)
 
 
-def cliques(problem: ExtractionProblem, readers: Iterable[int]) -> list[list[int]]:
-    """Readers that exclude each other, by the exclusive number most of them share."""
-    readers = list(readers)
-    count: dict[int, int] = {}
-    for h in readers:
-        for n in problem.options[h].exclusive:
-            count[n] = count.get(n, 0) + 1
-    found: dict[int, list[int]] = {}
-    for h in readers:
-        held = problem.options[h].exclusive
-        key = max(held, key=lambda n: (count[n], -n), default=None)
-        found.setdefault(-1 - h if key is None else key, []).append(h)
-    return list(found.values())
+def relaxation(
+    problem: ExtractionProblem,
+    weights: Mapping[str, int],
+    caps: Mapping[str, int] | None = None,
+) -> Relaxation | None:
+    """Minimise Σ weight · goal under caps; None if even the relaxation has no solution."""
+    import numpy as np
+
+    caps = caps or {}
+    linear = {g: w for g, w in weights.items() if g in problem.linear}
+    costs = problem.worths(linear)
+    rows, variables = _rows(problem)
+    objective = costs + [0] * (variables - len(costs))
+    upper = [1.0] * variables
+    if linear != weights or MEMORY in caps:
+        nbytes = problem.byte_unit
+        _add_liveness(rows, problem, nbytes, upper)
+        objective += [0] * (len(upper) - len(objective))
+        objective[-1] = weights.get(MEMORY, 0) * nbytes
+        upper[-1] = caps.get(MEMORY, problem.most_bytes) // nbytes
+    for name, cap in caps.items():
+        if name in problem.linear:
+            rows.weigh(-math.inf, cap, enumerate(map(float, problem.coefficients(name))))
+    unit = math.gcd(*objective) or 1
+    is_plain = not caps and linear == weights
+    goal = np.array(objective, dtype=float) / unit
+    program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain)
+    return _relaxation(solve(program), len(costs), unit)
 
 
-def availability(problem: ExtractionProblem) -> list[tuple[list[int], list[int]]]:
-    """(writers, readers) per buffer: readers at the same steps have the same earlier writers."""
-    options = problem.options
-    found = []
-    for b, readers in problem.readers.items():
-        writers = problem.writers.get(b, [])
-        steps = [options[w].step for w in writers]  # ascending, so earlier writers are a prefix
-        by_count: dict[int, list[int]] = {}
-        for h in readers:
-            by_count.setdefault(bisect_left(steps, options[h].step), []).append(h)
-        found += [(writers[:n], group) for n, group in by_count.items()]
-    return found
-
-
-def exclusions(problem: ExtractionProblem) -> list[list[int]]:
-    """Sets of options of which at most one is chosen."""
-    holders: dict[int, list[int]] = {}
-    for i, o in enumerate(problem.options):
-        for n in o.exclusive:
-            holders.setdefault(n, []).append(i)
-    roots = set(problem.roots)
-    writers = [w for b, w in problem.writers.items() if b not in roots]
-    return [group for group in (*holders.values(), *writers) if len(group) > 1]
-
-
-def relaxation(problem: ExtractionProblem, goal: str) -> Relaxation | None:
-    """Solve the LP for a goal that is a sum over the options; None if it has no solution."""
-    from ortools.linear_solver import pywraplp
-
-    solver = pywraplp.Solver.CreateSolver("GLOP")
-    assert solver, "GLOP is part of ortools"
-    costs = problem.coefficients(goal)
-    unit = max(costs, default=1) or 1
-    x = [solver.NumVar(0, 1, "") for _ in costs]
-    objective = solver.Objective()
-    for v, c in zip(x, costs, strict=True):
-        objective.SetCoefficient(v, c / unit)
-    objective.SetMinimization()
-
-    def row(low: float, high: float, plus: list[object], minus: list[object]) -> None:
-        constraint = solver.Constraint(low, high)
-        for v in plus:
-            constraint.SetCoefficient(v, 1.0)
-        for v in minus:
-            constraint.SetCoefficient(v, -1.0)
-
-    infinity = solver.infinity()
-    for r in problem.roots:
-        row(1, 1, [x[i] for i in problem.writers.get(r, [])], [])
-    for cover in problem.covers:
-        row(1, infinity, [x[i] for i in cover], [])
-    for group in exclusions(problem):
-        row(-infinity, 1, [x[i] for i in group], [])
-    for writers, readers in availability(problem):
-        available = solver.NumVar(0, 1, "")
-        row(-infinity, 0, [available], [x[i] for i in writers])
-        for clique in cliques(problem, readers):
-            row(-infinity, 0, [x[h] for h in clique], [available])
-    if solver.Solve() != pywraplp.Solver.OPTIMAL:
+def _relaxation(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
+    if solved is None:
         return None
-    reduced = tuple(v.reduced_cost() * unit for v in x)
-    return Relaxation(objective.Value() * unit, reduced)
+    reduced = (solved.reduced[:options] * unit).tolist()
+    support = tuple(i for i, v in enumerate(solved.values[:options].tolist()) if v > SUPPORT)
+    return Relaxation(solved.least * unit, tuple(reduced), support, unit)
+
+
+def _add_liveness(rows: Rows, problem: ExtractionProblem, nbytes: int, upper: list[float]) -> None:
+    """Rows of what is live; new variables are added to `upper`, peak bytes / `nbytes` the last."""
+    known = liveness(problem)
+
+    def bits(count: int) -> list[int]:
+        upper.extend([1.0] * count)
+        return list(range(len(upper) - count, len(upper)))
+
+    reads, spans = bits(len(known.reads)), bits(len(known.spans))
+    kept = bits(len(known.weights))
+    (peak,) = bits(1)
+    for bit, read in zip(reads, known.reads, strict=True):
+        if read.later is not None:
+            rows.add(-math.inf, 0, [reads[read.later]], [bit])
+        for claim in read.claims:
+            rows.add(-math.inf, 0, claim, [bit])
+    for bit, span in zip(spans, known.spans, strict=True):
+        rows.add(-math.inf, 1, [reads[span.read], *span.writers], [bit])
+    for bit, (_, claims) in zip(kept, known.weights, strict=True):
+        for claim in claims:
+            rows.add(-math.inf, 0, claim, [bit])
+    sizes = [size for size, _ in known.weights]
+    fixed = [(peak, -1.0), *((b, s / nbytes) for b, s in zip(kept, sizes, strict=True))]
+    base = -problem.fixed_bytes / nbytes
+    rows.weigh(-math.inf, base, fixed)
+    for row in known.rows:
+        terms = [(i, s / nbytes) for s, i in row.written]
+        terms += [(reads[n], s / nbytes) for s, n in row.read]
+        terms += [(spans[n], s / nbytes) for s, n in row.spans]
+        rows.weigh(-math.inf, base - row.base / nbytes, terms + fixed)
+
+
+def _rows(problem: ExtractionProblem) -> tuple[Rows, int]:
+    """The rows over options and one more variable per level of a buffer; how many variables."""
+    rows, count = Rows(), len(problem.options)
+    for r in problem.roots:
+        rows.add(1, 1, problem.writers.get(r, []))
+    for cover in problem.covers:
+        rows.add(1, math.inf, cover)
+    if problem.forced is not None:
+        rows.add(1, math.inf, sorted({i for i, _ in problem.forced}))
+    for group in exclusions(problem):
+        rows.add(-math.inf, 1, group)
+    found = levels(problem)
+    for n, level in enumerate(found):
+        before = [] if level.before is None else [count + level.before]
+        rows.add(-math.inf, 0, [count + n], [*level.writers, *before])
+        for claim in level.claims:
+            rows.add(-math.inf, 0, claim, [count + n])
+    return rows, count + len(found)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from eqsat.extract.assemble import Assembly, assemble
 from eqsat.extract.check import check
 from eqsat.extract.goals import Outcome, Search
 from eqsat.extract.greedy import greedy
+from eqsat.extract.joint import MEMORY, Limits, under, with_order, within_budget
 from eqsat.extract.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.problem import Answer
 from eqsat.extract.space import Space
@@ -17,6 +20,7 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
 from eqsat.model.selection import GoalRequest, Group, Removed, Selection
+from eqsat.model.stopping import OUT_OF_MEMORY, Stop
 from eqsat.model.target import Target
 
 REMOVED_KEPT = 256
@@ -38,6 +42,7 @@ class Session:
     hints: tuple[Answer, ...]
     baseline: Selection | None
     seed: int
+    stop: Stop | None = None  # who may end its searches early
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -49,7 +54,33 @@ class Session:
         """A search under the target's budget, or another one; it ends after so many seconds."""
         kept = dict(self.target.budget) if budget is None else dict(budget)
         deadline = time.monotonic() + seconds
-        return Search(self.assembly.problem, kept, deadline, self.seed, self.hints)
+        return Search(self.assembly.problem, kept, deadline, self.seed, self.hints, stop=self.stop)
+
+    def ordered(
+        self, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float
+    ) -> tuple[Session, Outcome]:
+        """The outcome with the order chosen as well, and the session under that order."""
+        limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
+        known = () if self.baseline is None else self.baseline.groups
+        sides = self.reference, dict(self.target.budget), limits, known
+        try:
+            assembly, better = with_order(self.assembly, goals, outcome, *sides)
+        except MemoryError:  # the answer stays; what no order gets below is not known
+            bounds = {g: b for g, b in outcome.bounds.items() if g != MEMORY}
+            return self, replace(outcome, status=OUT_OF_MEMORY, bounds=bounds)
+        return replace(self, assembly=assembly, hints=()), better
+
+    def in_some_order(self, goals: tuple[GoalRequest, ...], seconds: float) -> tuple[str, Session]:
+        """(feasible | infeasible | unknown, the session under an order that keeps the budgets).
+
+        For memory budgets the program's order does not keep; `infeasible` holds in every order.
+        """
+        limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
+        status, found = within_budget(self.assembly, goals, dict(self.target.budget), limits)
+        if found is None:
+            return status, self
+        whole = under(self.assembly, found.groups) or found
+        return status, replace(self, assembly=whole.assembly, hints=(whole.answer,))
 
     def selection(
         self, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float = 0.0
@@ -61,7 +92,7 @@ class Session:
 
     def locate(self, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
         """These groups as an answer of the problem; nothing if it does not hold them all."""
-        return locate(self.assembly, groups)
+        return self.assembly.locate(groups)
 
 
 def prepare(
@@ -71,41 +102,50 @@ def prepare(
     *,
     time_limit: float = 60.0,
     seed: int = 0,
+    stop: Stop | None = None,
 ) -> Session:
     """Search the baseline, then assemble the whole problem.
 
     `time_limit` (seconds) is that of the whole extraction; the baseline may take a share of it.
     """
-    linear = linear_goals(g.name for g in goals)
+    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     space = Space(egraph)
-    baseline = _baseline(space, target, goals, linear, time_limit * BASELINE_SHARE, seed)
-    assembly = assemble(space, target, input_only=False, goals=linear)
-    hints = known_answers(assembly, goals[0].name)
+    with _uncollected():
+        own = assemble(space, target, input_only=True, goals=linear)
+        hints = known_answers(own, goals[0].name)
+    before = Session(egraph, target, linear, own, hints, None, seed, stop)
+    baseline = _baseline(before, goals, time_limit * BASELINE_SHARE)
+    if stop is not None and baseline is not None:
+        stop.has_answer = True
+    with _uncollected():
+        assembly = assemble(space, target, input_only=False, goals=linear)
+        hints = known_answers(assembly, goals[0].name)
     if baseline is not None:
-        hints += locate(assembly, baseline.groups)
-    return Session(egraph, target, linear, assembly, hints, baseline, seed)
+        hints += assembly.locate(baseline.groups)
+    return Session(egraph, target, linear, assembly, hints, baseline, seed, stop)
 
 
-def _baseline(
-    space: Space,
-    target: Target,
-    goals: tuple[GoalRequest, ...],
-    linear: Mapping[str, Goal],
-    seconds: float,
-    seed: int,
-) -> Selection | None:
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cyclic garbage collector: assembly makes many small objects and no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:
     """The input program's own nodes with the best legal fusion; None if that is inadmissible."""
     start = time.monotonic()
-    assembly = assemble(space, target, input_only=True, goals=linear)
-    hints = known_answers(assembly, goals[0].name)
-    search = Search(assembly.problem, dict(target.budget), start + seconds, seed, hints)
     strict = tuple(GoalRequest(g.name, g.weight) for g in goals)
-    outcome = search.run(strict, None)
+    outcome = session.search(seconds).run(strict, None)
     if outcome.answer is None:
         return None
-    found = selection_of(assembly, outcome, goals, time.monotonic() - start)
-    verify(space.egraph, target, found, linear)
-    return found
+    session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
+    return session.selection(outcome, goals, time.monotonic() - start)
 
 
 def known_answers(assembly: Assembly, goal: str) -> tuple[Answer, ...]:
@@ -118,32 +158,6 @@ def known_answers(assembly: Assembly, goal: str) -> tuple[Answer, ...]:
         and len(assembly.problem.options[i].writes) == len(c.writes)
     )
     return greedy(assembly.problem, singles, goal)
-
-
-def locate(assembly: Assembly, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
-    """These groups as an answer of another problem; nothing if that does not hold them all."""
-    space, options = assembly.pool.space, assembly.problem.options
-    at: dict[frozenset[int], list[int]] = {}
-    for i, o in enumerate(options):
-        at.setdefault(frozenset(o.writes), []).append(i)
-    chosen: set[int] = set()
-    written: dict[int, int] = {}
-    for g in groups:
-        reads = {space.buffer[r] for r in g.reads}
-        in_time = [
-            i
-            for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
-            if reads.issuperset(options[i].reads)
-            and reads.issuperset(options[i].resident)
-            and all(written.get(r, 1 << 60) < options[i].step for r in options[i].reads)
-        ]
-        if not in_time:
-            return ()
-        best = min(in_time, key=lambda i: (options[i].adds, i))
-        chosen.add(best)
-        written |= dict.fromkeys(options[best].writes, options[best].step)
-    answer = tuple(sorted(chosen))
-    return (answer,) if assembly.problem.is_legal(answer) else ()
 
 
 def selection_of(
@@ -167,9 +181,11 @@ def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
     return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:REMOVED_KEPT])
 
 
-def verify(egraph: EGraph, target: Target, selection: Selection, linear: Mapping[str, Goal]) -> None:
+def verify(
+    egraph: EGraph, target: Target, selection: Selection, linear: Mapping[str, Goal]
+) -> None:
     """EqsatError E902 (our bug) or E602 (a plug-in's) if a selection is not what it says."""
-    for name in [n for n in linear if n not in OWN]:  # that both agree is the plug-in's promise
+    for name in [n for n in linear if n not in OWN]:
         value = stated(name, linear[name], egraph, target, selection)
         if value != selection.goal(name).value:
             built = f"`build` adds up to {selection.goal(name).value}, `value` is {value}"

@@ -47,7 +47,12 @@ class Space:
         return self.egraph.types[eclass][0]
 
     def nbytes(self, eclass: int) -> int:
-        return self.type(eclass).nbytes
+        return self.sizes[eclass]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Per class: its bytes (of its first result if it has several)."""
+        return tuple(t[0].nbytes for t in self.egraph.types)
 
     def _same(self, ops: frozenset[str]) -> list[tuple[int, int]]:
         g = self.egraph
@@ -98,6 +103,21 @@ class Space:
             else tuple(g.nodes[r].eclass for r in self.views_of(i))
             for i, n in enumerate(g.nodes)
         )
+
+    @cached_property
+    def made(self) -> tuple[tuple[int, ...], ...]:
+        """Per node: the buffers it computes."""
+        return tuple(tuple(self.buffer[c] for c in outputs) for outputs in self.outputs)
+
+    @cached_property
+    def result(self) -> tuple[int, ...]:
+        """Per node: the buffer of its class."""
+        return tuple(self.buffer[n.eclass] for n in self.egraph.nodes)
+
+    @cached_property
+    def is_op(self) -> tuple[bool, ...]:
+        """Per node: whether it counts as a member of a dispatch: leaves and views do not."""
+        return tuple(k not in ("leaf", "view") for k in self.kinds)
 
     @cached_property
     def operands(self) -> tuple[tuple[int, ...], ...]:
@@ -154,14 +174,20 @@ class Space:
             found.setdefault(self.value[r], set()).add(-1)
         return {v: frozenset(f) for v, f in found.items()}
 
-    def computes(self, nodes: Iterable[int]) -> frozenset[int]:
-        """The values these nodes compute anew: conversions only move them."""
-        return frozenset(
-            self.value[c]
-            for n in nodes
-            if self.kinds[n] not in ("leaf", "view", "conversion")
-            for c in self.outputs[n]
+    @cached_property
+    def _computed(self) -> tuple[frozenset[int], ...]:
+        """Per node: the values it computes anew: conversions only move them."""
+        nothing: frozenset[int] = frozenset()
+        return tuple(
+            nothing
+            if k in ("leaf", "view", "conversion")
+            else frozenset(self.value[c] for c in outputs)
+            for k, outputs in zip(self.kinds, self.outputs, strict=True)
         )
+
+    def computes(self, nodes: Iterable[int]) -> frozenset[int]:
+        """The values these nodes compute anew."""
+        return frozenset().union(*[self._computed[n] for n in nodes])
 
     @cached_property
     def _program_positions(self) -> dict[int, tuple[int, ...]]:
@@ -189,10 +215,18 @@ class Space:
             if not self.is_source(v)
         }
         at |= self._new_positions({v: p[0][:2] for v, p in at.items()})
-        return at | self._source_positions(at)
+        return at | self.source_positions(at)
 
     def _new_positions(self, known: dict[int, tuple[int, int]]) -> dict[int, tuple[Moment, ...]]:
-        """Values the program does not hold come right after all they need (shortest way)."""
+        """Values the program does not hold come right after all they need."""
+        found = self.soonest(known)
+        return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in known}
+
+    def soonest(self, known: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """(position, depth) per value: as `known`, others after all they need (shortest way).
+
+        Sources are left out: they are there.
+        """
         fixed = set(known) | set(self._sources)
         found = dict(known) | dict.fromkeys(sorted(self._sources), (-1, 0))
         changed = True
@@ -205,10 +239,11 @@ class Space:
                 if (position, depth + 1) < found.get(v, (1 << 60, 0)):
                     found[v] = (position, depth + 1)
                     changed = True
-        return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in fixed}
+        return {v: at for v, at in found.items() if v not in self._sources}
 
-    def _source_positions(self, at: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
-        end: Moment = (len(self.egraph.values), 0, 0, 0)
+    def source_positions(self, at: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
+        """Sources are converted just before the first value that is computed from them."""
+        end: Moment = (1 << 40, 0, 0, 0)
         first: dict[int, Moment] = dict.fromkeys(sorted(self._sources), end)
         for _, v, reads in self._computing:
             for r in reads & self._sources:
@@ -231,17 +266,6 @@ class Space:
         for b, d in depth.items():
             levels[self.value[b]] = max(levels.get(self.value[b], 3), d)
         return levels
-
-    def earliest(self, buffer: int, held: frozenset[int]) -> Moment | None:
-        """The first moment something may have written this buffer; None if it is always there."""
-        if buffer in held:
-            return None
-        value = self.value[buffer]
-        if value not in self.positions:
-            return (1 << 60, 0, 0, 0)
-        position, depth, tie, _ = self.positions[value][0]
-        level = -self.levels(value) if self.is_source(value) else 0
-        return (position, depth, tie, level)
 
     def levels(self, value: int) -> int:
         """How many sub-levels conversions of this value get."""

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 from eqsat.extract.costs import Costs
 from eqsat.extract.cover import entries, needed_values
 from eqsat.extract.groups import Candidate
-from eqsat.extract.linear import added
+from eqsat.extract.linear import Dispatches, Relayout, Time, added, moved_bytes
+from eqsat.extract.places import BEGIN, Places
 from eqsat.extract.pool import Pool
 from eqsat.extract.space import Moment, Space
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 
-BEGIN: Moment = (-1, 0, 0, -(1 << 30))
 EXTRAS = 2  # inner values a group may write beside its results, the program's results apart
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A candidate with the buffers it writes, at a moment."""
 
     candidate: Candidate
@@ -58,37 +58,75 @@ class Variants:
     candidates: tuple[Candidate, ...]
     goals: Mapping[str, Goal]
 
-    def found(self) -> list[Variant]:
-        return [v for c in self.candidates for v in self._of(c)]
+    @cached_property
+    def space(self) -> Space:
+        return self.pool.space
+
+    def found(self, places: Places) -> list[Variant]:
+        """Every option at every moment it may run."""
+        return [
+            Variant(v.candidate, m, *v[2:])
+            for v in self.timeless
+            for m in places.moments(v.candidate, v.writes, v.is_conversion)
+        ]
+
+    @cached_property
+    def timeless(self) -> tuple[Variant, ...]:
+        """The options without regard to when they run; each is at the begin."""
+        return tuple(v for c in self.candidates for v in self._of(c))
 
     def _of(self, c: Candidate) -> list[Variant]:
-        space, pool = self.pool.space, self.pool
-        reads = frozenset(space.buffer[r] for r in c.reads)
-        sinks = tuple(dict.fromkeys(space.buffer[w] for w in c.writes))
+        space, pool = self.space, self.pool
+        reads = frozenset([space.buffer[r] for r in c.reads])
+        sinks = tuple(dict.fromkeys([space.buffer[w] for w in c.writes]))
         if not reads.isdisjoint(sinks):
             return []
         exclusive, computed = pool.legality.exclusive(c.members), space.computes(c.members)
-        convert = all(space.kinds[m] in ("conversion", "view", "leaf") for m in c.members)
+        convert = not computed and self._is_conversion(c)
+        owed = self._owed(exclusive, computed)
+        sides = reads - pool.held, reads & pool.resident
+        moved = sum([self._moved[m] for m in c.members])
         found = []
         for extra in self._extra_sets(c, sinks, computed):
             writes = (*sinks, *extra)
-            if not self._serves_all(exclusive, writes, computed):
+            if owed and not owed <= {space.value[b] for b in writes}:
                 continue
-            adds = self._adds(group_of(space, c, writes, self._time_ps(c, extra)))
-            sides = (reads - pool.held, reads & pool.resident, writes, exclusive)
-            found += [
-                Variant(c, m, adds, *sides, convert) for m in self._moments(c, writes, convert)
-            ]
+            adds = self._adds(c, writes, self._time_ps(c, extra), moved)
+            found.append(Variant(c, BEGIN, adds, *sides, writes, exclusive, convert))
         return found
+
+    def _is_conversion(self, c: Candidate) -> bool:
+        kinds = self.space.kinds
+        return all(kinds[m] in ("conversion", "view", "leaf") for m in c.members)
 
     def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
         """With the traffic of what is written besides."""
-        space = self.pool.space
-        return c.time_ps + sum(self.costs.traffic_ps(space.nbytes(b)) for b in extra)
+        return c.time_ps + sum([self.costs.class_ps[b] for b in extra])
 
-    def _adds(self, group: Group) -> tuple[int, ...]:
-        sides = self.pool.space.egraph, self.pool.legality.target
-        return tuple(added(name, goal, *sides, group) for name, goal in self.goals.items())
+    @cached_property
+    def _moved(self) -> tuple[int, ...]:
+        """Per node: bytes a conversion moves."""
+        egraph = self.space.egraph
+        return tuple(moved_bytes(egraph, n) for n in range(len(egraph.nodes)))
+
+    def _adds(
+        self, c: Candidate, writes: tuple[int, ...], time_ps: int, moved: int
+    ) -> tuple[int, ...]:
+        """What a dispatch adds to each goal; our own are known without asking them."""
+        found = []
+        for name, goal in self.goals.items():
+            match goal:
+                case Time():
+                    found.append(time_ps)
+                case Dispatches():
+                    found.append(1)
+                case Relayout():
+                    found.append(moved)
+                case _:
+                    group = group_of(self.space, c, writes, time_ps)
+                    sides = self.space.egraph, self.pool.legality.target
+                    found.append(added(name, goal, *sides, group))
+        return tuple(found)
 
     @cached_property
     def _read(self) -> frozenset[int]:
@@ -104,39 +142,45 @@ class Variants:
 
         None, one, two, or all results of the program that are computed inside (and one more).
         """
-        space, fusion = self.pool.space, self.pool.legality.fusion
+        space, fusion, nobody = self.space, self.pool.legality.fusion, frozenset[int]()
         room = fusion.operands - len(c.reads) - len(sinks)
         if not fusion.multi_result or room <= 0:
             return [()]
+        consumers, value = space.consumers, space.value
         useful = {
-            space.buffer[e]
-            for e in c.exposable
-            if not space.consumers.get(space.value[e], frozenset()) <= computed
+            space.buffer[e] for e in c.exposable if not consumers.get(value[e], nobody) <= computed
         }
         extras = sorted((useful & self._read).difference(sinks))
-        roots = tuple(b for b in extras if b in space.roots)
+        if not extras:
+            return [()] if self._has_readers(sinks, computed) else []
+        roots = tuple(b for b in extras if b in self._roots)
         sets = [s for size in range(EXTRAS + 1) for s in combinations(extras, size)]
         if len(roots) > EXTRAS:
             sets += [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
         return [s for s in sets if len(s) <= room and self._has_readers((*sinks, *s), computed)]
 
+    @cached_property
+    def _roots(self) -> frozenset[int]:
+        return frozenset(self.space.roots)
+
     def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
         """A value is not written in more layouts than there are others that need it."""
-        space = self.pool.space
-        layouts = Counter(space.value[b] for b in writes)
+        space = self.space
+        values = [space.value[b] for b in writes]
+        if len(set(values)) == len(values):
+            return True
+        layouts = Counter(values)
         wanted = Counter(space.value[r] for r in space.roots)
         return all(
             n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
             for v, n in layouts.items()
         )
 
-    def _serves_all(
-        self, exclusive: frozenset[int], writes: tuple[int, ...], computed: frozenset[int]
-    ) -> bool:
-        """Whether nobody outside is left without a value that is computed here and only here."""
-        owned = {self._values[n] for n in exclusive if n in self._values}
-        written = {self.pool.space.value[b] for b in writes}
-        return all(v in written or self._outside.get(v, frozenset()) <= computed for v in owned)
+    def _owed(self, exclusive: frozenset[int], computed: frozenset[int]) -> frozenset[int]:
+        """Values it must write: computed here and only here, and somebody outside needs them."""
+        values, outside, nobody = self._values, self._outside, frozenset[int]()
+        owned = [values[n] for n in exclusive if n in values]
+        return frozenset([v for v in owned if not outside.get(v, nobody) <= computed])
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
@@ -159,27 +203,3 @@ class Variants:
         for r in self.pool.space.roots:
             found.setdefault(self.pool.space.value[r], set()).add(-1)
         return {v: frozenset(f) for v, f in found.items()}
-
-    def _moments(self, c: Candidate, writes: tuple[int, ...], convert: bool) -> list[Moment]:
-        """When a group runs: conversions at every level right after their value.
-
-        Others at the first moment of a value they write that comes after all they read.
-        """
-        space, pool = self.pool.space, self.pool
-        if convert:
-            return self._conversion_moments(space.value[writes[0]])
-        known = [space.earliest(space.buffer[r], pool.held) or BEGIN for r in c.reads]
-        after = max(known, default=BEGIN)
-        options = [m for b in writes for m in self._own_moments(space.value[b]) if m > after]
-        return [min(options)] if options else []
-
-    def _own_moments(self, value: int) -> list[Moment]:
-        space = self.pool.space
-        sub = -1 if space.is_source(value) else 0
-        return [(p, d, t, sub) for p, d, t, _ in space.positions.get(value, ())]
-
-    def _conversion_moments(self, value: int) -> list[Moment]:
-        space = self.pool.space
-        count = space.levels(value)
-        subs = range(-count, 0) if space.is_source(value) else range(1, count + 1)
-        return [(p, d, t, s) for p, d, t, _ in space.positions.get(value, ()) for s in subs]

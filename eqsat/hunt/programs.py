@@ -28,8 +28,13 @@ from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.canonical import Operand, generic_node, identity
 from eqsat.ops.layout import make_layout
 
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
-LARGEST = 2000  # elements of a value: every node of the e-graph is evaluated several times
+# how often each op is chosen, in shares
+STEPS = {
+    "unary": 3, "binary": 4, "scale_and_bias": 2, "convert": 2, "broadcast": 1, "two_results": 1,
+    "reduce": 2, "matmul": 5, "conv": 2, "pool": 1, "transpose": 4, "reshape": 3, "pad": 2,
+    "slice": 2, "concat": 2, "gather": 1, "fill": 1, "pack": 4, "encode": 1,
+    "left_side": 40,
+}  # fmt: skip
 EXACT = ("f32", "f32", "f32", "f16", "i32", "i8", "u8", "bool")
 
 
@@ -40,6 +45,10 @@ class Maker:
     integers, `floor`). Otherwise floats through smooth bodies, so that algebra which reorders
     floating point stays within an error bound.
     """
+
+    sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8)
+    shares = STEPS
+    largest = 2000  # elements of a value: every node of the e-graph is evaluated several times
 
     def __init__(self, seed: int, exact: bool):
         self.rng = random.Random(seed)
@@ -52,8 +61,8 @@ class Maker:
 
     def program(self, ops: int) -> Program:
         """`ops` more ops (an op that does not fit its operand is tried again as another)."""
-        shares = {k: n for k, n in STEPS.items() if hasattr(self, k)}
-        steps = [getattr(self, name) for name in shares for _ in range(shares[name])]
+        known = {k: n for k, n in self.shares.items() if hasattr(self, k)}
+        steps = [getattr(self, name) for name, n in known.items() for _ in range(n)]
         for _ in range(ops):
             self.step(steps)
         read = {o for n in self.b.nodes for o in n.operands}
@@ -65,7 +74,7 @@ class Maker:
         for _ in range(20):
             x = self.rng.choice(self.values[-4:])
             made = self.rng.choice(steps)(x)
-            if made is not None and self.b.type(made).size <= LARGEST:
+            if made is not None and self.b.type(made).size <= self.largest:
                 self.values.append(made)
                 return
 
@@ -91,7 +100,7 @@ class Maker:
         return self.weight(shape, dtype)
 
     def _shape(self) -> Shape:
-        return tuple(self.rng.choice(SIZES) for _ in range(self.rng.randint(1, 3)))
+        return tuple(self.rng.choice(self.sizes) for _ in range(self.rng.randint(1, 3)))
 
     def _type(self, shape: Shape) -> TensorType:
         return TensorType(self.rng.choice(EXACT) if self.exact else "f32", shape)
@@ -165,7 +174,7 @@ class Maker:
     def broadcast(self, x: int) -> int:
         t = self.b.type(x)
         at = self.rng.randint(0, t.rank)
-        sizes = (*t.shape[:at], self.rng.choice(SIZES), *t.shape[at:])
+        sizes = (*t.shape[:at], self.rng.choice(self.sizes), *t.shape[at:])
         reads = [(x, tuple(dim(d + (d >= at)) for d in range(t.rank)))]
         return self._generic(sizes, t.rank + 1, reads, arg(0), t.dtype)
 
@@ -202,7 +211,7 @@ class Maker:
         dims = list(range(t.rank))
         k = self.rng.choice(dims)
         batch = [d for d in dims if d != k and t.rank > 2 and self.rng.random() < 0.3]
-        kept, n = [d for d in dims if d != k], self.rng.choice(SIZES)
+        kept, n = [d for d in dims if d != k], self.rng.choice(self.sizes)
         at = {d: i for i, d in enumerate(kept)} | {k: len(kept) + 1}
         right = [*((at[d], t.shape[d]) for d in batch), (len(kept), n), (at[k], t.shape[k])]
         self.rng.shuffle(right)
@@ -225,7 +234,7 @@ class Maker:
         along, channel = self.rng.sample(range(t.rank), 2)
         if t.shape[along] < window:
             return None
-        out, filters = (t.shape[along] - window) // stride + 1, self.rng.choice(SIZES)
+        out, filters = (t.shape[along] - window) // stride + 1, self.rng.choice(self.sizes)
         rest = [d for d in range(t.rank) if d not in (along, channel)]
         sizes = [*(t.shape[d] for d in rest), out, filters, t.shape[channel], window]
         n = len(rest)
@@ -323,7 +332,7 @@ class Maker:
         t = self.b.type(x)
         if not t.rank:
             return None
-        indices = self.weight((self.rng.choice(SIZES),), "i32")
+        indices = self.weight((self.rng.choice(self.sizes),), "i32")
         return self._move("gather", (x, indices), self.rng.randrange(t.rank))
 
     def fill(self, x: int) -> int:
@@ -389,12 +398,3 @@ def _fits(a: TensorType, b: TensorType, axis: int) -> bool:
         and a.rank == b.rank
         and all(d == axis or x == y for d, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)))
     )
-
-
-# how often each op is chosen, in shares
-STEPS = {
-    "unary": 3, "binary": 4, "scale_and_bias": 2, "convert": 2, "broadcast": 1, "two_results": 1,
-    "reduce": 2, "matmul": 5, "conv": 2, "pool": 1, "transpose": 4, "reshape": 3, "pad": 2,
-    "slice": 2, "concat": 2, "gather": 1, "fill": 1, "pack": 4, "encode": 1,
-    "left_side": 40,
-}  # fmt: skip

@@ -19,7 +19,7 @@ from eqsat.lang.targets import find_target, override
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.selection import GoalRequest
-from eqsat.model.target import Memory, Target
+from eqsat.model.target import Memory, Target, Workgroup
 from eqsat.plugins import find_names, plugged_in, search_path
 
 Folders = Iterable[str | Path]
@@ -28,7 +28,10 @@ PROGRAM_SUFFIXES = (".eqs", ".py")
 # what `vary` may name beside keys of a target
 VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")
 # settings are checked against this one: whether a key exists does not depend on the target
-_ANY = Target("any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, ())
+_ANY = Target(
+    "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
+    workgroup=Workgroup((1,), (1,), (1,)),
+)  # fmt: skip
 _NUMBER = r"\d+(?:\.\d+)?"
 _GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
 

@@ -184,11 +184,42 @@ class FusionRecord(Record):
     roots: Annotated[int, Field(ge=0)] | None = None
     operands: Annotated[int, Field(ge=1)] | None = None
     members: Annotated[int, Field(ge=1)] | None = None
+    template: Annotated[int, Field(ge=0)] | None = None
     multi_result: bool | None = None
     siblings: bool | None = None
     index_relation: Literal["identity", "permutation", "any"] | None = None
     join: dict[Kind, list[Kind]] | None = None
     clone: list[Clone] | None = None
+
+
+def _extents(value: Any) -> Any:
+    found = value if isinstance(value, list) else [value]
+    if not found or any(type(v) is not int or v < 1 for v in found):
+        raise coded("E206", "extents of tiles are whole numbers of at least 1", "write `[64, 16]`")
+    return found
+
+
+_EXTENTS = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1},
+    ]
+}
+Extents = Annotated[list[int], BeforeValidator(_extents), WithJsonSchema(_EXTENTS)]
+
+
+class WorkgroupRecord(Record):
+    """How contractions are cut into workgroups, and what a workgroup keeps in scratch."""
+
+    m: Extents
+    n: Extents
+    k: Extents
+    promote: list[Literal["lhs", "rhs", "result"]] = Field(
+        default=["lhs", "rhs"], description="tiles that are kept in scratch"
+    )
+    unaligned: Literal["whole", "padded"] = Field(
+        default="whole", description="a role that no extent divides is held whole, or padded"
+    )
 
 
 class LimitsRecord(Record):
@@ -225,6 +256,7 @@ class TargetRecord(Record):
     tiles: TilesRecord = TilesRecord()
     tiles_forced: bool = False
     fusion: FusionRecord = FusionRecord()
+    workgroup: WorkgroupRecord | None = None
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()
     source: str = Field(default="", description="where the figures come from")

@@ -19,10 +19,11 @@ from eqsat.lang.targetformat import (
     StrategyRecord,
     TargetRecord,
     TileRecord,
+    WorkgroupRecord,
     condition,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.target import Fusion, Limits, Memory, Target, Tile
+from eqsat.model.target import Fusion, Limits, Memory, Target, Tile, Workgroup
 from eqsat.plugins import find_names
 
 Folders = Iterable[str | Path]
@@ -169,7 +170,7 @@ def _convert(r: TargetRecord) -> Target:
         r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
         _vocabularies(r), r.tiles_forced, _fusion(Fusion(), r.fusion),
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
-        strategies=_strategies(r),
+        strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
     )  # fmt: skip
 
 
@@ -191,6 +192,13 @@ def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
         return Tile((("c", t.c), ("k", t.k)), t.rate, when)
     sizes = tuple(zip(("m", "n", "k"), t.mnk, strict=True))
     return Tile(sizes, t.rate, tuple(condition(c) for c in t.when), tuple(t.order), t.vnni)
+
+
+def _workgroup(r: WorkgroupRecord | None) -> Workgroup | None:
+    if r is None:
+        return None
+    promote = tuple(map(str, r.promote))
+    return Workgroup(tuple(r.m), tuple(r.n), tuple(r.k), promote, r.unaligned)
 
 
 def _fusion(base: Fusion, r: FusionRecord) -> Fusion:
@@ -224,6 +232,8 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     """The target with one key changed; the rest of a record is filled up to check it."""
     base = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
     base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
+    if len(path) > 1 and path[0] == "workgroup" and target.workgroup is not None:
+        data = {"workgroup": _as_written(target.workgroup) | data["workgroup"]}
     whole = base | data
     lines = Lines("--set", "")
     try:
@@ -235,6 +245,10 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     changed = replace(target, **_changes(target, new, record, path))
     places = dict(target.places) | {".".join(path): f"--set {'.'.join(path)}"}
     return replace(changed, places=tuple(sorted(places.items())))
+
+
+def _as_written(workgroup: Workgroup) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(workgroup).items()}
 
 
 def _changes(target: Target, new: Target, record: TargetRecord, path: list[str]) -> dict[str, Any]:

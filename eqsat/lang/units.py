@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.plugins import plugged_in
 
 _QUANTITY = re.compile(
     r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*(\S.*?)?\s*$"
@@ -95,20 +96,30 @@ def read_budget(option: str) -> tuple[str, int]:
     """`memory=64MiB`, `time=2ms` or `dispatches=3` → goal and bound (bytes, ps, a count)."""
     goal, equals, value = option.partition("=")
     goal = goal.strip()
-    if not equals or goal not in BUDGETS:
+    if not equals:
         raise fail("E205", f"`--budget {option}` is not a budget", help="write `memory=64MiB`")
+    check_budget(goal, f"`--budget {option}`")
     try:
         return goal, budget(goal, value.strip())
     except QuantityError as error:
         raise fail(error.code, f"`--budget {option}`: {error.message}", help=error.help) from None
 
 
-BUDGETS = {"memory": "size", "time": "time", "dispatches": ""}
+# goal → what its bound is; those of plug-ins are whole numbers
+BUDGETS = {"memory": "size", "time": "time", "dispatches": "", "relayout": "size"}
+
+
+def check_budget(goal: str, where: str) -> None:
+    """EqsatError (E205) if there is no such goal."""
+    known = (*BUDGETS, *plugged_in("goals"))
+    if goal not in known:
+        message = f"{where}: no goal named `{goal}`"
+        raise fail("E205", message, help=did_you_mean(goal, known))
 
 
 def budget(goal: str, value: Any) -> int:
     """The bound of one goal: bytes, picoseconds, or a count; QuantityError if it cannot be."""
-    if BUDGETS[goal]:
+    if BUDGETS.get(goal):
         return int(quantity(value, BUDGETS[goal]))
     if isinstance(value, bool) or not str(value).strip().isdigit():
         raise QuantityError("E201", f"`{value}` is not a number of {goal}", "write a whole number")

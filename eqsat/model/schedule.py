@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +31,8 @@ class Buffer:
     """Bytes at a dispatch border: live from step `first` to step `last`, both included.
 
     role: argument | result | temporary | weight. Arguments, results and weights are live all the
-    time, as their owner is the caller.
+    time, as their owner is the caller. A temporary lies at `offset` in one arena, in bytes; None
+    for all others, and where nothing was placed.
     """
 
     node: int
@@ -38,6 +40,7 @@ class Buffer:
     role: str
     first: int
     last: int
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,10 @@ class Schedule:
     target: str
 
     def verify(self) -> None:
-        """ValueError if a dispatch reads what nobody wrote, or a temporary outside its lifetime."""
+        """ValueError if a dispatch reads what nobody wrote, or a temporary outside its lifetime.
+
+        Or if temporaries that are live at one step share a byte of the arena.
+        """
         self.program.verify()
         nodes = self.program.nodes
         ready = {*self.program.inputs, *self.program.weights, *self.ahead}
@@ -69,6 +75,63 @@ class Schedule:
                 if not live[r].first <= d.step <= live[r].last:
                     raise ValueError(f"dispatch {i} reads %{r} after its buffer is gone")
             ready.update(d.members)
+        self._verify_arena()
+
+    def _verify_arena(self) -> None:
+        """Every pair of placed temporaries, as it is written; none may be left out."""
+        placed = [b for b in self.buffers if b.offset is not None]
+        if any(b.role != "temporary" for b in placed):
+            raise ValueError("only temporaries lie in the arena")
+        if placed and len(placed) < len(self.temporaries):
+            raise ValueError("some temporaries lie in the arena, others do not")
+        by_first = sorted((b for b in placed if b.nbytes), key=lambda b: b.first)
+        live: list[Buffer] = []
+        for b in by_first:
+            live = [a for a in live if a.last >= b.first]
+            low = b.offset or 0
+            for a in live:
+                at = a.offset or 0
+                if low < at + a.nbytes and at < low + b.nbytes:
+                    raise ValueError(f"%{a.node} and %{b.node} overlap in the arena")
+            if low < 0:
+                raise ValueError(f"%{b.node} lies in front of the arena")
+            live.append(b)
+
+    @cached_property
+    def temporaries(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if b.role == "temporary")
+
+    @cached_property
+    def arena_bytes(self) -> int | None:
+        """Size of the arena that holds all temporaries; None where they were not placed."""
+        if any(b.offset is None for b in self.temporaries):
+            return None
+        return max(
+            (b.offset + b.nbytes for b in self.temporaries if b.offset is not None), default=0
+        )
+
+    @cached_property
+    def arena_bound(self) -> int:
+        """Bytes of temporaries at the worst step: no arena is smaller."""
+        changes: dict[int, int] = {}
+        for b in self.temporaries:
+            changes[b.first] = changes.get(b.first, 0) + b.nbytes
+            changes[b.last + 1] = changes.get(b.last + 1, 0) - b.nbytes
+        live = worst = 0
+        for step in sorted(changes):
+            live += changes[step]
+            worst = max(worst, live)
+        return worst
+
+    def placed(self, offsets: Sequence[int]) -> Schedule:
+        """With these offsets for its temporaries, in their order; ValueError if they overlap."""
+        at = dict(zip((b.node for b in self.temporaries), offsets, strict=True))
+        buffers = tuple(
+            replace(b, offset=at[b.node]) if b.role == "temporary" else b for b in self.buffers
+        )
+        found = replace(self, buffers=buffers)
+        found._verify_arena()
+        return found
 
     @cached_property
     def resident_bytes(self) -> int:
@@ -78,13 +141,8 @@ class Schedule:
     @cached_property
     def peak_bytes(self) -> int:
         """Arguments + results + weights + temporaries at the worst step."""
-        steps = range(1 + max((d.step for d in self.dispatches), default=0))
         fixed = sum(b.nbytes for b in self.buffers if b.role != "temporary")
-        live = [
-            sum(b.nbytes for b in self.buffers if b.role == "temporary" and b.first <= s <= b.last)
-            for s in steps
-        ]
-        return fixed + max(live, default=0)
+        return fixed + self.arena_bound
 
     @cached_property
     def time_ps(self) -> int:
@@ -114,22 +172,37 @@ class Schedule:
         """Peak bytes while weights are packed one after another: originals, copies, results.
 
         All originals are loaded first and each is dropped after its last use, unless the schedule
-        reads it as it is.
+        reads it as it is. Once packed weights are stored, loading needs `resident_bytes` only.
         """
+        return self._loading_bytes(drops=True)
+
+    @cached_property
+    def load_peak_held_bytes(self) -> int:
+        """The same where the originals stay: arrays that the program or its caller holds."""
+        return self._loading_bytes(drops=False)
+
+    def _loading_bytes(self, *, drops: bool) -> int:
         nodes = self.program.nodes
-        kept = {b.node for b in self.buffers if b.role == "weight"}
+        read = {b.node for b in self.buffers if b.role == "weight"}
+        kept = read if drops else read | set(self.program.weights)
         work = sorted({*self.ahead, *self.program.weights})
-        last = {o: i for i in work for o in nodes[i].operands}
-        needed = [i for i in work if i in kept or i in last]
-        live = sum(nodes[i].type.nbytes for i in needed if nodes[i].op == "weight")
+        reads = {i: {self._viewed(o) for o in nodes[i].operands} for i in work}
+        made = [i for i in work if nodes[i].op not in (*VIEWS, "weight")]
+        last = {o: i for i in made for o in reads[i]}
+        originals = [i for i in work if nodes[i].op == "weight" and (i in last or i in read)]
+        live = sum(nodes[i].type.nbytes for i in originals)
         worst = live
-        for i in needed:
-            if nodes[i].op != "weight" and nodes[i].op not in VIEWS:
-                live += nodes[i].type.nbytes
-                worst = max(worst, live)
-            dead = {o for o in nodes[i].operands if last[o] == i and o not in kept}
-            live -= sum(nodes[o].type.nbytes for o in dead if nodes[o].op not in VIEWS)
+        for i in (m for m in made if m in read or m in last):
+            live += nodes[i].type.nbytes
+            worst = max(worst, live)
+            live -= sum(nodes[o].type.nbytes for o in reads[i] if last[o] == i and o not in kept)
         return worst
+
+    def _viewed(self, node: int) -> int:
+        """The node whose bytes this one reads, through views."""
+        while self.program.nodes[node].op in VIEWS:
+            (node,) = self.program.nodes[node].operands
+        return node
 
     def counts(self) -> dict[str, int]:
         """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones."""
@@ -196,7 +269,13 @@ class Schedule:
                 for m in d.members
             ]
         for b in self.buffers:
-            lines.append(f"buffer %{b.node} {b.nbytes} bytes, {b.role}, steps {b.first}..{b.last}")
+            where = "" if b.offset is None else f", offset {b.offset}"
+            lines.append(
+                f"buffer %{b.node} {b.nbytes} bytes, {b.role}, steps {b.first}..{b.last}{where}"
+            )
+        if self.temporaries and self.arena_bytes is not None:
+            live = f"{self.arena_bound} of them live at once"
+            lines.append(f"arena of the temporaries {self.arena_bytes} bytes, {live}")
         return "\n".join(lines) + "\n"
 
     __str__ = to_text

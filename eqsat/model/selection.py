@@ -20,10 +20,15 @@ class GoalRequest:
 
 @dataclass(frozen=True)
 class GoalResult:
-    """A goal's value and the proven bound (integers: ps, bytes, counts); gap = (v - b) / v."""
+    """A goal's value and the proven bound (integers: ps, bytes, counts); gap = (v - b) / v.
+
+    `proof` says what proved a gap of 0: `relaxation` (the linear relaxation of the whole program),
+    `search` (the solver), or nothing.
+    """
 
     value: int
     bound: int
+    proof: str = ""
 
     @property
     def gap(self) -> float:
@@ -62,7 +67,8 @@ class Removed:
 class Selection:
     """Groups in execution order; `ahead` are e-nodes computed once from weights.
 
-    `stop`: optimal | gap | wall | deterministic_time (why the solver stopped).
+    `stop`: optimal | gap (all was searched, but memory's bound for every order is not met) | wall |
+    interrupted | memory (why the search ended).
     """
 
     groups: tuple[Group, ...]
@@ -99,7 +105,7 @@ class Selection:
                 for g in self.groups
             ],
             "ahead": list(self.ahead),
-            "goals": {k: [v.value, v.bound] for k, v in self.goals},
+            "goals": {k: [v.value, v.bound, v.proof] for k, v in self.goals},
             "stop": self.stop,
             "removed": [list(vars(r).values()) for r in self.removed],
             "seconds": self.seconds,

@@ -62,7 +62,9 @@ class Fusion:
 
     roots: int = 1  # contractions and reductions per dispatch
     operands: int = 16  # operands + results per dispatch
-    members: int = 4  # ops per dispatch the search enumerates
+    members: int = 4  # ops per dispatch the search enumerates in every way
+    # ops of a template: a contraction or reduction, its elementwise prologue and epilogue; 0: none
+    template: int = 32
     multi_result: bool = False  # values used outside may become extra results
     siblings: bool = False  # consumers of one operand may share a dispatch
     index_relation: str = "permutation"
@@ -91,6 +93,23 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Workgroup:
+    """How a contraction is cut into the workgroups of a GPU, and what those keep in scratch.
+
+    m, n, k: extents, the first that divides the innermost loop of a role is taken.
+    """
+
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    promote: tuple[str, ...] = ("lhs", "rhs")  # tiles kept in scratch: lhs, rhs, result
+    unaligned: str = "whole"  # a role no extent divides: held whole, or padded to a tile
+
+    def extents(self, role: str) -> tuple[int, ...]:
+        return {"m": self.m, "n": self.n, "k": self.k}[role]
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine as the search sees it; figures carry their `source`."""
 
@@ -114,6 +133,7 @@ class Target:
     places: tuple[tuple[str, str], ...] = ()
     # op kind -> the plugged-in strategy that computes its vocabulary
     strategies: tuple[tuple[str, str], ...] = ()
+    workgroup: Workgroup | None = None  # None: only tiles of packed contractions are in scratch
 
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
@@ -147,6 +167,7 @@ class Target:
         ]
         lines += [f"  tiles of {kind}: strategy {name}" for kind, name in self.strategies]
         lines += [f"  {self.fusion}", f"  {self.limits}"]
+        lines += [f"  {self.workgroup}"] if self.workgroup else []
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
         return "\n".join([*lines, f"  source: {self.source}"]) + "\n"
 
@@ -164,6 +185,7 @@ class Target:
         f["join"] = tuple((k, tuple(v)) for k, v in f["join"])
         d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
         d["limits"] = Limits(**d["limits"])
+        d["workgroup"] = _workgroup(d.get("workgroup"))
         for key in ("rates", "budget", "places", "strategies"):
             d[key] = tuple((k, v) for k, v in d.get(key, ()))
         return cls(**d)
@@ -174,6 +196,13 @@ class Target:
             raise ValueError("a target needs memory levels with positive size and bandwidth")
         if self.fusion.index_relation not in INDEX_RELATIONS:
             raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
+
+
+def _workgroup(data: dict[str, Any] | None) -> Workgroup | None:
+    if data is None:
+        return None
+    lists = {key: tuple(data[key]) for key in ("m", "n", "k", "promote")}
+    return Workgroup(**lists, unaligned=data["unaligned"])
 
 
 def _tile(data: dict[str, Any]) -> Tile:

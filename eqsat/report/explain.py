@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from eqsat.model.attrs import LEAVES
+from eqsat.model.attrs import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.egraph import EGraph
+from eqsat.model.price import Price, Question
 from eqsat.model.selection import Group, Removed, Selection
+from eqsat.report import alternatives
+from eqsat.report.alternatives import (
+    Alternative,
+    Memory,
+    Prices,
+    asked,
+    other_nodes,
+    priced,
+    without_text,
+)
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.origins import Names, Step, chosen_nodes, rule_chain
-from eqsat.report.units import bytes_text, count_text, delta_text, time_text
+from eqsat.report.units import bytes_text, count_text, time_text
 
-Price = Callable[[int], int | None]
-_SHOWN = 6  # alternatives and removed groups listed before "and n more"
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another node of the same class, which the search did not take."""
-
-    text: str
-    chain: tuple[Step, ...]
-    subsumed: bool  # given up by a rule with `apply: replace`
+_SHOWN = 6  # removed groups listed before "and n more"
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,30 @@ class Choice:
     chain: tuple[Step, ...]  # the last rule first; empty: as in the input
     reads: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
-    priced: bool = False
-    price: int | None = None  # first goal without this node, minus the chosen value
+    is_read: bool = True  # at run time
+    price: Price | None = None  # of going without this node; ahead of time: without its result
+
+    @property
+    def without(self) -> tuple[Question, ...]:
+        """What to ask for the next best; nothing for steps on the way to a packed weight."""
+        return (Question("without", self.node),) if self.is_read else ()
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Everything to ask about it."""
+        return (*self.without, *(a.question for a in self.alternatives if a.question))
+
+    def to_json(self) -> dict[str, Any]:
+        rules = [{"rule": s.rule, "at": s.at} for s in self.chain]
+        return {
+            "text": self.text,
+            "type": self.type,
+            "where": self.where,
+            "rules": rules,
+            "reads": list(self.reads),
+            "without": self.price and self.price.to_json(),
+            "alternatives": [a.to_json() for a in self.alternatives],
+        }
 
 
 @dataclass(frozen=True)
@@ -55,22 +77,32 @@ class Explanation:
         """Plain text for a terminal."""
         lines = [self.title, ""]
         for c in self.choices:
-            lines += [*_choice_lines(c, self.goal), ""]
+            lines += [*choice_lines(c), ""]
         if self.elsewhere:
             lines += ["the same data in other layouts", ""]
         for c in self.elsewhere:
-            lines += [*_choice_lines(c, self.goal), ""]
+            lines += [*choice_lines(c), ""]
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
 
     __str__ = to_text
 
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--output-format json` prints; prices in the solver's integers."""
+        return {
+            "format": 1,
+            "title": self.title,
+            "goal": self.goal,
+            "choices": [c.to_json() for c in self.choices],
+            "elsewhere": [c.to_json() for c in self.elsewhere],
+            "removed": [dict(vars(r)) for r in self.removed],
+        }
 
-def explain(run: Finished, value: str | None = None, price: Price | None = None) -> Explanation:
+
+def explain(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
     """All choices of a run, or those behind one value (`%5`, a leaf's name).
 
-    price: e-node → first goal's increase if this node were forbidden, None if nothing admissible
-    is left; asked only when a value is named, as each price is another search. Raises EqsatError
-    (E303 no such value, E405 the run stopped before extraction).
+    prices: asked once, for going without each choice and for all its alternatives. Raises
+    EqsatError (E303 no such value, E405 the run stopped before extraction).
     """
     egraph, selection, _ = chosen(run)
     names = Names(egraph, run.canonical)
@@ -78,7 +110,8 @@ def explain(run: Finished, value: str | None = None, price: Price | None = None)
     everything = _choices(names, selection)
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
-        return Explanation(title, goal, everything, (), selection.removed)
+        (all_choices,) = _priced(prices, everything)
+        return Explanation(title, goal, all_choices, (), selection.removed)
     number = _value_number(names, value)
     c = egraph.values[number]
     here = tuple(x for x in everything if egraph.nodes[x.node].eclass == c)
@@ -88,26 +121,32 @@ def explain(run: Finished, value: str | None = None, price: Price | None = None)
         for x in everything
         if egraph.nodes[x.node].eclass != c and names.logical[egraph.nodes[x.node].eclass] == same
     )
-    if price is not None:
-        here = tuple(_priced(x, price) for x in here)
-        elsewhere = tuple(_priced(x, price) if x.alternatives else x for x in elsewhere)
+    here, elsewhere = _priced(prices, here, elsewhere)
     known = {names.value_name(i) for i, v in enumerate(egraph.values) if names.logical[v] == same}
+    known |= {f"%{i}" for i, v in enumerate(egraph.values) if names.logical[v] == same}
+    known |= {f"c{i}" for i, v in enumerate(names.logical) if v == same}
     removed = tuple(r for r in selection.removed if known & set(r.what.split()))
     title = _value_title(names, selection, number, bool(here))
     return Explanation(title, goal, here, elsewhere, removed)
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
-    """What limits of the target took out of the search, the largest first."""
+    """What limits of the target took out of the search, the largest first; then its own caps."""
     if not removed:
         return []
-    most = sorted(removed, key=lambda r: (-r.bytes, r.what))
+    most = sorted(removed, key=lambda r: (r.limit_name == "candidates", -r.bytes, r.what))
     lines = ["removed by limits"]
     for r in most[:_SHOWN]:
-        size = f"{r.bytes:,} bytes" if r.limit_name != "operands" else f"{r.bytes} operands"
-        lines.append(f"  {r.what}: needs {size}, the {r.limit_name} limit is {r.limit:,}")
-        lines.append(f"      {r.place}")
+        lines.append(f"  {r.what}: {_needs(r)}")
+        lines += [f"      {r.place}"] if r.place else []
     return lines + _more(len(most))
+
+
+def _needs(r: Removed) -> str:
+    if r.limit_name == "candidates":
+        return f"more than {r.limit:,} candidates, the others were not tried"
+    size = f"{r.bytes} operands" if r.limit_name == "operands" else f"{r.bytes:,} bytes"
+    return f"needs {size}, the {r.limit_name} limit is {r.limit:,}"
 
 
 def _more(count: int) -> list[str]:
@@ -149,23 +188,23 @@ def _value_title(names: Names, selection: Selection, number: int, computed: bool
 def _choices(names: Names, selection: Selection) -> tuple[Choice, ...]:
     egraph = names.egraph
     nodes = set(chosen_nodes(selection))
-    found = [_choice(names, n, "ahead of time", None, nodes) for n in selection.ahead]
+    memory = Memory(names, selection)
+    found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
     for i, g in enumerate(selection.groups):
         where = f"dispatch {i} ({time_text(g.time_ps)})"
-        found += [_choice(names, n, where, g, nodes) for n in g.members]
+        found += [_choice(memory, n, where, g, nodes) for n in g.members]
     return tuple(c for c in found if egraph.nodes[c.node].op not in LEAVES)
 
 
-def _choice(names: Names, node: int, where: str, group: Group | None, nodes: set[int]) -> Choice:
+def _choice(memory: Memory, node: int, where: str, group: Group | None, nodes: set[int]) -> Choice:
+    names = memory.names
     egraph = names.egraph
     n = egraph.nodes[node]
-    inside = {egraph.nodes[m].eclass for m in group.members} if group else set()
-    reads = tuple(_read(names, c, c in inside, group is None) for c in n.children)
-    others = tuple(
-        Alternative(names.node_text(egraph.nodes[i]), rule_chain(egraph, i), _given_up(egraph, i))
-        for i in egraph.classes[n.eclass]
-        if i != node and i not in nodes
-    )
+    inside = {names.buffer[egraph.nodes[m].eclass] for m in group.members} if group else set()
+    reads = tuple(_read(names, c, names.buffer[c] in inside, group is None) for c in n.children)
+    others = other_nodes(names, node, nodes, group is None)
+    if group is not None and n.op not in CONVERSIONS | VIEWS:
+        others += memory.other_places(node)
     return Choice(
         node,
         f"{names.of(n.eclass)} = {names.node_text(n)}",
@@ -173,12 +212,9 @@ def _choice(names: Names, node: int, where: str, group: Group | None, nodes: set
         where,
         rule_chain(egraph, node),
         tuple(dict.fromkeys(reads)),
-        others,
+        tuple(others),
+        group is not None or names.buffer[n.eclass] in memory.read,
     )
-
-
-def _given_up(egraph: EGraph, node: int) -> bool:
-    return egraph.nodes[node].subsumed
 
 
 def _read(names: Names, c: int, inside: bool, ahead: bool) -> str:
@@ -190,12 +226,26 @@ def _read(names: Names, c: int, inside: bool, ahead: bool) -> str:
     )
 
 
-def _priced(choice: Choice, price: Price) -> Choice:
-    values = {**vars(choice), "priced": True, "price": price(choice.node)}
-    return Choice(**values)
+def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
+    """Choices with their prices, if there is somebody to ask."""
+    if prices is None:
+        return list(sets)
+    known = asked([q for choices in sets for c in choices for q in c.questions], prices)
+    return [
+        tuple(
+            replace(
+                c,
+                price=next((known[q] for q in c.without), None),
+                alternatives=priced(c.alternatives, known),
+            )
+            for c in choices
+        )
+        for choices in sets
+    ]
 
 
-def _choice_lines(c: Choice, goal: str) -> list[str]:
+def choice_lines(c: Choice) -> list[str]:
+    """A choice told in a terminal."""
     lines = [f"{c.text} : {c.type}", f"    in     {c.where}"]
     for i, s in enumerate(c.chain):
         lines.append(f"    {'by' if i == 0 else '  '}     {s.rule}  {s.at}")
@@ -204,19 +254,6 @@ def _choice_lines(c: Choice, goal: str) -> list[str]:
     else:
         lines.append("    from   the input program")
     lines += [f"    reads  {r}" for r in c.reads]
-    if c.priced:
-        lines.append(f"    next best: {_price_text(c.price, goal)}")
-    for a in c.alternatives[:_SHOWN]:
-        by = a.chain[0].rule if a.chain else "the input program"
-        lines.append(f"    or     {a.text}  ({by}{', given up by a rule' if a.subsumed else ''})")
-    if len(c.alternatives) > _SHOWN:
-        lines.append(f"    and {len(c.alternatives) - _SHOWN} more")
-    return lines
-
-
-def _price_text(price: int | None, goal: str) -> str:
-    if price is None:
-        return "none, no admissible program goes without it"
-    if price <= 0:
-        return f"another program of equal {goal} goes without it"
-    return f"{delta_text(goal, price)} {goal} without it"
+    if c.price is not None:
+        lines.append(f"    next best: {without_text(c.price)}")
+    return lines + alternatives.lines(c.alternatives)

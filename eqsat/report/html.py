@@ -11,7 +11,7 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
-from eqsat.report.explain import removed_lines
+from eqsat.report.explain import choice_lines, explain, removed_lines
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, generic_word, rule_chain
@@ -79,6 +79,7 @@ def page(run: Finished) -> str:
         section("Phases", pre("\n".join(phase_lines(run)))),
         section("Dispatches", dispatches_table(names, selection, schedule)),
         section("Buffers", buffers(schedule)),
+        section("Choices", _choices(run)),
         section("Removed by limits", _removed(selection)),
         section("Rules", html_table(RULE_COLUMNS, rules_table(run, "result"), range(1, 5))),
         section("Program", _before_after(run, schedule)),
@@ -198,6 +199,13 @@ def _traffic(egraph: EGraph, group: Group) -> int:
 def _rules(egraph: EGraph, group: Group) -> str:
     steps = [s.rule for m in group.members for s in rule_chain(egraph, m)]
     return ", ".join(dict.fromkeys(steps))
+
+
+def _choices(run: Finished) -> str:
+    """Rules behind each choice and what else there was, folded away; `explain` knows prices."""
+    lines = "\n\n".join("\n".join(choice_lines(c)) for c in explain(run).choices)
+    what = "rules behind each choice, and what else there was"
+    return f"<details><summary>{what}</summary>{pre(lines)}</details>" if lines else ""
 
 
 def _removed(selection: Selection) -> str:

@@ -78,6 +78,15 @@ class Names:
         return tuple(_root(parent, c) for c in range(len(parent)))
 
     @cached_property
+    def buffer(self) -> tuple[int, ...]:
+        """Per class, the smallest class that holds the same bytes in another shape."""
+        parent = list(range(len(self.egraph.types)))
+        for node in self.egraph.nodes:
+            if node.op == "reshape":
+                _join(parent, node.eclass, node.children[0])
+        return tuple(_root(parent, c) for c in range(len(parent)))
+
+    @cached_property
     def groups(self) -> dict[int, str]:
         """Logical value → the name of its first value in the program."""
         names: dict[int, str] = {}

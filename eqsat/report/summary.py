@@ -94,7 +94,7 @@ def _counts(run: Finished) -> dict[str, int] | None:
     return None if run.schedule is None else run.schedule.counts()
 
 
-def _bytes(schedule: Schedule | None) -> dict[str, int] | None:
+def _bytes(schedule: Schedule | None) -> dict[str, int | None] | None:
     if schedule is None:
         return None
     return {
@@ -102,6 +102,9 @@ def _bytes(schedule: Schedule | None) -> dict[str, int] | None:
         "relayout_bytes": schedule.relayout_bytes,
         "resident_bytes": schedule.resident_bytes,
         "load_peak_bytes": schedule.load_peak_bytes,
+        "load_peak_held_bytes": schedule.load_peak_held_bytes,
+        "arena_bytes": schedule.arena_bytes,
+        "arena_bound": schedule.arena_bound,
     }
 
 

@@ -18,8 +18,16 @@ def summary_text(run: Finished) -> str:
     """One line per phase that ran, then baseline against chosen."""
     lines = phase_lines(run)
     if run.schedule is not None:
-        lines += ["", *goal_table(run)]
+        lines += ["", *goal_table(run), *_arena_line(run.schedule)]
     return "\n".join(lines) + "\n"
+
+
+def _arena_line(s: Schedule) -> list[str]:
+    """Only where the arena of the temporaries is larger than what is live in it at once."""
+    if s.arena_bytes is None or s.arena_bytes == s.arena_bound:
+        return []
+    arena, bound = bytes_text(s.arena_bytes), bytes_text(s.arena_bound)
+    return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
 
 
 def phase_lines(run: Finished) -> list[str]:

@@ -33,6 +33,8 @@ def goal_text(goal: str, value: int) -> str:
     """A goal's value in its unit."""
     if goal == "time":
         return time_text(value)
+    if goal == "weighted":  # a sum of goals, in millionths of it
+        return f"{_three(value / 1e4)} %"
     return bytes_text(value) if goal in ("memory", "relayout") else f"{value:,}"
 
 

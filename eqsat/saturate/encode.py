@@ -92,7 +92,8 @@ def prelude(found: set[Signature]) -> str:
         sorts = " ".join(["i64"] + ["T"] * arity)
         name = constructor(op, arity)
         lines.append(f"(constructor {name} ({sorts}) T)")
-        lines.append(f"(function made_{name} ({sorts}) i64 :merge old)")
+        # of two nodes that become one the first names the rule, but the input's stays the input's
+        lines.append(f"(function made_{name} ({sorts}) i64 :merge (| old (>> new 63)))")
     lines += [f"(ruleset phase_{p})" for p in (*PHASES, "leave", "want")]
     lines += [
         f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_leave)"

@@ -39,12 +39,16 @@ def attention(x, p):
     return mixed.transpose(1, 0, 2).reshape(TOKENS, WIDTH) @ p["output"] + p["output_bias"]
 
 
-def encoder(x):
-    """Post-norm encoder layer of f32[128, 384]."""
-    p = params()
+def layer(x, p):
+    """Post-norm encoder layer with these weights."""
     x = layer_norm(x + attention(x, p), p["scale1"], p["shift1"])
     hidden = jax.nn.gelu(x @ p["up"] + p["up_bias"])
     return layer_norm(x + hidden @ p["down"] + p["down_bias"], p["scale2"], p["shift2"])
+
+
+def encoder(x):
+    """One layer over f32[128, 384]."""
+    return layer(x, params())
 
 
 def encoder_example():

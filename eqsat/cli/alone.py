@@ -1,0 +1,234 @@
+"""Commands that run one part of eqsat on a public format: extract, place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.interrupt import KEPT, stops_at_once
+from eqsat.cli.talk import say, say_diagnostics
+from eqsat.model.diag import Diagnostic, fail
+
+NOTHING_ADMISSIBLE = 3
+SHOWN_ROOTS = 5
+STOPPED = {"wall": "at its time limit", "memory": "out of memory", "interrupted": "by Ctrl-C"}
+
+
+def extract(
+    file: Annotated[
+        Path, typer.Argument(help="An e-graph as egraph-serialize JSON.", metavar="EGRAPH.json")
+    ],
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `30s`.")
+    ] = "30s",
+    seed: o.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Write the node chosen for each class here, as JSON."),
+    ] = None,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Extract the cheapest DAG of an e-graph: each chosen node is paid once, from the roots.
+
+    Prints status, DAG cost, and the bound that no extraction is below. Out of time it prints the
+    best answer so far, and a warning. Exit code 3 if the e-graph has no finite extraction.
+    """
+    from eqsat.model.stopping import Stop
+
+    limit = _seconds(time_limit)
+    stop = Stop()
+    with stops_at_once(None if out is None else stop):
+        from eqsat.api import extract_egraph
+
+        _check_file(out)
+        found = extract_egraph(file, time_limit=limit, seed=seed, stop=stop)
+    if out is not None and found["status"] != "infeasible":
+        _write_json(out, found)
+    _print_extraction(found, output_format)
+    if found["status"] == "infeasible":
+        raise _no_extraction(file, found["lacking"])
+    if found["status"] == "feasible" and not quiet:
+        say_diagnostics([_stopped_early(found)], output_format is o.Format.json)
+    if out is not None and not quiet:
+        say(f"wrote {out}")
+    return KEPT if found["stop"] == "interrupted" else 0
+
+
+def place(
+    file: Annotated[
+        Path, typer.Argument(help="Buffers as CSV: `id,lower,upper,size`.", metavar="BUFFERS.csv")
+    ],
+    capacity: Annotated[
+        str | None,
+        typer.Option("--capacity", help="Does it fit: `1048576` (bytes) or `1MiB`; else minimise."),
+    ] = None,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `60s`.")
+    ] = "60s",
+    seed: o.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Write the same columns and `offset` here, as CSV."),
+    ] = None,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Place buffers in one arena: no overlap while both are live, and as low as possible.
+
+    A buffer is live in the steps lower <= t < upper. Prints status, the height of the arena, and
+    the bound that no placement is below. Exit code 3 if nothing fits the capacity, or nothing was
+    found in time that does: the message says which.
+    """
+    from eqsat.model.stopping import Stop
+
+    limit, most = _seconds(time_limit), _capacity(capacity)
+    stop = Stop()
+    with stops_at_once(None if out is None else stop):
+        from eqsat.api import place_buffers
+
+        _check_file(out)
+        found = place_buffers(file, capacity=most, time_limit=limit, seed=seed, stop=stop)
+    fits = found["status"] in ("optimal", "feasible")
+    if out is not None and fits:
+        from eqsat.frontends.buffers import placed_text
+
+        _write_text(out, placed_text(found["rows"]))
+    _print_placement(found, output_format)
+    if not fits:
+        say_diagnostics([_does_not_fit(found, most)], output_format is o.Format.json)
+    elif found["status"] == "feasible" and most is None and not quiet:
+        say_diagnostics([_placed_early(found)], output_format is o.Format.json)
+    if out is not None and not quiet:
+        say(f"wrote {out}" if fits else f"nothing was written to {out}, as nothing fits")
+    if found["stop"] == "interrupted":
+        return KEPT
+    return 0 if fits else NOTHING_ADMISSIBLE
+
+
+COMMANDS = {"extract": extract, "place": place}
+
+
+def _seconds(text: str) -> float:
+    from eqsat.lang.units import read_quantity
+
+    return float(read_quantity(text, "duration", "--time-limit"))
+
+
+# ---- extract -------------------------------------------------------------------------------------
+def _print_extraction(found: dict[str, Any], output_format: o.Format) -> None:
+    shown = {k: v for k, v in found.items() if k not in ("choices", "lacking")}
+    if output_format is o.Format.json:
+        print(json.dumps(shown))
+        return
+    print(f"status    {found['status']}")
+    if found["status"] != "infeasible":
+        print(f"dag cost  {found['dag_cost']:.12g}")
+        print(f"bound     {found['bound']:.12g}   (gap {100 * found['gap']:.2f} %)")
+        print(f"chosen    {len(found['choices'])} nodes")
+    print(f"seconds   {found['seconds']:.2f}")
+
+
+def _stopped_early(found: dict[str, Any]) -> Diagnostic:
+    why = STOPPED | {"size": "early, as the e-graph is too large to search"}
+    message = (
+        f"the extraction stopped {why[found['stop']]}: {found['dag_cost']:.9g} was found, nothing"
+        f" below {found['bound']:.9g} is possible (gap {100 * found['gap']:.1f} %)"
+    )
+    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    return Diagnostic("E401", message, help=longer, severity="warning")
+
+
+def _no_extraction(file: Path, lacking: list[str]) -> Exception:
+    roots = ", ".join(f"`{r}`" for r in lacking[:SHOWN_ROOTS])
+    more = f" and {len(lacking) - SHOWN_ROOTS} more" if len(lacking) > SHOWN_ROOTS else ""
+    return fail(
+        "E415",
+        f"`{file}` has no finite extraction: every choice for root {roots}{more} needs itself, or a"
+        " node of infinite cost",
+        exit_code=NOTHING_ADMISSIBLE,
+    )
+
+
+# ---- place ---------------------------------------------------------------------------------------
+def _capacity(text: str | None) -> int | None:
+    """Bytes, with or without a unit."""
+    from eqsat.lang.units import read_quantity
+
+    if text is None:
+        return None
+    plain = text.strip().replace("_", "")
+    if plain.isascii() and plain.isdigit() and len(plain) < 20:
+        return int(plain)
+    return int(read_quantity(text, "size", "--capacity"))
+
+
+def _print_placement(found: dict[str, Any], output_format: o.Format) -> None:
+    if output_format is o.Format.json:
+        print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
+        return
+    print(f"status   {found['status']}")
+    print(f"height   {found['height']}")
+    print(f"bound    {found['bound']}")
+    print(f"seconds  {found['seconds']:.2f}")
+
+
+def _does_not_fit(found: dict[str, Any], capacity: int | None) -> Diagnostic:
+    if found["status"] == "infeasible":
+        message = f"nothing fits {capacity} bytes: no placement is lower than {found['bound']}"
+        return Diagnostic("E416", f"{message}, that is proven")
+    message = (
+        f"it is not known whether {capacity} bytes are enough: the search stopped"
+        f" {STOPPED[found['stop']]}, its lowest placement is {found['height']} bytes high, and"
+        f" nothing below {found['bound']} is possible"
+    )
+    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    return Diagnostic("E416", message, help=longer)
+
+
+def _placed_early(found: dict[str, Any]) -> Diagnostic:
+    message = (
+        f"the placement stopped {STOPPED[found['stop']]}: {found['height']} bytes were found,"
+        f" nothing below {found['bound']} is possible"
+    )
+    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    return Diagnostic("E401", message, help=longer, severity="warning")
+
+
+# ---- files ---------------------------------------------------------------------------------------
+def _check_file(out: Path | None) -> None:
+    """Before the search, not after it: can this file be written? EqsatError (E407)."""
+    if out is None:
+        return
+    from eqsat.artefact import check_writable
+
+    if out.is_dir():
+        raise fail("E407", f"cannot write `{out}`: it is a folder")
+    check_writable(out.absolute().parent)
+
+
+def _write_json(out: Path, data: dict[str, Any]) -> None:
+    _write_text(out, json.dumps(data, indent=1) + "\n")
+
+
+def _write_text(out: Path, text: str) -> None:
+    """Written aside and renamed, so that what was there stays until this is whole."""
+    import tempfile
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=out.parent, prefix=f".{out.name}.", delete=False, encoding="utf-8"
+        ) as aside:
+            aside.write(text)
+        path = Path(aside.name)
+        path.chmod(0o644)
+        path.replace(out)
+    except OSError as e:
+        raise fail("E407", f"cannot write `{out}`: {e.strerror or e}") from e

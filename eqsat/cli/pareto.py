@@ -1,0 +1,98 @@
+"""`eqsat pareto`: the front time × peak memory × dispatches of a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.interrupt import KEPT, stops_at_once
+from eqsat.cli.talk import progress, say
+
+if TYPE_CHECKING:
+    from eqsat.tradeoffs import Front
+
+
+def pareto(
+    program: Annotated[
+        str,
+        typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`."),
+    ],
+    target: o.TargetName = "reference",
+    rules: o.Rules = None,
+    without: o.Without = None,
+    budget: o.Budget = None,
+    setting: o.Settings = None,
+    points: Annotated[
+        int,
+        typer.Option("--points", min=1, help="Show so many points, spread over the front."),
+    ] = 12,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for the whole front: `60s`.")
+    ] = "60s",
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Keep the front, its page and each point's run here."),
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Find all best trade-offs between time, peak memory and dispatches; print table and plot.
+
+    Every point is proven, or shown with its gap. Exit code 3 if nothing is admissible.
+    """
+    from eqsat.model.stopping import INTERRUPTED as STOPPED
+    from eqsat.model.stopping import Stop
+
+    stop = Stop()
+    with stops_at_once(stop):
+        import eqsat
+        from eqsat.lang.units import read_budget, read_quantity
+        from eqsat.tradeoffs import check_place
+
+        if out is not None:
+            check_place(out)
+        with progress(quiet) as show:
+            found = eqsat.pareto(
+                eqsat.read(program),
+                rules=tuple(rules or ("default",)),
+                target=target,
+                without=tuple(without or ()),
+                budget=dict(read_budget(t) for t in budget or ()),
+                settings=tuple(setting or ()),
+                points=points,
+                time_limit=float(read_quantity(time_limit, "duration", "--time-limit")),
+                seed=seed,
+                stop=stop,
+                progress=show,
+            )
+    if out is not None:
+        found.save(out)
+    _print(found, output_format)
+    if not quiet:
+        _talk(found, out)
+    return KEPT if found.stop == STOPPED else 0
+
+
+def _print(found: Front, output_format: o.Format) -> None:
+    if output_format is o.Format.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(found.to_text(), end="")
+
+
+def _talk(found: Front, out: Path | None) -> None:
+    from eqsat.report.pareto import front_warnings
+
+    for warning in front_warnings(found.told()):
+        say(warning.full())
+    if out is not None:
+        say(f"wrote {out}    page: {out / 'pareto.html'}    why: `eqsat explain {out / 'point-1'}`")
+
+
+COMMANDS = {"pareto": pareto}

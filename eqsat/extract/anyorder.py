@@ -1,0 +1,124 @@
+"""The extraction problem without an order: its peak is a bound that holds in every order.
+
+The options have no steps: a read asks only that something chosen writes it. What is live when an
+item is made, whatever the order, is told by what every answer needs before it (`watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import ClassVar
+
+from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.watch import Copy, Watch, copies, watches
+
+Supply = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class AnyOrder(ExtractionProblem):
+    """Choose options as in an ExtractionProblem, in any order; peak bytes are a lower bound.
+
+    `computes` says per option which values it computes anew, `value_of` per buffer which value it
+    is a layout of; `sources` are values that are there from the start, in some layout.
+    """
+
+    is_ordered: ClassVar[bool] = False
+
+    computes: tuple[tuple[int, ...], ...] = ()
+    value_of: Mapping[int, int] = field(default_factory=dict)
+    sources: frozenset[int] = frozenset()
+
+    @cached_property
+    def watches(self) -> tuple[Watch, ...]:
+        """Items every answer makes, with what is held meanwhile."""
+        return watches(self)
+
+    @cached_property
+    def copies(self) -> tuple[Copy, ...]:
+        """Layouts of arguments that some answers make."""
+        return copies(self)
+
+    def own_bytes(self, option: int) -> int:
+        """Temporaries a dispatch reads or writes."""
+        o, roots = self.options[option], set(self.roots)
+        return sum(self.nbytes[b] for b in {*o.reads, *o.writes} if b not in roots)
+
+    def peak_bytes(self, answer: Answer) -> int:
+        """Bytes that no order of these options gets below (the rows say more: `anyrows`)."""
+        chosen = set(answer)
+        resident = {b for i in answer for b in self.options[i].resident}
+        worst = max((self.own_bytes(i) for i in answer), default=0)
+        for w in self.watches:
+            first = [self._live_at(i, w, chosen) for i in w.options if i in chosen]
+            worst = max(worst, min(first, default=0))
+        return self.fixed_bytes + sum(self.nbytes[b] for b in resident) + worst
+
+    def _live_at(self, first: int, watch: Watch, chosen: set[int]) -> int:
+        return self.own_bytes(first) + sum(
+            h.nbytes
+            for h in watch.held
+            if first not in h.touching
+            and h.item in watch.before
+            and len(chosen.intersection(h.makers)) < 2
+            and (h.always or not chosen.isdisjoint(h.readers))
+        )
+
+    def is_legal(self, answer: Answer) -> bool:
+        """Whether an answer keeps every rule but the order: it may wait for itself."""
+        options = [self.options[i] for i in answer]
+        writes = [b for o in options for b in o.writes]
+        held = [n for o in options for n in o.exclusive]
+        if len(set(writes)) < len(writes) or len(set(held)) < len(held):
+            return False
+        return set(writes).issuperset({*self.roots, *(b for o in options for b in o.reads)})
+
+    def pruned(self, answer: Answer) -> Answer:
+        """Without options that no root needs; no goal gets worse."""
+        writer = {b: i for i in answer for b in self.options[i].writes}
+        kept: set[int] = set()
+        waiting = [writer[r] for r in self.roots]
+        while waiting:
+            i = waiting.pop()
+            if i not in kept:
+                kept.add(i)
+                waiting += [writer[b] for b in self.options[i].reads]
+        return tuple(sorted(kept))
+
+    def restricted(self, kept: tuple[int, ...]) -> AnyOrder:
+        """The problem with these options only, numbered by their place in `kept`."""
+        small = super().restricted(kept)
+        assert isinstance(small, AnyOrder)
+        computes = tuple(self.computes[i] for i in kept)
+        return _supplied(replace(small, computes=computes))
+
+
+def any_order(
+    problem: ExtractionProblem,
+    computes: tuple[tuple[int, ...], ...],
+    value_of: Mapping[int, int],
+    sources: frozenset[int],
+) -> AnyOrder:
+    """A problem with its steps forgotten, and what its options and buffers stand for."""
+    known = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    return _supplied(AnyOrder(**known, computes=computes, value_of=value_of, sources=sources))
+
+
+def _supplied(problem: AnyOrder) -> AnyOrder:
+    """With the rule that keeps layouts of a value from being converted in a circle.
+
+    Per value: (options that compute it and write a layout of it, options that read one); readers
+    need one of the former.
+    """
+    writers: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for i, o in enumerate(problem.options):
+        layouts = {problem.value_of[b] for b in o.writes}
+        for v in sorted(layouts.intersection(problem.computes[i])):
+            writers.setdefault(v, []).append(i)
+        for v in sorted({problem.value_of[b] for b in o.reads} - problem.sources):
+            readers.setdefault(v, []).append(i)
+    pairs = tuple((tuple(writers.get(v, ())), tuple(r)) for v, r in sorted(readers.items()))
+    return replace(problem, supplies=pairs)

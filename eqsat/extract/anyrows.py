@@ -1,0 +1,203 @@
+"""Peak memory in every order, in the model: what is live when an item is first made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+from eqsat.extract.anyorder import AnyOrder
+from eqsat.extract.watch import Copy, Held, Watch
+
+if TYPE_CHECKING:
+    from eqsat.extract.cpsat import Model
+
+PAIRS = 1_500  # pairs of items in either order that get a literal
+TRIPLES = 20_000  # of them that are kept from running in a circle
+
+
+class AnyOrderRows:
+    """`room` is at least what is live at the first dispatch of each item.
+
+    Where necessity does not tell which of two items comes first, a literal does.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        problem: AnyOrder,
+        unit: int,
+        room: Any,
+        any_chosen: Callable[[Model, Sequence[int]], Any],
+    ):
+        self.model, self.problem, self.unit, self.room = model, problem, unit, room
+        self.any_chosen = any_chosen
+        self.own = [problem.own_bytes(i) // unit for i in range(len(problem.options))]
+        self.first: dict[tuple[int, int], Any] = {}  # (a, b): a is computed before b, or with it
+        self._again: dict[tuple[int, ...], Any] = {}
+        self._read: dict[tuple[int, ...], Any] = {}
+
+    def add(self) -> None:
+        self._orders()
+        for c in self.problem.copies:
+            self._precede(c)
+        watched: set[int] = set()
+        for n, w in enumerate(self.problem.watches):
+            self._watch(n, w)
+            watched.update(w.options if w.is_once else ())
+        by_write: dict[int, list[int]] = {}
+        for i, o in enumerate(self.problem.options):
+            if i not in watched:
+                by_write.setdefault(o.writes[0], []).append(i)
+        for options in by_write.values():  # one of them at most
+            self._at_most([(self.own[i], self.model.x[i]) for i in options])
+
+    def _at_most(self, terms: list[tuple[int, Any]]) -> None:
+        self.model.model.add(sum(s * v for s, v in terms) <= self.room)
+
+    # ---- which of two items comes first -----------------------------------------------------
+    def _orders(self) -> None:
+        """Literals for pairs in either order, and that they make an order with what is known."""
+        watches, cp = self.problem.watches, self.model.model
+        free = [
+            (a, b)
+            for a, b in permutations(range(len(watches)), 2)
+            if a not in watches[b].before and b not in watches[a].before
+        ]
+        if len(free) > 2 * PAIRS:
+            return
+        self.first = {pair: cp.new_bool_var("") for pair in free}
+        for (a, b), literal in self.first.items():
+            if a < b:
+                cp.add_bool_or([literal, self.first[b, a]])
+            for u in watches[a].before:
+                if (u, b) in self.first:
+                    cp.add_implication(literal, self.first[u, b])
+                if (b, u) in self.first and (b, a) in self.first:
+                    cp.add_implication(self.first[b, u], self.first[b, a])
+        triples = 0
+        for (a, b), literal in self.first.items():
+            for c in range(len(watches)):
+                if (b, c) in self.first and (a, c) in self.first and triples < TRIPLES:
+                    triples += 1
+                    cp.add_bool_or(
+                        [literal.negated(), self.first[b, c].negated(), self.first[a, c]]
+                    )
+
+    # ---- layouts of arguments that not every answer makes ------------------------------------
+    def _comes_first(self, a: int, b: int) -> Any:
+        """Whether item a is made before item b or with it: a literal, or it is known.
+
+        None if that is not known and has no literal.
+        """
+        if a == b or a in self.problem.watches[b].before:
+            return True
+        if b in self.problem.watches[a].before:
+            return False
+        return self.first.get((a, b))
+
+    def _precede(self, copy: Copy) -> None:
+        """Who writes a copy comes before who reads it."""
+        for a, writers in copy.writers:
+            for b, readers in copy.readers:
+                known = self._comes_first(a, b)
+                if a == b or known is True or known is None:
+                    continue
+                both = [self._is_read(writers).negated(), self._is_read(readers).negated()]
+                self.model.model.add_bool_or(both if known is False else [*both, known])
+
+    def _copy(self, number: int, copy: Copy, first: dict[int, Any]) -> Any:
+        """1 if the copy is written before an item's first dispatch and read after it."""
+        begun = [
+            [self._is_read(writers).negated(), *unless]
+            for n, writers in copy.writers
+            if (unless := self._unless(n, number, True)) is not None and n != number
+        ]
+        wanted = [
+            [self._is_read(readers).negated(), *unless]
+            for n, readers in copy.readers
+            if (unless := self._unless(n, number, False)) is not None and n != number
+        ]
+        if not begun or not wanted:
+            return None
+        cp, options = self.model.model, self.problem.options
+        there, read, live = (cp.new_bool_var("") for _ in range(3))
+        for unless in begun:
+            cp.add_bool_or([there, *unless])
+        for unless in wanted:
+            cp.add_bool_or([read, *unless])
+        sides = {i: {*options[i].reads, *options[i].writes} for i in first}
+        excuses = [v for i, v in first.items() if copy.buffer in sides[i]]
+        cp.add_bool_or([live, there.negated(), read.negated(), *excuses])
+        return live
+
+    def _unless(self, item: int, watched: int, before: bool) -> list[Any] | None:
+        """What excuses an item from being made before the watched one (or else after it).
+
+        None if it never is, or nobody knows.
+        """
+        known = self._comes_first(item, watched)
+        if known is None:
+            return None
+        if isinstance(known, bool):
+            return [] if known == before else None
+        return [known.negated() if before else known]
+
+    # ---- one item ---------------------------------------------------------------------------
+    def _watch(self, number: int, watch: Watch) -> None:
+        first = {i: self.model.x[i] for i in watch.options}
+        if not watch.is_once and len(first) > 1:
+            first = {i: self.model.model.new_bool_var("") for i in watch.options}
+            for i, v in first.items():
+                self.model.model.add_implication(v, self.model.x[i])
+            self.model.model.add_exactly_one(first.values())
+        terms = [(self.own[i], v) for i, v in first.items()]
+        for h in watch.held:
+            live = self._live(number, watch, h, first)
+            if live is not None:
+                terms.append((h.nbytes // self.unit, live))
+        for c in self.problem.copies:
+            live = self._copy(number, c, first)
+            if live is not None:
+                terms.append((c.nbytes // self.unit, live))
+        self._at_most(terms)
+
+    def _live(self, number: int, watch: Watch, held: Held, first: dict[int, Any]) -> Any:
+        """1 if the value is live: there before, read later, not touched here nor computed again.
+
+        None if nothing says so.
+        """
+        excuses = [first[i] for i in held.touching]
+        excuses += [self._computed_again(held.makers)] if len(held.makers) > 1 else []
+        if held.item not in watch.before:
+            if (held.item, number) not in self.first:
+                return None
+            excuses.append(self.first[held.item, number].negated())
+        reasons = self._reasons(number, held)
+        if not excuses and held.always:
+            return 1
+        if not reasons:
+            return None
+        live = self.model.model.new_bool_var("")
+        for unless in reasons:
+            self.model.model.add_bool_or([live, *excuses, *unless])
+        return live
+
+    def _reasons(self, number: int, held: Held) -> list[list[Any]]:
+        """Each: the value is read after the watched one unless one of these is true."""
+        if held.always:
+            return [[]]
+        found = [[self.first[z, number]] for z in held.later if (z, number) in self.first]
+        return found + ([[self._is_read(held.readers).negated()]] if held.readers else [])
+
+    def _computed_again(self, makers: tuple[int, ...]) -> Any:
+        if makers not in self._again:
+            again = self.model.model.new_bool_var("")
+            self.model.model.add(sum(self.model.x[i] for i in makers) >= 2 * again)
+            self._again[makers] = again
+        return self._again[makers]
+
+    def _is_read(self, readers: tuple[int, ...]) -> Any:
+        if readers not in self._read:
+            self._read[readers] = self.any_chosen(self.model, readers)
+        return self._read[readers]

@@ -1,0 +1,280 @@
+"""What rejected choices would cost: each forced into the same problem, the first goal minimised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from eqsat.extract.assemble import Assembly, assemble
+from eqsat.extract.goals import Found, Search, floor, weigh
+from eqsat.extract.linear import linear_goals
+from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.relax import Relaxation, relaxation
+from eqsat.extract.space import Space
+from eqsat.model.egraph import EGraph
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
+from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.target import Target
+
+LEAST_SECONDS = 0.5  # for a question, while that much is left
+ROUNDS = 3  # later ones for questions that the time of the one before was too short for
+# how far above its bound a price is looked for first: the options that can be there are few
+SPREADS = (0.002, 0.02, 0.2)
+Forced = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A question as a problem; `relaxed` says what each option adds at least to the bound."""
+
+    problem: ExtractionProblem
+    allowed: tuple[int, ...]  # options that are left
+    relaxed: Relaxation | None
+    least: int  # a bound of what is minimised
+
+    def options(self, cap: int | None, rest: int) -> tuple[int, ...]:
+        """Options of answers worth at most `cap`, of which goals that are no sums take `rest`."""
+        if cap is None or self.relaxed is None:
+            return self.allowed
+        near = set(self.relaxed.within(cap - rest))
+        return tuple(i for i in self.allowed if i in near)
+
+
+@dataclass
+class Counterfactuals:
+    """Questions about one finished selection.
+
+    The problem is that of the search with its dominated options: a choice that nobody would make
+    is often in these only. Caps are the budgets. Where memory is asked about or capped, prices hold
+    for the order of execution that was chosen.
+    """
+
+    assembly: Assembly
+    budget: dict[str, int]
+    goals: tuple[GoalRequest, ...]
+    chosen: Selection
+    reference: Mapping[str, int]
+    seed: int = 0
+    answers: list[Answer] = field(default_factory=list)  # known; questions start from them
+
+    @property
+    def problem(self) -> ExtractionProblem:
+        return self.assembly.problem
+
+    @property
+    def goal(self) -> str:
+        """What prices are in."""
+        return self.goals[0].name if self.goals[0].weight is None else WEIGHTED
+
+    @cached_property
+    def weights(self) -> dict[str, int]:
+        if self.goals[0].weight is None:
+            return {self.goals[0].name: 1}
+        return weigh(self.goals, dict(self.reference))
+
+    @cached_property
+    def _relaxed(self) -> Relaxation | None:
+        linear = {g: w for g, w in self.weights.items() if g in self.problem.linear}
+        caps = {g: v for g, v in self.budget.items() if g in self.problem.linear}
+        return relaxation(self.problem, linear, caps) if linear else None
+
+    @cached_property
+    def _rest(self) -> int:
+        """What goals that are no sums add at least."""
+        others = {g: w for g, w in self.weights.items() if g not in self.problem.linear}
+        return sum(w * floor(self.problem, g) for g, w in others.items())
+
+    def prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
+        """One price per question; those the relaxation says are cheapest are solved first."""
+        deadline = time.monotonic() + seconds
+        tasks = [self._task(q) for q in questions]
+        order = sorted(range(len(tasks)), key=lambda i: (tasks[i].least, i))
+        found: dict[int, Price] = {}
+        for _ in range(ROUNDS):
+            rest = [i for i in order if i not in found or found[i].status == AT_LEAST]
+            for n, i in enumerate(rest):
+                left = deadline - time.monotonic()
+                if left > 0 or i not in found:
+                    share = max(left / (len(rest) - n), min(left, LEAST_SECONDS))
+                    found[i] = self._price(tasks[i], share)
+        return [found[i] for i in range(len(tasks))]
+
+    def _price(self, task: _Task, seconds: float) -> Price:
+        """Look among the options near the bound, then among all that may beat what was found."""
+        if task.problem.forced == ():
+            return Price(self.goal, NOT_ADMISSIBLE)
+        end = time.monotonic() + seconds
+        least, best = task.least, self._known(task)
+        for spread in (*SPREADS, None) if task.relaxed else (None,):
+            left = end - time.monotonic()
+            if left <= 0 or (best is not None and best <= least):
+                break
+            cap = best if spread is None else int(task.least * (1 + spread))
+            if spread is not None and best is not None and cap is not None and best <= cap:
+                continue
+            found = self._solve(task, cap, left)
+            if found.status == "infeasible" and cap is None:
+                return Price(self.goal, NOT_ADMISSIBLE)
+            least = max(least, _reached(found, cap))
+            if found.answer is not None:
+                value = self._worth(found.answer)
+                best = value if best is None else min(best, value)
+        return self._told(least, best)
+
+    def _told(self, least: int, best: int | None) -> Price:
+        if best is None:
+            return Price(self.goal, AT_LEAST, None, self._delta(least))
+        if best <= least:
+            return Price(self.goal, EXACT, self._delta(best), self._delta(best))
+        return Price(self.goal, AT_LEAST, self._delta(best), self._delta(least))
+
+    def _known(self, task: _Task) -> int | None:
+        """The best known answer that makes the choice, and keeps the budgets."""
+        left = set(task.allowed)
+        legal = (a for a in self.answers if left.issuperset(a) and task.problem.is_legal(a))
+        kept = (a for a in legal if self._keeps(a))
+        return min((self._worth(a) for a in kept), default=None)
+
+    def _solve(self, task: _Task, cap: int | None, seconds: float) -> Found:
+        """The best answer among the options that may be worth at most `cap`."""
+        kept = task.options(cap, self._rest)
+        small = task.problem.restricted(kept)
+        if small.forced == ():
+            return Found("infeasible")
+        number = {i: n for n, i in enumerate(kept)}
+        here = (tuple(number[i] for i in a) for a in self.answers if all(i in number for i in a))
+        hints = tuple(a for a in here if small.is_legal(a))
+        deadline = time.monotonic() + seconds
+        search = Search(small, self.budget, deadline, self.seed, hints)
+        found = search.minimise(self.weights, self.budget, None, seconds)
+        if found.answer is None:
+            return found
+        answer = tuple(kept[i] for i in found.answer)
+        self.answers.append(answer)
+        return replace(found, answer=answer)
+
+    def _keeps(self, answer: Answer) -> bool:
+        return all(self.problem.value(g, answer) <= cap for g, cap in self.budget.items())
+
+    def _worth(self, answer: Answer) -> int:
+        return sum(w * self.problem.value(g, answer) for g, w in self.weights.items())
+
+    def _delta(self, value: int) -> int:
+        chosen = sum(w * self.chosen.goal(g).value for g, w in self.weights.items())
+        if self.goal == WEIGHTED:
+            return (value - chosen) * 1_000_000 // max(chosen, 1)
+        return value - chosen
+
+    # ---- questions as problems ---------------------------------------------------------------
+    def _task(self, question: Question) -> _Task:
+        every = tuple(range(len(self.problem.options)))
+        if question.kind == "without":
+            allowed = self._without(question.subject)
+            return _Task(self.problem, allowed, self._relaxed, self._least(self._relaxed))
+        ways = {"node": self._with_node, "written": self._written, "inside": self._inside}
+        forced = ways[question.kind](question.subject)
+        lifted = self._relaxed and _lifted(self._relaxed, forced)
+        problem = replace(self.problem, forced=forced)
+        return _Task(problem, every, lifted, self._least(lifted))
+
+    def _least(self, relaxed: Relaxation | None) -> int:
+        """No choice makes better what the search has proven."""
+        proven = 0 if self.goal == WEIGHTED else self.chosen.goal(self.goal).bound
+        return proven if relaxed is None else max(proven, relaxed.bound + self._rest)
+
+    def _without(self, node: int) -> tuple[int, ...]:
+        """Options that do not compute an e-node, or do not read what it gives ahead of time."""
+        pool = self.assembly.pool
+        buffers = {pool.space.buffer[c] for c in pool.space.outputs[node]}
+        if pool.is_ahead_node(node):
+            options = enumerate(self.problem.options)
+            return tuple(i for i, o in options if buffers.isdisjoint(o.resident))
+        members = enumerate(c.members for c in self.assembly.candidates)
+        return tuple(i for i, m in members if node not in m)
+
+    def _with_node(self, node: int) -> Forced:
+        found = []
+        for i in self._holders.get(node, ()):
+            served = self._served(i, frozenset((node,)))
+            if served:
+                found.append((i, served))
+        return tuple(found)
+
+    def _written(self, eclass: int) -> Forced:
+        b = self.assembly.pool.space.buffer[eclass]
+        return tuple((i, (b,)) for i in self.problem.writers.get(b, ()))
+
+    def _inside(self, eclass: int) -> Forced:
+        space = self.assembly.pool.space
+        value = space.value[eclass]
+        found = []
+        for i, (c, o) in enumerate(
+            zip(self.assembly.candidates, self.problem.options, strict=True)
+        ):
+            makers = frozenset(m for m in c.members if value in space.computes((m,)))
+            if not makers or any(space.value[b] == value for b in o.writes):
+                continue
+            served = self._served(i, makers)
+            if served:
+                found.append((i, served))
+        return tuple(found)
+
+    @cached_property
+    def _holders(self) -> dict[int, list[int]]:
+        """Per e-node: the options that compute it."""
+        found: dict[int, list[int]] = {}
+        for i, c in enumerate(self.assembly.candidates):
+            for m in c.members:
+                found.setdefault(m, []).append(i)
+        return found
+
+    def _served(self, option: int, nodes: frozenset[int]) -> tuple[int, ...]:
+        """What an option writes that depends on these members."""
+        space = self.assembly.pool.space
+        touched: set[int] = set()
+        for m in self.assembly.candidates[option].members:
+            if m in nodes or not touched.isdisjoint(space.operands[m]):
+                touched.update(space.buffer[c] for c in space.outputs[m])
+        return tuple(b for b in self.problem.options[option].writes if b in touched)
+
+
+def _reached(found: Found, cap: int | None) -> int:
+    """The bound a solve proves that looked at all answers worth at most `cap`."""
+    if cap is None:
+        return found.bound
+    return cap + 1 if found.status == "infeasible" else min(found.bound, cap + 1)
+
+
+def _lifted(r: Relaxation, forced: Forced) -> Relaxation:
+    """The relaxation's bound with the cheapest forced option in, on top of any other one.
+
+    Every chosen option adds at least its reduced cost to the bound; so does a forced one.
+    """
+    among = {i for i, _ in forced}
+    least = min((r.reduced[i] for i in among), default=0.0)
+    reduced = tuple(x - least if i in among else x for i, x in enumerate(r.reduced))
+    return replace(r, least=r.least + least, reduced=reduced)
+
+
+def counterfactuals(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    chosen: Selection,
+    baseline: Selection | None,
+    seed: int = 0,
+) -> Counterfactuals:
+    """What is needed to price choices of a run; assembles its problem once."""
+    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    assembly = assemble(Space(egraph), target, input_only=False, goals=linear, keep_all=True)
+    budget = dict(target.budget)
+    first = goals if goals[0].weight is not None else goals[:1]
+    if "memory" in {*budget, *(g.name for g in first)}:
+        assembly = assembly.reordered(chosen.groups, keep_all=True)
+    reference = {n: r.value for n, r in (baseline or chosen).goals}
+    if not assembly.locate(chosen.groups):  # it runs in an order of its own
+        assembly = assembly.reordered(chosen.groups, keep_all=True)
+    known = list(assembly.locate(chosen.groups))
+    return Counterfactuals(assembly, budget, goals, chosen, reference, seed, known)

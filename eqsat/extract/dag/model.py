@@ -1,0 +1,247 @@
+"""A reduced extraction problem as a CP-SAT model: it only iterates over the integers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.extract.dag.acyclic import Arc, eliminate, inner_arcs
+from eqsat.extract.dag.components import strong_components, successors
+from eqsat.extract.dag.problem import Option, Reduced, Selection, dag_cost, reached
+from eqsat.model.stopping import Stop
+
+SUBSOLVERS = ("max_lp", "core", "quick_restart")
+FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down
+MOST_TRIPLES = 400_000  # of one vertex elimination; levels are used instead
+
+Improved = Callable[[dict[int, Option]], None]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solve found; no answer costs less than `bound`."""
+
+    status: str  # optimal | feasible | unknown
+    selection: dict[int, Option] | None
+    bound: int | None
+
+
+class Model:
+    """Variables and constraints of one reduced problem."""
+
+    def __init__(self, reduced: Reduced):
+        from ortools.sat.python import cp_model
+
+        self.reduced = reduced
+        self.model = cp_model.CpModel()
+        self.chosen: dict[int, list[Any]] = {}
+        self.active: dict[int, Any] = {}
+        self.arcs: dict[Arc, Any] = {}
+        self.levels: dict[int, Any] = {}
+        self._choices()
+        self._children()
+        self._dominators()
+        if reduced.negative:
+            self._supported()
+        for part in strong_components(successors(reduced.classes)):
+            if len(part) > 1:
+                self._entered(part)
+                self._acyclic(part)
+
+    def _choices(self) -> None:
+        # (D1) a class is active if and only if one of its options is chosen; roots are
+        always = self.model.new_constant(1)
+        for c, options in self.reduced.classes.items():
+            pinned = c in self.reduced.roots
+            self.active[c] = always if pinned else self.model.new_bool_var("")
+            self.chosen[c] = [self.model.new_bool_var("") for _ in options]
+            off = [] if pinned else [self.active[c].negated()]
+            self.model.add_exactly_one([*self.chosen[c], *off])
+
+    def _children(self) -> None:
+        # (D2) the children of a chosen option are active: Σ x[options with the child] ≤ y[child]
+        for c, options in self.reduced.classes.items():
+            users: dict[int, list[Any]] = {}
+            for o, x in zip(options, self.chosen[c], strict=True):
+                for d in o.children - (self.reduced.roots - {c}):
+                    users.setdefault(d, []).append(x)
+            for x in users.pop(c, ()):  # an option that needs its own class
+                self.model.add(x == 0)
+            for d, literals in sorted(users.items()):
+                if len(literals) == len(options):
+                    self.model.add_implication(self.active[c], self.active[d])
+                else:
+                    self.model.add_at_most_one([*literals, self.active[d].negated()])
+
+    def _dominators(self) -> None:
+        # (D3) what every way to provide a class provides is active with it
+        needs, roots = self.reduced.needs, self.reduced.roots
+        for c in self.reduced.classes:
+            if c in roots:
+                continue
+            below = needs.get(c, frozenset()) - roots - {c}
+            implied = set().union(*(needs.get(d, frozenset()) - {d} for d in below))
+            for d in sorted(below - implied):
+                self.model.add_implication(self.active[c], self.active[d])
+
+    def _supported(self) -> None:
+        # (D4) what nothing needs is not active, though it would earn: y[c] ≤ Σ x[options above]
+        users: dict[int, list[Any]] = {c: [] for c in self.reduced.classes}
+        for c, options in self.reduced.classes.items():
+            for o, x in zip(options, self.chosen[c], strict=True):
+                for d in o.children:
+                    users[d].append(x)
+        for c, literals in users.items():
+            if c not in self.reduced.roots:
+                self.model.add_bool_or([*literals, self.active[c].negated()])
+
+    def _entered(self, part: list[int]) -> None:
+        # (D5) a component is left somewhere: y[c] ≤ Σ x[options with no child inside]
+        inside = set(part)
+        leaving = [
+            x
+            for c in part
+            for o, x in zip(self.reduced.classes[c], self.chosen[c], strict=True)
+            if inside.isdisjoint(o.children)
+        ]
+        any_active = self.model.new_bool_var("")
+        for c in part:
+            self.model.add_implication(self.active[c], any_active)
+        self.model.add_bool_or([*leaving, any_active.negated()])
+
+    def _acyclic(self, part: list[int]) -> None:
+        arcs = inner_arcs(self.reduced.classes, part)
+        found = eliminate(arcs, MOST_TRIPLES)
+        if found is None:
+            self._levels(part)
+            return
+        # (D6) chosen options draw arcs, arcs are transitive, none faces another. Arcs follow from
+        # options and never the other way round, so drawing one too many is harmless.
+        for arc in found.arcs:
+            self.arcs[arc] = self.model.new_bool_var("")
+        for c, d in arcs:
+            for o, x in zip(self.reduced.classes[c], self.chosen[c], strict=True):
+                if d in o.children:
+                    self.model.add_implication(x, self.arcs[c, d])
+        for a, b, c in found.joined:
+            one, two, both = self.arcs[a, b], self.arcs[b, c], self.arcs[a, c]
+            self.model.add_bool_or([one.negated(), two.negated(), both])
+        for one, two in found.facing:
+            self.model.add_bool_or([self.arcs[one].negated(), self.arcs[two].negated()])
+
+    def _levels(self, part: list[int]) -> None:
+        # (D7) the same for components too dense for (D6): an option is above its children
+        for c in part:
+            self.levels[c] = self.model.new_int_var(0, len(part) - 1, "")
+        for c in part:
+            for o, x in zip(self.reduced.classes[c], self.chosen[c], strict=True):
+                for d in sorted(o.children.intersection(part) - {c}):
+                    above = self.levels[c] >= self.levels[d] + 1
+                    self.model.add(above).only_enforce_if(x)
+
+    def minimise(self, known: int) -> int:
+        """Set the objective; the result is the unit its value has to be multiplied by.
+
+        Costs are rounded down to multiples of the unit, so that the optimum is a bound. What no
+        answer as good as the known one can pay is left out, however dear it is.
+        """
+        most = known - earnings(self.reduced)
+        pairs = [
+            (o.cost, x)
+            for c, options in self.reduced.classes.items()
+            for o, x in zip(options, self.chosen[c], strict=True)
+        ]
+        for cost, x in pairs:
+            if cost > most:
+                self.model.add(x == 0)
+        paid = [(cost, x) for cost, x in pairs if cost and cost <= most]
+        unit = _unit([cost for cost, _ in paid], max(most, -earnings(self.reduced)))
+        self.model.minimize(sum(cost // unit * x for cost, x in paid))
+        return unit
+
+    def hint(self, selection: Selection) -> None:
+        """Start from this answer."""
+        live = set(reached(selection, self.reduced.roots))
+        for c, options in self.reduced.classes.items():
+            if c not in self.reduced.roots:
+                self.model.add_hint(self.active[c], c in live)
+            for o, x in zip(options, self.chosen[c], strict=True):
+                self.model.add_hint(x, c in live and selection[c] is o)
+
+    def selection(self, value: Callable[[Any], Any]) -> dict[int, Option]:
+        """The chosen options of all that is reachable."""
+        found = {
+            c: o
+            for c, options in self.reduced.classes.items()
+            for o, x in zip(options, self.chosen[c], strict=True)
+            if value(x)
+        }
+        return {c: found[c] for c in reached(found, self.reduced.roots)}
+
+
+def earnings(reduced: Reduced) -> int:
+    """The least that any answer can cost, if all that is negative could be had alone."""
+    least = (min(o.cost for o in options) for options in reduced.classes.values())
+    return sum(min(cost, 0) for cost in least)
+
+
+def _unit(costs: list[int], total: int) -> int:
+    """What costs are multiples of, or nearly so where that is too fine for the solver."""
+    exact = math.gcd(*costs) or 1
+    return exact if total <= exact * FINEST else -(-total // FINEST)
+
+
+def solve(
+    reduced: Reduced,
+    hint: Mapping[int, Option],
+    *,
+    deadline: float,
+    seed: int,
+    work_limit: float | None = None,
+    by_tree: bool = False,
+    improved: Improved | None = None,
+    stop: Stop | None = None,
+) -> Solution:
+    """Minimise the DAG cost of the classes (`base` apart).
+
+    `deadline` is of `time.monotonic`, `work_limit` in CP-SAT's deterministic time. `by_tree`: a
+    tree search that raises the bound node by node instead of the portfolio.
+    """
+    from ortools.sat.python import cp_model
+
+    model = Model(reduced)
+    unit = model.minimise(dag_cost(hint, reduced.roots))
+    model.hint(hint)
+    solver = cp_model.CpSolver()
+    _configure(solver.parameters, deadline - time.monotonic(), seed, by_tree)
+    if work_limit is not None:
+        solver.parameters.max_deterministic_time = work_limit
+
+    class Watch(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            if improved is not None:
+                improved(model.selection(self.boolean_value))
+
+    with (stop or Stop()).calls(solver.stop_search):
+        status = solver.solve(model.model, Watch())
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Solution("unknown", None, None)
+    best = model.selection(solver.boolean_value)
+    word = "optimal" if status == cp_model.OPTIMAL else "feasible"
+    return Solution(word, best, math.ceil(solver.best_objective_bound - 1e-6) * unit)
+
+
+def _configure(parameters: Any, time_limit: float, seed: int, by_tree: bool) -> None:
+    parameters.max_time_in_seconds = max(time_limit, 0.05)
+    parameters.random_seed = seed
+    parameters.linearization_level = 2
+    if by_tree:
+        parameters.num_workers = 1
+        parameters.optimize_with_lb_tree_search = True
+        return
+    parameters.num_workers = len(SUBSOLVERS)
+    parameters.subsolvers.extend(SUBSOLVERS)
+    parameters.interleave_search = True  # the same answer on every run that ends by proof

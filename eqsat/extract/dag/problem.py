@@ -1,0 +1,128 @@
+"""DAG extraction as plain integers: SerializedEGraph → Problem, and what presolve makes of it.
+
+DAG cost: the sum of the costs of the distinct e-nodes that are reachable from the roots when every
+class on the way has one chosen node; the choices must not form a cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eqsat.model.serialized import SerializedEGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A way to provide a class: what it costs, which classes it needs.
+
+    `origins`: the nodes of the file it stands for (presolve joins nodes into one option).
+    """
+
+    cost: int
+    children: frozenset[int]
+    origins: tuple[int, ...]
+
+
+Classes = dict[int, list[Option]]
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Options per class and the classes to provide; the answer costs `base` more.
+
+    `fixed` are nodes of the file that are chosen whenever their class is reached. `needs` holds for
+    a class what every acyclic way to provide it provides too, itself included (empty: not known).
+    """
+
+    classes: Mapping[int, tuple[Option, ...]]
+    roots: frozenset[int]
+    base: int = 0
+    fixed: tuple[int, ...] = ()
+    needs: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def negative(self) -> bool:
+        return any(o.cost < 0 for options in self.classes.values() for o in options)
+
+    @property
+    def size(self) -> int:
+        """The number of options."""
+        return sum(map(len, self.classes.values()))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A whole e-graph as integers; costs are exact multiples of 1 / `scale`."""
+
+    whole: Reduced
+    scale: int
+    eclass: tuple[int, ...]  # class of every node of the file
+    names: tuple[str, ...]  # of the classes
+    options: Mapping[int, Option]  # by node; nodes of infinite cost have none
+    nodes: tuple[str, ...]  # names
+
+
+Selection = Mapping[int, Option]  # class → chosen option
+
+
+def build_problem(egraph: SerializedEGraph) -> Problem:
+    """The integers of an e-graph; nodes with an infinite cost do not exist."""
+    names = tuple(dict.fromkeys(n.eclass for n in egraph.nodes))
+    index = {name: i for i, name in enumerate(names)}
+    eclass = tuple(index[n.eclass] for n in egraph.nodes)
+    distinct = {n.cost for n in egraph.nodes if n.cost is not None}
+    scale = math.lcm(*(cost.denominator for cost in distinct))
+    scaled = {cost: int(cost * scale) for cost in distinct}
+    classes: Classes = {c: [] for c in range(len(names))}
+    for i, n in enumerate(egraph.nodes):
+        if n.cost is not None:
+            children = frozenset(eclass[c] for c in n.children)
+            classes[eclass[i]].append(Option(scaled[n.cost], children, (i,)))
+    frozen = {c: tuple(options) for c, options in classes.items()}
+    whole = Reduced(frozen, frozenset(index[r] for r in egraph.roots))
+    options = {o.origins[0]: o for own in frozen.values() for o in own}
+    return Problem(whole, scale, eclass, names, options, tuple(n.name for n in egraph.nodes))
+
+
+def derivable(classes: Mapping[int, Iterable[Option]]) -> dict[int, int]:
+    """The classes that some finite choice provides → the round in which they are first found."""
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    missing: list[int] = []
+    now: list[int] = []
+    found: dict[int, int] = {}
+    for c, options in classes.items():
+        for o in options:
+            if not o.children and c not in found:
+                found[c] = 0
+                now.append(c)
+            for d in o.children:
+                waiting.setdefault(d, []).append((len(missing), c))
+            missing.append(len(o.children))
+    for level in range(1, len(classes) + 1):
+        after = []
+        for d in now:
+            for o, c in waiting.get(d, ()):
+                missing[o] -= 1
+                if missing[o] == 0 and c not in found:
+                    found[c] = level
+                    after.append(c)
+        now = after
+    return found
+
+
+def reached(selection: Selection, roots: Iterable[int]) -> list[int]:
+    """Classes that the chosen options lead to from the roots."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        fresh = selection[stack.pop()].children - seen
+        seen |= fresh
+        stack += fresh
+    return sorted(seen)
+
+
+def dag_cost(selection: Selection, roots: Iterable[int]) -> int:
+    """The sum over the reachable classes."""
+    return sum(selection[c].cost for c in reached(selection, roots))

@@ -1,0 +1,271 @@
+"""The search for the cheapest DAG: answers get better, bounds get higher, until they meet."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+
+from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
+from eqsat.extract.dag.components import connected_parts, successors
+from eqsat.extract.dag.greedy import by_tree, greedy, prepare
+from eqsat.extract.dag.local import improve
+from eqsat.extract.dag.model import solve
+from eqsat.extract.dag.presolve import presolve, split, trim
+from eqsat.extract.dag.problem import (
+    Option,
+    Problem,
+    Reduced,
+    build_problem,
+    dag_cost,
+    derivable,
+    reached,
+)
+from eqsat.model.diag import fail
+from eqsat.model.serialized import Extraction, SerializedEGraph
+from eqsat.model.stopping import INTERRUPTED, Stop
+
+PROVEN = Fraction(1, 10**9)  # of the cost: a gap below this is the rounding of the solver's costs
+FEW_PASSES, MANY_PASSES = 4, 30  # of greedy search before and after the presolve that uses it
+MOST_CLASSES = 20_000  # dominators are a bit per pair of classes: beyond, greedy has to do
+SMALL = 1000  # options: here a tree search closes what the portfolio leaves open
+LARGE = 3000  # and here the portfolio's workers get too little done each
+FIRST_WORK = 4.0  # of the portfolio, for most it is enough; in CP-SAT's deterministic time
+LAST_SECONDS = 0.3  # kept for what follows the solver, which also looks at its clock late
+LAST_PER_OPTION = 1.5e-4
+
+
+@dataclass
+class _Parts:
+    """A reduced problem in independent parts, the best selection and bound of each."""
+
+    reduced: Reduced
+    parts: list[Reduced]
+    selections: list[dict[int, Option]]
+    bounds: list[int]
+
+    def cost(self) -> int:
+        pairs = zip(self.selections, self.parts, strict=True)
+        return self.reduced.base + sum(dag_cost(s, p.roots) for s, p in pairs)
+
+    def bound(self) -> int:
+        return self.reduced.base + sum(self.bounds)
+
+    def offer(self, i: int, selection: dict[int, Option]) -> None:
+        roots = self.parts[i].roots
+        if dag_cost(selection, roots) < dag_cost(self.selections[i], roots):
+            self.selections[i] = selection
+
+
+@dataclass
+class _Search:
+    """What is known so far; every step leaves it whole."""
+
+    egraph: SerializedEGraph
+    deadline: float  # of time.monotonic
+    seed: int
+    stop: Stop
+    problem: Problem | None = None
+    known: _Parts | None = None
+    bound: int | None = None
+    out_of_memory: bool = False
+    too_large: bool = False
+
+    def seconds(self) -> float:
+        return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
+
+    def keep(self, found: _Parts) -> None:
+        """Keep an answer if it is the best, and its bound, which holds for all."""
+        if self.known is None or found.cost() < self.known.cost():
+            self.known = found
+        self.bound = found.bound() if self.bound is None else max(self.bound, found.bound())
+        self.stop.has_answer = True
+
+
+def extract_dag(
+    egraph: SerializedEGraph, *, deadline: float, seed: int = 0, stop: Stop | None = None
+) -> Extraction:
+    """The cheapest choice of nodes that provides the roots, each node paid once.
+
+    `deadline` is of `time.monotonic`. The answer is the same for the same seed unless the clock
+    ended the search. EqsatError E906 (our bug) if the checker objects.
+    """
+    search = _Search(egraph, deadline, seed, stop or Stop())
+    with _memory(search), _uncollected():
+        search.problem = build_problem(egraph)
+        whole = search.problem.whole
+        lacking = sorted(whole.roots - derivable(whole.classes).keys())
+        if lacking:
+            names = tuple(search.problem.names[c] for c in lacking)
+            return Extraction("infeasible", "proof", lacking=names)
+        _run(search, whole)
+    return _extraction(search)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No collection of cycles: there are none, and looking for them takes half the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@contextmanager
+def _memory(search: _Search) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        search.out_of_memory = True
+
+
+def _run(search: _Search, whole: Reduced) -> None:
+    first = by_tree(prepare(whole))
+    lowest = sum(min(o.cost, 0) for options in whole.classes.values() for o in options)
+    only = {c: first[c] for c in reached(first, whole.roots)}
+    search.keep(_Parts(whole, [whole], [only], [lowest]))
+    trimmed = trim(whole)
+    search.keep(_Parts(trimmed, [trimmed], [only], [_floor(trimmed)]))
+    search.too_large = len(trimmed.classes) > MOST_CLASSES
+    if search.too_large or search.seconds() <= 0:
+        return
+    reduced = presolve(trimmed, search.seconds)
+    if reduced is None:
+        raise AssertionError("presolve lost a finite choice")
+    found = _parts(search, reduced, FEW_PASSES)
+    search.keep(found)
+    again = presolve(reduced, search.seconds, found.cost()) if search.seconds() > 0 else None
+    if again is None:
+        return
+    found = _parts(search, again, MANY_PASSES)
+    search.keep(found)
+    _solve(search, found)
+
+
+def _parts(search: _Search, reduced: Reduced, passes: int) -> _Parts:
+    parts = split(reduced, connected_parts(successors(reduced.classes)))
+    parts.sort(key=lambda p: (p.size, min(p.classes)))
+    answers = [greedy(p, search.seed, search.seconds, passes) for p in parts]
+    return _Parts(reduced, parts, answers, [_floor(p) for p in parts])
+
+
+def _floor(part: Reduced) -> int:
+    """The roots cost at least their cheapest options; what is negative may all be earned."""
+    if not part.negative:
+        return sum(min(o.cost for o in part.classes[r]) for r in part.roots)
+    least = {c: min(o.cost for o in options) for c, options in part.classes.items()}
+    return sum(cost if c in part.roots else min(cost, 0) for c, cost in least.items())
+
+
+def _solve(search: _Search, found: _Parts) -> None:
+    """Small parts first: what they leave of the time is for the large ones."""
+    sizes = [p.size for p in found.parts]
+    for i, size in enumerate(sizes):
+        until = search.deadline - search.seconds() * (1 - max(size / sum(sizes[i:]), 0.1))
+        part = found.parts[i]
+        if size <= LARGE and _solve_part(search, found, i, until, work_limit=FIRST_WORK):
+            continue
+        if size > SMALL:
+            _improve_part(search, found, i, time.monotonic() * 2 / 3 + until / 3)
+        by_tree = size <= SMALL or (size > LARGE and not part.negative)
+        _solve_part(search, found, i, until, by_tree=by_tree)
+
+
+def _improve_part(search: _Search, found: _Parts, i: int, until: float) -> None:
+    def improved(selection: dict[int, Option]) -> None:
+        found.offer(i, selection)
+        search.keep(found)
+
+    improve(
+        found.parts[i],
+        found.selections[i],
+        seed=search.seed,
+        deadline=min(until, search.deadline - LAST_SECONDS),
+        improved=improved,
+        stopped=lambda: search.stop.is_requested,
+    )
+
+
+def _solve_part(
+    search: _Search,
+    found: _Parts,
+    i: int,
+    until: float,
+    work_limit: float | None = None,
+    by_tree: bool = False,
+) -> bool:
+    """Raise the bound of a part and look for better answers; whether there is nothing left to do.
+
+    `until` is of `time.monotonic`.
+    """
+
+    def improved(selection: dict[int, Option]) -> None:
+        found.offer(i, selection)
+        search.keep(found)
+
+    deadline = min(until, search.deadline) - LAST_SECONDS - found.parts[i].size * LAST_PER_OPTION
+    if deadline <= time.monotonic() or search.stop.is_requested:
+        return True
+    answer = solve(
+        found.parts[i],
+        found.selections[i],
+        deadline=deadline,
+        seed=search.seed,
+        work_limit=work_limit,
+        by_tree=by_tree,
+        improved=improved,
+        stop=search.stop,
+    )
+    if answer.selection is not None:
+        found.offer(i, answer.selection)
+    if answer.bound is not None:
+        found.bounds[i] = max(found.bounds[i], answer.bound)
+    search.keep(found)
+    return answer.status == "optimal"
+
+
+# ---- the answer ----------------------------------------------------------------------------------
+def _extraction(search: _Search) -> Extraction:
+    if search.problem is None or search.known is None or search.bound is None:
+        raise fail("E413", "out of memory before any extraction was found", exit_code=3)
+    choices = _choices(search.problem, search.known)
+    try:
+        cost = cost_of_choice(search.egraph, choices)
+    except WrongChoiceError as e:
+        raise fail("E906", f"the extraction fails its check: {e}", exit_code=4) from None
+    scale = search.problem.scale
+    if cost * scale > search.known.cost():
+        stated = Fraction(search.known.cost(), scale)
+        message = f"the extraction costs {float(cost)}, the search says {float(stated)}"
+        raise fail("E906", message, exit_code=4)
+    bound = Fraction(search.bound, scale)
+    if cost < bound:
+        message = f"the extraction costs {float(cost)}, the bound says {float(bound)}"
+        raise fail("E906", message, exit_code=4)
+    if cost - bound <= abs(cost) * PROVEN:
+        return Extraction("optimal", "proof", cost, cost, choices)
+    word = "wall"
+    if search.out_of_memory:
+        word = "memory"
+    elif search.stop.is_requested:
+        word = INTERRUPTED
+    elif search.too_large:
+        word = "size"
+    return Extraction("feasible", word, cost, bound, choices)
+
+
+def _choices(problem: Problem, known: _Parts) -> dict[str, str]:
+    """Back to the file: the node chosen for every class that is reachable from the roots."""
+    numbers = list(known.reduced.fixed)
+    for selection, part in zip(known.selections, known.parts, strict=True):
+        for c in reached(selection, part.roots):
+            numbers += selection[c].origins
+    chosen = {problem.eclass[n]: problem.options[n] for n in numbers}
+    live = reached(chosen, problem.whole.roots)
+    return {problem.names[c]: problem.nodes[chosen[c].origins[0]] for c in live}

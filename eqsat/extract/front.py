@@ -1,0 +1,264 @@
+"""All best trade-offs of several goals: boxes of values are asked for an answer until none is left.
+
+Each question is one of the ε-constraint method (Haimes, Lasdon and Wismer 1971): the goals one
+after the other, under a cap for each. The boxes that may still hold a trade-off are the local upper
+bounds of Klamroth, Lacour and Vanderpooten ("On the representation of the search region in
+multi-objective optimization", EJOR 245, 2015); with three goals their number grows linearly with
+the number of answers. What was proven empty is kept, so every answer has a bound per goal.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+OPEN = 1 << 62  # no cap
+ATTEMPTS = 4  # that may end by the clock before a box is left open
+LEAST_SECONDS = 1.0  # for a question, while that much is left
+MOST_PARTS = 8  # that the time left is divided into, one per box
+Vector = tuple[int, ...]  # a number per goal
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The best answer under caps: status optimal | wall | infeasible | unknown | interrupted.
+
+    `bounds`: what each goal is at least, with those asked before it no worse than in `values`.
+    """
+
+    status: str
+    values: Vector = ()
+    bounds: Vector = ()
+
+
+# (goals in order of priority, a cap per goal, seconds) → the best answer
+Ask = Callable[[Vector, Vector, float], Reply]
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """Values per goal; `bounds`: the least of each goal while no other goal is worse."""
+
+    values: Vector
+    bounds: Vector
+
+    @property
+    def is_proven(self) -> bool:
+        """No answer is better in one goal and no worse in the others."""
+        return self.values == self.bounds
+
+
+@dataclass(frozen=True)
+class Tradeoffs:
+    """What was found; `at_least` trade-offs exist; all are found, and no other exists: `complete`.
+
+    stop: complete | points (more exist than were asked for) | wall | interrupted | infeasible.
+    """
+
+    found: tuple[Tradeoff, ...]
+    at_least: int
+    complete: bool
+    stop: str
+
+
+def dominates(a: Vector, b: Vector) -> bool:
+    """a is nowhere worse than b, and better somewhere."""
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
+
+
+def _within(a: Vector, caps: Vector) -> bool:
+    return all(x <= y for x, y in zip(a, caps, strict=True))
+
+
+@dataclass
+class Region:
+    """The values that may still hold a trade-off, as boxes {v ≤ caps}, and those proven empty."""
+
+    boxes: list[Vector]
+    points: list[Vector] = field(default_factory=list)
+    empty: list[Vector] = field(default_factory=list)  # caps that no answer keeps
+    attempts: dict[Vector, int] = field(default_factory=dict)  # per box: ended by the clock
+    halved: set[Vector] = field(default_factory=set)  # boxes asked for an answer in the middle
+
+    def exclude(self, caps: Vector) -> None:
+        """No answer keeps these caps."""
+        if any(_within(caps, e) for e in self.empty):
+            return
+        self.empty = [e for e in self.empty if not _within(e, caps)] + [caps]
+        self.boxes = [b for b in self.boxes if not _within(b, caps)]
+
+    def add(self, point: Vector, attempts: int) -> None:
+        """An answer: nothing that it dominates is of interest any more."""
+        self.points = [p for p in self.points if not dominates(point, p)] + [point]
+        split = [b for b in self.boxes if _within(point, b)]
+        parts = dict.fromkeys(
+            (*b[:k], point[k] - 1, *b[k + 1 :]) for b in split for k in range(len(b))
+        )
+        rest = [b for b in self.boxes if b not in split]
+        new = [
+            p
+            for p in parts
+            if not any(p != o and _within(p, o) for o in (*rest, *parts))
+            and not any(_within(p, e) for e in self.empty)
+        ]
+        self.boxes = rest + [p for p in new if p not in rest]
+        for p in new:
+            self.attempts[p] = max(attempts, self.attempts.get(p, 0))
+
+    def least(self, caps: Vector) -> Vector:
+        """What each goal is at least in an answer that keeps the caps of the other goals."""
+        found = [0] * len(caps)
+        for e in self.empty:
+            over = [k for k, (c, x) in enumerate(zip(caps, e, strict=True)) if c > x]
+            for k in over if len(over) == 1 else range(len(caps)) if not over else ():
+                found[k] = max(found[k], e[k] + 1)
+        return tuple(found)
+
+    def tradeoff(self, point: Vector) -> Tradeoff:
+        bounds = point if not self.boxes else self.least(point)
+        return Tradeoff(point, tuple(min(b, v) for b, v in zip(bounds, point, strict=True)))
+
+    def _range(self, goal: int) -> tuple[int, int]:
+        known = [p[goal] for p in self.points]
+        return min(known), max(known)
+
+    def extents(self, box: Vector) -> tuple[float, ...]:
+        """A box's sides, each as a share of what the known answers span."""
+        shares = []
+        for k, low in enumerate(self.least(box)):
+            first, last = self._range(k)
+            side = min(box[k], last) - max(low, first)
+            shares.append(max(side, 0) / max(last - first, 1))
+        return tuple(shares)
+
+    def next_box(self) -> Vector | None:
+        """The largest box that was tried least often."""
+        left = [b for b in self.boxes if self.attempts.get(b, 0) < ATTEMPTS]
+        return min(left, key=self._rank, default=None)
+
+    def _rank(self, box: Vector) -> tuple[int, float, Vector]:
+        size = math.prod(e + 1e-3 for e in self.extents(box))
+        return (self.attempts.get(box, 0), -size, box)
+
+    def middle(self, box: Vector) -> Vector:
+        """The box with its longest side cut in half, the side of the first goal excepted."""
+        extents = self.extents(box)
+        k = max(range(1, len(box)), key=lambda k: (extents[k], -k))
+        low, (first, last) = self.least(box)[k], self._range(k)
+        low, high = max(low, first), min(box[k], last)
+        if low >= high:
+            return box
+        return (*box[:k], low + (high - low) // 2, *box[k + 1 :])
+
+
+def find_tradeoffs(
+    ask: Ask,
+    caps: Vector,
+    floors: Vector,
+    *,
+    points: int,
+    deadline: float,
+    known: Iterable[Vector] = (),
+) -> Tradeoffs:
+    """The trade-offs under the caps: all, or `points` of them spread over their range.
+
+    `floors` are trivial bounds; `known` are values of answers at hand, shown where nothing better
+    was found. `deadline` is of time.monotonic().
+    """
+    region = Region([caps])
+    for k, low in enumerate(floors):
+        region.exclude((*[OPEN] * k, low - 1, *[OPEN] * (len(floors) - k - 1)))
+    goals = range(len(caps))
+    ends = [(g, *(k for k in goals if k != g)) for g in goals]
+    stop = ""
+    for priority in ends:
+        stop = stop or _question(ask, region, priority, (caps, caps), deadline)
+    while not stop and len(region.points) <= points:
+        box = region.next_box()
+        if box is None:
+            break
+        if box not in region.halved and region.points and len(region.points) < points:
+            region.halved.add(box)
+            stop = _question(ask, region, tuple(goals), (box, region.middle(box)), deadline)
+        else:
+            stop = _question(ask, region, tuple(goals), (box, box), deadline)
+    return _result(region, points, stop, [k for k in known if _within(k, caps)])
+
+
+def _question(
+    ask: Ask, region: Region, priority: Vector, about: tuple[Vector, Vector], deadline: float
+) -> str:
+    """Ask for the best answer of a box under caps; "wall" or "interrupted" ends the search."""
+    box, caps = about
+    if any(_within(caps, e) for e in region.empty):
+        return ""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return "wall"
+    parts = max(2, min(len(region.boxes), MOST_PARTS))
+    share = max(left / parts, min(left, LEAST_SECONDS))
+    reply = ask(priority, caps, share)
+    if reply.status == "interrupted" and not reply.values:
+        return "interrupted"
+    if reply.status == "infeasible":
+        region.exclude(caps)
+        return ""
+    late = 0 if reply.status == "optimal" else 1
+    if not reply.values:
+        region.attempts[box] = region.attempts.get(box, 0) + 1
+        return ""
+    _learn(region, priority, caps, reply)
+    if not any(_within(p, reply.values) for p in region.points):
+        region.add(reply.values, region.attempts.get(box, 0) + late)
+    elif late:
+        region.attempts[box] = region.attempts.get(box, 0) + 1
+    return "interrupted" if reply.status == "interrupted" else ""
+
+
+def _learn(region: Region, priority: Vector, caps: Vector, reply: Reply) -> None:
+    """What an answer's bounds prove empty: better in one goal, no worse in those asked before."""
+    proven = list(caps)
+    for goal in priority:
+        better = list(proven)
+        better[goal] = reply.bounds[goal] - 1
+        region.exclude(tuple(better))
+        proven[goal] = min(proven[goal], reply.values[goal])
+
+
+def _result(region: Region, points: int, stop: str, known: list[Vector]) -> Tradeoffs:
+    shown = list(region.points)
+    if region.boxes:  # answers at hand are better than nothing
+        extra = [k for k in known if not any(_within(p, k) for p in shown)]
+        best = [k for k in dict.fromkeys(extra) if not any(dominates(o, k) for o in extra)]
+        shown = [p for p in shown if not any(dominates(k, p) for k in best)] + best
+    shown.sort()
+    found = [region.tradeoff(p) for p in shown]
+    proven = sum(t.is_proven for t in found)
+    complete = not region.boxes and len(found) <= points
+    if complete:
+        stop = "complete" if found else "infeasible"
+    elif len(found) > points:
+        stop = stop or "points"
+    at_least = max(proven, bool(found))
+    return Tradeoffs(tuple(spread(found, points)), at_least, complete, stop or "wall")
+
+
+def spread(found: list[Tradeoff], most: int) -> list[Tradeoff]:
+    """So many of them: the ends, then again and again the one farthest from those taken."""
+    if len(found) <= most:
+        return found
+    goals = range(len(found[0].values))
+    low = [min(t.values[k] for t in found) for k in goals]
+    span = [max(t.values[k] for t in found) - low[k] or 1 for k in goals]
+
+    def distance(a: Tradeoff, b: Tradeoff) -> float:
+        return sum(abs(a.values[k] - b.values[k]) / span[k] for k in goals)
+
+    ends = [min(found, key=lambda t: (t.values[k], t.values)) for k in goals]
+    taken = list(dict.fromkeys(ends))[:most]
+    while len(taken) < most:
+        rest = (t for t in found if t not in taken)
+        taken.append(max(rest, key=lambda t: min(distance(t, o) for o in taken)))
+    return sorted(taken, key=lambda t: t.values)

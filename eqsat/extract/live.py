@@ -1,0 +1,181 @@
+"""What is live at each step, as integers: what the solver and its relaxation state alike.
+
+A temporary is live from the step that writes it to the last step that reads it. "Still read at a
+step" is one bit per buffer and step with readers, monotone over the steps; of the readers that hold
+one exclusive number at most one is chosen, so their sum is at most the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eqsat.extract.anyorder import AnyOrder
+from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.watch import Watch
+
+Claims = tuple[tuple[int, ...], ...]  # options that exclude each other, each set at most a bit
+
+
+@dataclass(frozen=True)
+class Read:
+    """Whether a buffer is read at some step or later: if one of the claims or `later` is true."""
+
+    claims: Claims
+    later: int | None  # number of the bit of the next step with readers
+
+
+@dataclass(frozen=True)
+class Span:
+    """A buffer that may be written at several steps is held: read later, and written before."""
+
+    read: int
+    writers: tuple[int, ...]  # they exclude each other
+
+
+@dataclass(frozen=True)
+class Row:
+    """Bytes live at one step: what its options write, buffers still read, and spans."""
+
+    written: tuple[tuple[int, int], ...]  # (bytes, option), one term per option
+    read: tuple[tuple[int, int], ...]  # (bytes, number of a Read)
+    spans: tuple[tuple[int, int], ...]  # (bytes, number of a Span)
+    base: int = 0  # bytes whatever is chosen
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """peak bytes = fixed bytes + Σ weights + the largest row."""
+
+    weights: tuple[tuple[int, Claims], ...]  # bytes of a weight, kept if one of its claims is true
+    reads: tuple[Read, ...]
+    spans: tuple[Span, ...]
+    rows: tuple[Row, ...]
+
+
+def liveness(problem: ExtractionProblem) -> Liveness:
+    """All that the peak bytes of an answer depend on; without an order, at least as much is live.
+
+    What is live in some orders only is left out there.
+    """
+    builder = _Builder(problem)
+    return builder.in_any_order() if isinstance(problem, AnyOrder) else builder.build()
+
+
+class _Builder:
+    def __init__(self, problem: ExtractionProblem):
+        self.problem = problem
+        self.steps = sorted({o.step for o in problem.options})
+        self.reads: list[Read] = []
+        self.spans: list[Span] = []
+        self.written: dict[int, dict[int, int]] = {s: {} for s in self.steps}
+        self.held: dict[int, list[tuple[int, int]]] = {s: [] for s in self.steps}
+        self.spanned: dict[int, list[tuple[int, int]]] = {s: [] for s in self.steps}
+
+    def build(self) -> Liveness:
+        roots = set(self.problem.roots)
+        for b in self.problem.writers:
+            if b not in roots and self.problem.nbytes[b]:
+                self._buffer(b)
+        rows = (
+            Row(
+                tuple((size, i) for i, size in self.written[s].items()),
+                tuple(self.held[s]),
+                tuple(self.spanned[s]),
+            )
+            for s in self.steps
+        )
+        found = tuple(r for r in dict.fromkeys(rows) if r.written or r.read or r.spans)
+        return Liveness(self._weights(), tuple(self.reads), tuple(self.spans), found)
+
+    def in_any_order(self) -> Liveness:
+        problem = self.problem
+        assert isinstance(problem, AnyOrder)
+        own = [problem.own_bytes(i) for i in range(len(problem.options))]
+        rows = [self._watched(w, own) for w in problem.watches if w.is_once]
+        seen = {i for w in problem.watches if w.is_once for i in w.options}
+        rows += [Row(((n, i),), (), ()) for i, n in enumerate(own) if i not in seen and n]
+        return Liveness(self._weights(), tuple(self.reads), (), tuple(rows))
+
+    def _watched(self, watch: Watch, own: list[int]) -> Row:
+        """When an item is made: what its dispatch touches, and what is surely held meanwhile."""
+        written = {i: own[i] for i in watch.options}
+        read, base = [], 0
+        for h in watch.held:
+            if h.item not in watch.before or len(h.makers) > 1:
+                continue
+            if h.always:
+                base += h.nbytes
+                for i in written.keys() & set(h.touching):
+                    written[i] -= h.nbytes
+            elif h.readers and not h.touching:
+                self.reads.append(Read(self._claims(h.readers, h.readers), None))
+                read.append((h.nbytes, len(self.reads) - 1))
+        return Row(tuple((n, i) for i, n in written.items()), tuple(read), (), base)
+
+    def _weights(self) -> tuple[tuple[int, Claims], ...]:
+        readers: dict[int, list[int]] = {}
+        for i, o in enumerate(self.problem.options):
+            for b in o.resident:
+                readers.setdefault(b, []).append(i)
+        nbytes = self.problem.nbytes
+        return tuple((nbytes[b], self._claims(r, r)) for b, r in readers.items() if nbytes[b])
+
+    def _claims(self, options: Iterable[int], news: Iterable[int]) -> Claims:
+        """Sets of options that exclude each other, without sets in which nothing is new."""
+        holders: dict[int, list[int]] = {}
+        for i in options:
+            for n in self.problem.options[i].exclusive:
+                holders.setdefault(n, []).append(i)
+        new = set(news)
+        found = {tuple(h) for h in holders.values() if not new.isdisjoint(h)}
+        found |= {(i,) for i in new if not self.problem.options[i].exclusive}
+        kept: list[tuple[frozenset[int], tuple[int, ...]]] = []
+        for claim in sorted(found, key=lambda c: (-len(c), c)):
+            members = frozenset(claim)
+            if not any(members <= other for other, _ in kept):
+                kept.append((members, claim))
+        return tuple(claim for _, claim in kept)
+
+    def _still_read(self, buffer: int) -> dict[int, int]:
+        """Per step with readers: the number of the bit "read here or later"."""
+        options = self.problem.options
+        by_step: dict[int, list[int]] = {}
+        for h in self.problem.readers.get(buffer, []):
+            by_step.setdefault(options[h].step, []).append(h)
+        found: dict[int, int] = {}
+        seen: list[int] = []
+        later: int | None = None
+        for step in sorted(by_step, reverse=True):
+            seen = [*by_step[step], *seen]
+            self.reads.append(Read(self._claims(seen, by_step[step]), later))
+            later = found[step] = len(self.reads) - 1
+        return found
+
+    def _buffer(self, buffer: int) -> None:
+        options, size = self.problem.options, self.problem.nbytes[buffer]
+        at: dict[int, list[int]] = {}
+        for i in self.problem.writers[buffer]:
+            at.setdefault(options[i].step, []).append(i)
+        read = self._still_read(buffer)
+        first, last_write = min(at), max(at)
+        last = max(last_write, max(read, default=-1))
+        reads = sorted(read)
+        known: dict[tuple[int, int], int] = {}
+        before: list[int] = []
+        for step in self.steps[self.steps.index(first) :]:
+            if step > last:
+                break
+            for i in at.get(step, ()):
+                self.written[step][i] = self.written[step].get(i, 0) + size
+            later = next((read[s] for s in reads if s >= step), None)
+            if later is not None and before:
+                if step > last_write:
+                    self.held[step].append((size, later))
+                else:
+                    key = (len(before), later)
+                    if key not in known:
+                        self.spans.append(Span(later, tuple(before)))
+                        known[key] = len(self.spans) - 1
+                    self.spanned[step].append((size, known[key]))
+            before += at.get(step, ())

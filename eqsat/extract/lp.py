@@ -1,0 +1,126 @@
+"""Linear programs as arrays: solved by GLOP, and a bound that holds whatever it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
+DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
+EXACT = 2.0**53
+
+
+@dataclass
+class Rows:
+    """low <= Σ coefficient · variable <= high, collected row by row."""
+
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    start: list[int] = field(default_factory=lambda: [0])
+    index: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def add(self, low: float, high: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:
+        """low <= Σ plus - Σ minus <= high."""
+        self.index += plus
+        self.value += [1.0] * (len(self.index) - len(self.value))
+        self.index += minus
+        self.value += [-1.0] * (len(self.index) - len(self.value))
+        self._end(low, high)
+
+    def weigh(self, low: float, high: float, terms: Iterable[tuple[int, float]]) -> None:
+        """low <= Σ coefficient · variable <= high, scaled to the size of the other rows."""
+        kept = [(v, c) for v, c in terms if c]
+        size = max((abs(c) for _, c in kept), default=1.0)
+        self.index += [v for v, _ in kept]
+        self.value += [c / size for _, c in kept]
+        self._end(low / size, high / size)
+
+    def _end(self, low: float, high: float) -> None:
+        self.start.append(len(self.index))
+        self.low.append(low)
+        self.high.append(high)
+
+    def matrix(self, variables: int) -> Any:
+        from scipy.sparse import csr_matrix
+
+        parts = (self.value, self.index, self.start)
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float)
+        found.sum_duplicates()
+        return found
+
+
+@dataclass(frozen=True)
+class Program:
+    """Minimise objective · x over the rows, with lower <= x <= upper."""
+
+    objective: np.ndarray
+    rows: Rows
+    lower: np.ndarray
+    upper: np.ndarray
+    is_plain: bool  # whole objective, rows of 0 and ±1, variables between 0 and 1
+
+
+@dataclass(frozen=True)
+class Solved:
+    """`least`: no x is worth less. `reduced`: what each variable adds at least when it is 1."""
+
+    least: float
+    reduced: np.ndarray
+    values: np.ndarray
+
+
+def solve(program: Program) -> Solved | None:
+    """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution."""
+    import numpy as np
+    from ortools.linear_solver.python import model_builder_helper as helper
+
+    size = float(np.abs(program.objective).max(initial=0.0)) or 1.0
+    matrix = program.rows.matrix(len(program.objective))
+    lower: Any = program.lower  # the binding's types say less than it takes
+    upper: Any = program.upper
+    costs: Any = program.objective / size
+    low: Any = np.array(program.rows.low)
+    high: Any = np.array(program.rows.high)
+    model = helper.ModelBuilderHelper()
+    model.fill_model_from_sparse_data(lower, upper, costs, low, high, matrix)
+    solver = helper.ModelSolverHelper("GLOP")
+    solver.set_solver_specific_parameters("use_dual_simplex: true")
+    solver.solve(model)
+    if solver.status() == helper.SolveStatus.INFEASIBLE:
+        return None
+    if solver.status() != helper.SolveStatus.OPTIMAL:  # no answer: any multipliers will do
+        return _bounded(program, matrix, np.zeros(len(low)), np.zeros(len(costs)))
+    duals = np.asarray(solver.dual_values()) * size
+    return _bounded(program, matrix, duals, np.asarray(solver.variable_values()))
+
+
+def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
+    """A bound that holds whatever the LP solver did, and reduced costs (Neumaier, Shcherbina 2004).
+
+    Any multipliers of the right sign give one: Σ multiplier · side + Σ min over the box of reduced
+    cost · x. Those of plain rows are rounded to small fractions, so that nothing is lost where the
+    LP is exact.
+    """
+    import numpy as np
+
+    low, high = np.array(program.rows.low), np.array(program.rows.high)
+    scale = DENOMINATOR if program.is_plain else 1
+    if program.is_plain:
+        duals = np.round(duals * scale)
+    duals = np.where(np.isinf(low), np.minimum(duals, 0.0), duals)
+    duals = np.where(np.isinf(high), np.maximum(duals, 0.0), duals)
+    sides = np.where(duals > 0, low, high)
+    fixed = np.where(duals == 0.0, 0.0, duals * np.where(np.isinf(sides), 0.0, sides))
+    reduced = scale * program.objective - matrix.T @ duals
+    boxed = np.where(reduced < 0, reduced * program.upper, reduced * program.lower)
+    terms = float(np.abs(fixed).sum() + np.abs(boxed).sum())
+    # sums of whole numbers are exact below 2^53, others may lose a little
+    lost = 0.0 if program.is_plain and terms < EXACT else MARGIN * terms
+    least = math.fsum(fixed.tolist()) + math.fsum(boxed.tolist()) - lost
+    return Solved(least / scale, np.maximum(reduced, 0.0) / scale, values)

@@ -1,0 +1,178 @@
+"""The order of least peak: exact per block where the search ends, else its best with a bound.
+
+Peak over a chain of blocks is the worst of (block peak + carried bytes), so blocks are solved one
+by one, and only as far as the worst of them asks for. Inside a block: bottleneck shortest path
+over sets of finished dispatches (downsets). A ready dispatch that needs no more than the peak known
+so far, and leaves no more bytes live than before, is run at once: in any completion it can be
+moved to the front without making a later moment worse.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eqsat.extract.order.work import Block, Work, bits, blocks, peak_bytes
+
+STATES = 20_000  # sets of finished dispatches that are looked at per block
+EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches
+BEAM = 64  # sets kept per length where the search does not end
+
+
+@dataclass(frozen=True)
+class Order:
+    """A permutation of the dispatches, its peak, and a bound that no order is below."""
+
+    order: tuple[int, ...]
+    peak_bytes: int
+    bound_bytes: int
+
+    @property
+    def is_proven(self) -> bool:
+        return self.peak_bytes <= self.bound_bytes
+
+
+@dataclass(frozen=True)
+class _State:
+    """A set of finished dispatches and how it was reached."""
+
+    done: int
+    ready: int
+    live: int
+    peak: int  # worst moment on the way
+    path: tuple[int, ...]  # dispatches since `before`
+    before: _State | None
+
+    def order(self) -> list[int]:
+        parts, state = [], self
+        while state is not None:
+            parts.append(state.path)
+            state = state.before
+        return [i for part in reversed(parts) for i in part]
+
+
+def best_order(work: Work, states: int = STATES) -> Order:
+    """The order of least peak; `states` limits the search per block, and nothing else does.
+
+    ValueError if dispatches wait for each other.
+    """
+    found = [[b, _greedy(b), b.floor] for b in blocks(work)]
+    found_in_place = list(found)
+    floor = max((bound for _, _, bound in found), default=0)
+    for entry in sorted(found, key=lambda e: -e[1].peak):
+        block, best, bound = entry
+        if best.peak > floor:
+            few = min(states, EFFORT // len(block.needs) + 1)
+            best, bound = _least(block, best, max(floor, bound), few)
+            entry[1], entry[2] = best, bound
+            floor = max(floor, bound)
+    order = tuple(b.dispatches[i] for b, best, _ in found_in_place for i in best.order())
+    peak = peak_bytes(work, order)
+    return Order(order, peak, min(peak, work.fixed_bytes + floor))
+
+
+def _least(block: Block, best: _State, floor: int, states: int) -> tuple[_State, int]:
+    """(best state found, bound); peaks hold the carried bytes and are `floor` at least."""
+    found, bound = _search(block, best, floor, states)
+    if found.peak > bound:
+        found = min(found, _beam(block, floor), key=lambda s: s.peak)
+    return found, min(bound, found.peak)
+
+
+def _begin(block: Block, floor: int) -> _State:
+    ready = sum(1 << i for i, needs in enumerate(block.needs) if not needs)
+    live = block.carried + block.start
+    return _State(0, ready, live, max(floor, live), (), None)
+
+
+def _run(block: Block, state: _State, dispatch: int) -> _State:
+    """The state after one more dispatch."""
+    done, ready = state.done | 1 << dispatch, state.ready & ~(1 << dispatch)
+    for i in block.following[dispatch]:
+        if not block.needs[i] & ~done:
+            ready |= 1 << i
+    top = state.live + block.adds[dispatch]
+    live = top - block.freed(dispatch, done)
+    return _State(done, ready, live, max(state.peak, top), (dispatch,), state)
+
+
+def _settled(block: Block, state: _State) -> _State:
+    """The state after all dispatches that can only help; its path leads from `state.before`."""
+    before, path = state.before, list(state.path)
+    moved = True
+    while moved:
+        moved = False
+        for i in bits(state.ready):
+            if state.live + block.adds[i] > state.peak:
+                continue
+            following = _run(block, state, i)
+            if following.live <= state.live:
+                state, moved = following, True
+                path.append(i)
+    return _State(state.done, state.ready, state.live, state.peak, tuple(path), before)
+
+
+def _search(block: Block, best: _State, floor: int, states: int) -> tuple[_State, int]:
+    """Bottleneck shortest path over downsets, cheapest peak first, deepest first among equals."""
+    everything = (1 << len(block.needs)) - 1
+    first = _settled(block, _begin(block, floor))
+    heap = [(first.peak, -first.done.bit_count(), first.live, first.done, first)]
+    seen = {first.done: first.peak}
+    for _ in range(states):
+        if not heap:
+            return best, best.peak
+        peak, _, _, done, state = heapq.heappop(heap)
+        if done == everything:
+            return state, peak
+        if seen[done] < peak:
+            continue
+        for i in bits(state.ready):
+            if max(peak, state.live + block.adds[i]) >= best.peak:
+                continue
+            new = _settled(block, _run(block, state, i))
+            if new.peak < seen.get(new.done, best.peak):
+                seen[new.done] = new.peak
+                heapq.heappush(heap, (new.peak, -new.done.bit_count(), new.live, new.done, new))
+    return best, min((key[0] for key in heap), default=best.peak)
+
+
+def _beam(block: Block, floor: int) -> _State:
+    """The best of a few states per length, by peak and then by live bytes."""
+    states = [_settled(block, _begin(block, floor))]
+    everything = (1 << len(block.needs)) - 1
+    best: _State | None = None
+    while states:
+        following: dict[int, _State] = {}
+        for s in states:
+            if s.done == everything:
+                best = s if best is None or s.peak < best.peak else best
+                continue
+            for i in bits(s.ready):
+                new = _settled(block, _run(block, s, i))
+                known = following.get(new.done)
+                if known is None or new.peak < known.peak:
+                    following[new.done] = new
+        states = heapq.nsmallest(BEAM, following.values(), key=lambda s: (s.peak, s.live, s.done))
+    assert best is not None
+    return best
+
+
+def _greedy(block: Block) -> _State:
+    """The better of two rules: least bytes left live, and least bytes at the moment."""
+    begin = _begin(block, 0)
+
+    def left(s: _State) -> tuple[int, int]:
+        return (s.live, s.peak)
+
+    def now(s: _State) -> tuple[int, int]:
+        return (s.peak, s.live)
+
+    def finish(rule: object) -> _State:
+        state = begin
+        while state.ready:
+            nexts: Iterable[_State] = (_run(block, state, i) for i in bits(state.ready))
+            state = min(nexts, key=rule)  # type: ignore[arg-type]
+        return state
+
+    return min((finish(left), finish(now)), key=lambda s: s.peak)

@@ -1,0 +1,245 @@
+"""Chosen dispatches as plain integers, their blocks, and what an order of them is worth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.problem import Answer, ExtractionProblem
+
+
+@dataclass(frozen=True)
+class Work:
+    """Dispatches that run one after the other; each reads and writes buffers.
+
+    A buffer is live from the dispatch that writes it to the last one that reads it, both included.
+    What is live all the time (arguments, results, weights) is in `fixed_bytes`; such a buffer has
+    no bytes here, or no dispatch writes it.
+    """
+
+    reads: tuple[tuple[int, ...], ...]
+    writes: tuple[tuple[int, ...], ...]
+    nbytes: Mapping[int, int]
+    fixed_bytes: int = 0
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.writes)
+
+    @cached_property
+    def writer(self) -> dict[int, int]:
+        """Per buffer: the dispatch that writes it."""
+        return {b: i for i, written in enumerate(self.writes) for b in written}
+
+    @cached_property
+    def readers(self) -> dict[int, int]:
+        """Per written buffer: the dispatches that read it, as bits."""
+        found = dict.fromkeys(self.writer, 0)
+        for i, read in enumerate(self.reads):
+            for b in read:
+                if b in found:
+                    found[b] |= 1 << i
+        return found
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """Per dispatch: those that must run before it, as bits.
+
+        ValueError if dispatches wait for each other.
+        """
+        direct = [
+            {self.writer[b] for b in read if b in self.writer} - {i}
+            for i, read in enumerate(self.reads)
+        ]
+        found: dict[int, int] = {}
+        for i in topological(direct):
+            found[i] = sum_bits(found[p] | 1 << p for p in direct[i])
+        return tuple(found[i] for i in range(self.size))
+
+    @cached_property
+    def after(self) -> tuple[int, ...]:
+        """Per dispatch: those that must run after it, as bits."""
+        found = [0] * self.size
+        for i, before in enumerate(self.before):
+            for p in bits(before):
+                found[p] |= 1 << i
+        return tuple(found)
+
+
+def work_of(problem: ExtractionProblem, answer: Answer) -> Work:
+    """An answer's dispatches, in the order of their options' numbers."""
+    options = [problem.options[i] for i in answer]
+    resident = {b for o in options for b in o.resident}
+    used = {b for o in options for b in (*o.reads, *o.writes)}
+    nbytes = {b: 0 if b in problem.roots else problem.nbytes[b] for b in sorted(used)}
+    fixed = problem.fixed_bytes + sum(problem.nbytes[b] for b in resident)
+    return Work(tuple(o.reads for o in options), tuple(o.writes for o in options), nbytes, fixed)
+
+
+def bits(mask: int) -> Iterable[int]:
+    """The positions of the bits that are set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def sum_bits(masks: Iterable[int]) -> int:
+    """All bits of these masks."""
+    total = 0
+    for m in masks:
+        total |= m
+    return total
+
+
+def topological(before: Sequence[Iterable[int]]) -> list[int]:
+    """An order in which everything comes after what is before it; ValueError on a cycle."""
+    waiting = [len(set(p)) for p in before]
+    following: list[list[int]] = [[] for _ in before]
+    for i, p in enumerate(before):
+        for q in set(p):
+            following[q].append(i)
+    ready = [i for i, n in enumerate(waiting) if n == 0][::-1]
+    found = []
+    while ready:
+        i = ready.pop()
+        found.append(i)
+        for j in following[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                ready.append(j)
+    if len(found) < len(before):
+        raise ValueError("dispatches wait for each other")
+    return found
+
+
+def peak_bytes(work: Work, order: Sequence[int]) -> int:
+    """Bytes at the worst dispatch of an order; ValueError if it reads what is not there yet."""
+    place = {i: n for n, i in enumerate(order)}
+    if sorted(place) != list(range(work.size)) or len(order) != work.size:
+        raise ValueError("an order names every dispatch once")
+    change: Counter[int] = Counter()
+    for b, w in work.writer.items():
+        ends = [place[r] for r in range(work.size) if b in work.reads[r]]
+        if any(place[w] >= e for e in ends):
+            raise ValueError(f"buffer {b} is read before it is written")
+        change[place[w]] += work.nbytes[b]
+        change[max(ends, default=place[w]) + 1] -= work.nbytes[b]
+    live = worst = 0
+    for n in sorted(change):
+        live += change[n]
+        worst = max(worst, live)
+    return work.fixed_bytes + worst
+
+
+@dataclass(frozen=True)
+class Block:
+    """Dispatches between two that everything is before or after; numbered from 0 here.
+
+    `carried` bytes are live during all of it; `start` bytes at its begin only, until the last
+    reader. Per buffer: `sizes`, the block's `readers` as bits, and whether it `stays` to the end.
+    """
+
+    dispatches: tuple[int, ...]  # their numbers in the whole
+    needs: tuple[int, ...]  # per dispatch: those before it in the block, as bits
+    touches: tuple[tuple[int, ...], ...]  # per dispatch: buffers it reads or writes
+    adds: tuple[int, ...]  # per dispatch: bytes it writes
+    sizes: tuple[int, ...]
+    readers: tuple[int, ...]
+    stays: tuple[bool, ...]
+    makers: tuple[int, ...]  # per buffer: the dispatch that writes it, -1 if it is there before
+    carried: int
+    start: int
+
+    @cached_property
+    def following(self) -> tuple[tuple[int, ...], ...]:
+        """Per dispatch: those that wait for it."""
+        found: list[list[int]] = [[] for _ in self.needs]
+        for i, needs in enumerate(self.needs):
+            for p in bits(needs):
+                found[p].append(i)
+        return tuple(tuple(f) for f in found)
+
+    def freed(self, dispatch: int, done: int) -> int:
+        """Bytes that nobody needs any more once `dispatch` is among `done`."""
+        return sum(
+            self.sizes[b]
+            for b in self.touches[dispatch]
+            if not self.stays[b] and not self.readers[b] & ~done
+        )
+
+    @cached_property
+    def floor(self) -> int:
+        """Bytes some dispatch sees in every order: what is written before it and read later."""
+        after = [0] * len(self.needs)
+        for i, needs in enumerate(self.needs):
+            for p in bits(needs):
+                after[p] |= 1 << i
+        return self.carried + max(
+            (self._forced(i, after[i] | 1 << i) for i in range(len(self.needs))), default=0
+        )
+
+    def _forced(self, dispatch: int, later: int) -> int:
+        before = self.needs[dispatch]
+        return self.adds[dispatch] + sum(
+            size
+            for size, readers, stays, maker in zip(
+                self.sizes, self.readers, self.stays, self.makers, strict=True
+            )
+            if maker != dispatch
+            and (maker == -1 or before >> maker & 1)
+            and (stays or readers & later)
+        )
+
+
+def blocks(work: Work) -> list[Block]:
+    """Cut behind every dispatch that all others must run before or after; in execution order.
+
+    The peak of an order that keeps the blocks apart is that of its worst block, and every order
+    does: a dispatch of one block is before or after the cut.
+    """
+    everything, done = (1 << work.size) - 1, 0
+    cuts = [
+        i
+        for i in range(work.size)
+        if work.before[i].bit_count() + work.after[i].bit_count() == work.size - 1
+    ]
+    cuts.sort(key=lambda i: work.before[i].bit_count())
+    found = []
+    for upto in [*(work.before[i] | 1 << i for i in cuts), everything]:
+        if upto & ~done:
+            found.append(_block(work, done, upto & ~done))
+            done = upto
+    return found
+
+
+def _block(work: Work, done: int, inside: int) -> Block:
+    dispatches = tuple(bits(inside))
+    number = {i: n for n, i in enumerate(dispatches)}
+    later = ((1 << work.size) - 1) & ~(done | inside)
+    sizes, readers, stays, makers = [], [], [], []
+    touches: list[list[int]] = [[] for _ in dispatches]
+    carried = start = 0
+    for b, w in work.writer.items():
+        read, size = work.readers[b], work.nbytes[b]
+        is_before, is_read_later = bool(done >> w & 1), bool(read & later)
+        if is_before and is_read_later:
+            carried += size
+        if later >> w & 1 or not size or (is_before and (is_read_later or not read & inside)):
+            continue
+        start += size if is_before else 0
+        own = tuple(number[r] for r in bits(read & inside))
+        for i in {*own, *(() if is_before else (number[w],))}:
+            touches[i].append(len(sizes))
+        sizes.append(size)
+        readers.append(sum(1 << r for r in own))
+        stays.append(is_read_later)
+        makers.append(-1 if is_before else number[w])
+    needs = tuple(sum(1 << number[p] for p in bits(work.before[i] & inside)) for i in dispatches)
+    adds = tuple(sum(work.nbytes[b] for b in work.writes[i]) for i in dispatches)
+    return Block(
+        dispatches, needs, tuple(tuple(t) for t in touches), adds, tuple(sizes), tuple(readers),
+        tuple(stays), tuple(makers), carried, start,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""A session's trade-offs between time, peak memory and dispatches, each as a checked selection.
+
+Questions are asked of the problem without an order (`anyorder`), so what is proven holds in every
+order; an answer's own peak is that of the best order found for its dispatches.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from eqsat.extract.assemble import Assembly
+from eqsat.extract.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
+from eqsat.extract.goals import Outcome, Search, floor
+from eqsat.extract.joint import Limits, Ordered, in_best_order
+from eqsat.extract.problem import GOALS, Answer
+from eqsat.extract.relax import Relaxation
+from eqsat.extract.session import Session
+from eqsat.model.selection import GoalRequest, Group, Selection
+from eqsat.model.stopping import INTERRUPTED
+
+SHARES = (0.6, 0.5, 1.0)  # of what is left, for the first, second and third goal of a question
+AGAIN = 0.5  # of what is left then, for a search under one order
+
+
+def values_of(found: Ordered) -> Vector:
+    return tuple(found.assembly.problem.value(g, found.answer) for g in GOALS)
+
+
+@dataclass
+class _Asker:
+    """Asks one session; relaxations are shared, and answers are where the next search starts."""
+
+    session: Session
+    free: Assembly  # without an order
+    relaxed: dict[str, Relaxation | None] = field(default_factory=dict)
+    hints: list[Answer] = field(default_factory=list)  # in the numbers of `free`
+    found: dict[Vector, Ordered] = field(default_factory=dict)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.session.stop is not None and self.session.stop.is_requested
+
+    def __call__(self, priority: Vector, caps: Vector, seconds: float) -> Reply:
+        if self.is_stopped:
+            return Reply(INTERRUPTED)
+        asked = {g: c for g, c in zip(GOALS, caps, strict=True) if c < OPEN}
+        limits = dict(self.session.target.budget) | asked
+        end = time.monotonic() + seconds
+        search = self._search(limits, seconds)
+        best: Ordered | None = None
+        among: tuple[int, ...] | None = None
+        status, bounds = "optimal", [0] * len(GOALS)
+        for k, share in zip(priority, SHARES, strict=True):
+            left = max(end - time.monotonic(), 0.1) * share
+            if GOALS[k] == "time":  # whose relaxation is better with a row for memory
+                search = replace(search, budget=dict(limits))
+            found = search.minimise({GOALS[k]: 1}, limits, None, left, among)
+            if found.status == "infeasible":
+                return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
+            bounds[k] = found.bound
+            self.learn(self.free, found.answer)
+            best = self._best(k, limits)
+            if best is None or values_of(best)[k] > found.bound:
+                self._search_again(best, GOALS[k], limits, end)
+                best = self._best(k, limits)
+            if best is None:
+                return Reply("unknown")
+            if values_of(best)[k] > found.bound:
+                status = "wall"
+            limits[GOALS[k]] = values_of(best)[k]
+            among = found.stage.within(limits[GOALS[k]]) if found.stage else among
+        return self._reply(status, best, bounds)
+
+    def _search(self, limits: dict[str, int], seconds: float) -> Search:
+        sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)
+        search = sides.search(self.free, limits, *dict.fromkeys(self.hints))
+        return replace(search, relaxed=self.relaxed)
+
+    def _reply(self, status: str, best: Ordered | None, bounds: list[int]) -> Reply:
+        assert best is not None
+        values = values_of(best)
+        return Reply(status, values, tuple(map(min, bounds, values)))
+
+    def learn(self, assembly: Assembly, answer: Answer | None) -> None:
+        """Keep an answer, if it can be run in some order."""
+        best = None if answer is None else in_best_order(assembly, answer)
+        if best is not None and values_of(best) not in self.found:
+            self.found[values_of(best)] = best
+            stop = self.session.stop
+            if stop is not None and best.keeps(dict(self.session.target.budget)):
+                stop.has_answer = True
+            self.hints += located(self.free, best.assembly.groups(best.answer))
+
+    def _best(self, goal: int, limits: dict[str, int]) -> Ordered | None:
+        """The best answer of all that keep the limits."""
+        kept = (v for v, o in self.found.items() if o.keeps(limits))
+        best = min(kept, key=lambda v: (v[goal], v), default=None)
+        return None if best is None else self.found[best]
+
+    def _search_again(
+        self, best: Ordered | None, goal: str, limits: dict[str, int], end: float
+    ) -> None:
+        """Under the order of a known answer; dispatches found without one may have no order."""
+        known = best or min(self.found.values(), key=lambda o: o.peak_bytes, default=None)
+        seconds = (end - time.monotonic()) * AGAIN
+        if known is None or seconds <= 0:
+            return
+        sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)
+        search = sides.search(known.assembly, limits, *([known.answer] if best else []))
+        self.learn(known.assembly, search.minimise({goal: 1}, limits, None, seconds).answer)
+
+
+def located(free: Assembly, groups: tuple[Group, ...]) -> list[Answer]:
+    """These groups as an answer of the problem without an order; nothing if it lacks one."""
+    space, options = free.pool.space, free.problem.options
+    at: dict[frozenset[int], list[int]] = {}
+    for i, o in enumerate(options):
+        at.setdefault(frozenset(o.writes), []).append(i)
+    chosen: set[int] = set()
+    for g in groups:
+        reads = {space.buffer[r] for r in g.reads}
+        same = [
+            i
+            for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
+            if reads.issuperset(options[i].reads) and reads.issuperset(options[i].resident)
+        ]
+        if not same:
+            return []
+        chosen.add(min(same, key=lambda i: (options[i].adds, i)))
+    answer = tuple(sorted(chosen))
+    return [answer] if free.problem.is_legal(answer) else []
+
+
+def pareto(
+    session: Session, *, points: int, seconds: float
+) -> tuple[Tradeoffs, tuple[Selection, ...]]:
+    """The trade-offs found within so many seconds, and a selection for each.
+
+    A selection's bounds are those of its trade-off: what a goal is at least, in whatever order,
+    while no other goal is worse. Budgets of the target hold for all of them.
+    """
+    start = time.monotonic()
+    ask = _Asker(session, session.assembly.unordered())
+    for hint in session.hints:
+        ask.learn(session.assembly, hint)
+    budget = dict(session.target.budget)
+    known = [v for v, o in ask.found.items() if o.keeps(budget)]
+    caps = tuple(budget.get(g, OPEN) for g in GOALS)
+    floors = tuple(floor(session.assembly.problem, g) for g in GOALS)
+    deadline = start + seconds
+    found = find_tradeoffs(ask, caps, floors, points=points, deadline=deadline, known=known)
+    requests = tuple(GoalRequest(g) for g in GOALS)
+    selections = []
+    for t in found.found:
+        ordered = ask.found[t.values]
+        bounds: dict[str, int] = dict(zip(GOALS, t.bounds, strict=True))
+        outcome = Outcome("optimal" if t.is_proven else "wall", ordered.answer, bounds)
+        own = replace(session, assembly=ordered.assembly)
+        selections.append(own.selection(outcome, requests, time.monotonic() - start))
+    return found, tuple(selections)

@@ -1,0 +1,283 @@
+"""The order in which first fit, depth-first search and CP-SAT are tried on a request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eqsat.extract.place.check import faults
+from eqsat.extract.place.firstfit import placements, priorities
+from eqsat.extract.place.problem import PlacementProblem, problems
+from eqsat.model.diag import fail
+from eqsat.model.placement import Lifetime, Placement
+from eqsat.model.stopping import INTERRUPTED, Stop
+
+if TYPE_CHECKING:
+    from eqsat.extract.place.depthfirst import Searcher
+
+FEW = 40  # buffers that CP-SAT places at once, before numba is loaded
+FEW_WORK = 0.5  # in CP-SAT's deterministic time
+QUICK_BUFFERS, QUICK_WORK = 400, 0.05  # CP-SAT where the placement is not what was asked for
+DEEPEST = 4_000  # buffers: the depth-first search recurses once per buffer
+FIRST_NODES, GROWTH = 2_500, 1.5  # of one depth-first search; more in every round
+BETWEEN = 3  # every so many rounds, heights between the bound and the best are tried too
+NOISE = 1.0  # priorities are varied by e^N(0, r * NOISE) with r uniform in 0..1
+SOLVER_ROUND, SOLVER_WORK = 6, 0.5  # the first round with CP-SAT, and its deterministic time
+
+
+class _OutOfTimeError(Exception):
+    pass
+
+
+@dataclass
+class _Group:
+    """Buffers connected in time, their best placement so far, and what is proven about it."""
+
+    problem: PlacementProblem
+    offsets: list[int]
+    height: int  # in units, as `bound`
+    bound: int
+    searcher: Searcher | None = None
+
+    def take(self, offsets: list[int]) -> None:
+        height = self.problem.height(offsets)
+        if height < self.height:
+            self.offsets, self.height = offsets, height
+
+    @property
+    def height_bytes(self) -> int:
+        return self.height * self.problem.unit
+
+    @property
+    def bound_bytes(self) -> int:
+        return self.bound * self.problem.unit
+
+
+@dataclass
+class _Search:
+    capacity: int | None
+    seed: int
+    deadline: float
+    stop: Stop
+    groups: list[_Group] = field(default_factory=list)
+
+    # ---- what is known --------------------------------------------------------------------
+    @property
+    def bound(self) -> int:
+        return max((g.bound_bytes for g in self.groups), default=0)
+
+    @property
+    def height(self) -> int:
+        return max((g.height_bytes for g in self.groups), default=0)
+
+    @property
+    def goal(self) -> int:
+        """Bytes that are low enough: all other groups need not be lower than the worst bound."""
+        return self.bound if self.capacity is None else max(self.capacity, self.bound)
+
+    @property
+    def is_impossible(self) -> bool:
+        return self.capacity is not None and self.bound > self.capacity
+
+    def open(self) -> list[_Group]:
+        """Groups that are too high, the highest first; none if nothing can fit any more."""
+        if self.is_impossible:
+            return []
+        goal = self.goal
+        found = [g for g in self.groups if g.height_bytes > goal]
+        return sorted(found, key=lambda g: (-g.height_bytes, g.problem.members))
+
+    def target(self, group: _Group) -> int:
+        """The height in units that is low enough for this group; at least its bound."""
+        return max(group.bound, self.goal // group.problem.unit)
+
+    # ---- stages ---------------------------------------------------------------------------
+    def first_fit(self) -> None:
+        goal = self.goal
+        for group in self.groups:
+            for offsets in placements(group.problem, self.pause):
+                group.take(offsets)
+                if group.height_bytes <= goal:
+                    break
+                self.pause()
+
+    def quick(self) -> None:
+        for group in self.open():
+            if len(group.problem.members) <= QUICK_BUFFERS:
+                self.solve(group, QUICK_WORK)
+
+    def thorough(self) -> None:
+        """Rounds of growing limits until every group is proven, low enough, or time is over."""
+        for group in self.open():
+            if len(group.problem.members) <= FEW:
+                self.solve(group, FEW_WORK)
+        turn = 0
+        while self.open():
+            for group in self.open():
+                if len(group.problem.members) <= DEEPEST:
+                    self.round(group, turn)
+                if group.height > self.target(group) and turn >= SOLVER_ROUND:
+                    self.solve(group, SOLVER_WORK * GROWTH ** (turn - SOLVER_ROUND))
+                self.pause()
+            turn += 1
+
+    def round(self, group: _Group, turn: int) -> None:
+        """The height that is wanted, then by bisection lower ones than the best."""
+        nodes = int(FIRST_NODES * GROWTH**turn)
+        self.attempt(group, self.target(group), turn, nodes)
+        if self.capacity is not None or turn % BETWEEN:
+            return
+        low = self.target(group) + 1
+        while low < group.height:
+            middle = (low + group.height - 1) // 2
+            if not self.attempt(group, middle, turn, nodes):
+                low = middle + 1
+            low = max(low, group.bound)
+
+    def attempt(self, group: _Group, height: int, turn: int, nodes: int) -> bool:
+        """Is there a placement of this height? Depth-first by many priorities; True if found."""
+        from eqsat.extract.place.depthfirst import FITS, STOPPED
+
+        searcher = self.searcher(group)
+        for priority in self.varied(group.problem, turn):
+            for largest_first in (False, True):
+                self.pause()
+                with self.ends(searcher.stop):
+                    found, offsets = searcher.search(priority, height, nodes, largest_first)
+                if found == FITS:
+                    group.take(offsets)
+                    return True
+                if found != STOPPED:
+                    group.bound = max(group.bound, height + 1)
+                    return False
+        return False
+
+    def searcher(self, group: _Group) -> Searcher:
+        from eqsat.extract.place.depthfirst import Searcher
+
+        if group.searcher is None:
+            p = group.problem
+            group.searcher = Searcher(p.first, p.last, p.sizes, self.seed)
+        return group.searcher
+
+    def varied(self, problem: PlacementProblem, turn: int) -> Iterator[list[float]]:
+        """Static priorities in every second round, as they repeat; noisy ones in all but one."""
+        import numpy as np
+
+        static = list(priorities(problem).values())
+        if turn % 2 == 0:
+            yield from static
+        if turn == 0:
+            return
+        random = np.random.default_rng((self.seed, turn))
+        for priority in static:
+            noise = random.normal(0, NOISE * random.random(), len(priority))
+            yield (np.array(priority) * np.exp(noise)).tolist()
+
+    def solve(self, group: _Group, work: float) -> None:
+        from eqsat.extract.place.cpsat import Solver
+
+        left = self.deadline - time.monotonic()
+        solver = Solver(group.problem, seed=self.seed, work=work, seconds=left)
+        most = group.height - 1 if self.capacity is None else self.target(group)
+        with self.stop.calls(solver.stop):
+            first = self.capacity is not None
+            found = solver.minimise(group.bound, most, group.offsets, first=first)
+        group.bound = max(group.bound, min(found.bound, most + 1))
+        if found.offsets:
+            group.take(found.offsets)
+        self.pause()
+
+    # ---- time -----------------------------------------------------------------------------
+    def pause(self) -> None:
+        """The place to stop between two pieces of work."""
+        if self.stop.is_requested or time.monotonic() >= self.deadline:
+            raise _OutOfTimeError
+
+    @contextmanager
+    def ends(self, call: Callable[[], None]) -> Iterator[None]:
+        """`call` at the deadline, or when a stop is requested."""
+        timer = threading.Timer(max(self.deadline - time.monotonic(), 0.0), call)
+        timer.daemon = True
+        timer.start()
+        try:
+            with self.stop.calls(call):
+                yield
+        finally:
+            timer.cancel()
+
+
+def place(
+    buffers: Sequence[Lifetime],
+    *,
+    capacity: int | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+    quick: bool = False,
+) -> Placement:
+    """The lowest placement, or with a capacity in bytes the first one that fits it.
+
+    quick: heuristics and a small CP-SAT model only, for placements by the way. The answer depends
+    on the clock only where `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
+    """
+    stop = stop or Stop()
+    search = _Search(capacity, seed, time.monotonic() + seconds, stop)
+    for p in problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers]):
+        stacked = _stacked(p.sizes)
+        search.groups.append(_Group(p, stacked, p.height(stacked), p.bound))
+    stop.has_answer = True
+    ended = _run(search, quick)
+    return _checked(buffers, search, ended)
+
+
+def _run(search: _Search, quick: bool) -> str:
+    """Why the search ended."""
+    try:
+        if not search.is_impossible:
+            search.first_fit()
+        if search.open():
+            search.quick() if quick else search.thorough()
+    except _OutOfTimeError:
+        return INTERRUPTED if search.stop.is_requested else "wall"
+    except MemoryError:
+        return "memory"
+    return "work"
+
+
+def _stacked(sizes: Sequence[int]) -> list[int]:
+    """One above the other, whatever their lifetimes: where every search starts."""
+    offsets, at = [], 0
+    for size in sizes:
+        offsets.append(at)
+        at += size
+    return offsets
+
+
+def _checked(buffers: Sequence[Lifetime], search: _Search, ended: str) -> Placement:
+    offsets = [0] * len(buffers)
+    for g in search.groups:
+        for i, o in zip(g.problem.members, g.offsets, strict=True):
+            offsets[i] = o * g.problem.unit
+    height, bound = search.height, search.bound
+    found = faults(buffers, offsets, height, bound)
+    if found:
+        raise fail("E904", f"the placement is wrong: {'; '.join(found[:3])}", exit_code=4)
+    status = _status(height, bound, search.capacity)
+    if status in ("optimal", "infeasible"):
+        ended = "proof"
+    elif status == "feasible" and search.capacity is not None:
+        ended = "capacity"
+    return Placement(tuple(offsets), height, bound, status, ended)
+
+
+def _status(height: int, bound: int, capacity: int | None) -> str:
+    if capacity is not None and bound > capacity:
+        return "infeasible"
+    if capacity is not None and height > capacity:
+        return "unknown"
+    return "optimal" if height == bound else "feasible"

@@ -1,0 +1,124 @@
+"""When values may be computed and converted: in the program's order, or in that of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.extract.groups import Candidate
+from eqsat.extract.space import Moment, Space
+from eqsat.model.selection import Group
+
+BEGIN: Moment = (-1, 0, 0, -(1 << 30))
+NEVER: Moment = (1 << 60, 0, 0, 0)
+ROOM = 1 << 20  # depths between two values of one dispatch: others may come between them
+Key = tuple[tuple[int, ...], frozenset[int]]  # members, buffers written
+
+
+@dataclass(frozen=True)
+class Places:
+    """Moments per value, earliest first: `computed` anew, or `converted` to another layout.
+
+    `named` are dispatches that an order names: they may run there, whatever they write.
+    """
+
+    space: Space
+    held: frozenset[int]  # buffers that are there before the first dispatch
+    computed: Mapping[int, tuple[Moment, ...]]
+    converted: Mapping[int, tuple[Moment, ...]]
+    named: Mapping[Key, Moment] = field(default_factory=dict)
+
+    def moments(
+        self, candidate: Candidate, writes: tuple[int, ...], convert: bool
+    ) -> tuple[Moment, ...]:
+        """When a group runs: conversions whenever their value is converted.
+
+        Others at the first moment of a value they write that comes after all they read.
+        """
+        found = self._moments(candidate, writes, convert)
+        named = self.named.get((candidate.members, frozenset(writes))) if self.named else None
+        return found if named is None or named in found else tuple(sorted((*found, named)))
+
+    def _moments(
+        self, candidate: Candidate, writes: tuple[int, ...], convert: bool
+    ) -> tuple[Moment, ...]:
+        value = self.space.value
+        if convert:
+            return self.converted.get(value[writes[0]], ())
+        buffers = (self.space.buffer[r] for r in candidate.reads)
+        after = max((self._earliest(b) for b in buffers), default=BEGIN)
+        options = [m for b in writes for m in self.computed.get(value[b], ()) if m > after]
+        return (min(options),) if options else ()
+
+    def _earliest(self, buffer: int) -> Moment:
+        """The first moment something may have written this buffer."""
+        if buffer in self.held:
+            return BEGIN
+        value = self.space.value[buffer]
+        ways = (*self.computed.get(value, ())[:1], *self.converted.get(value, ())[:1])
+        return min(ways, default=NEVER)
+
+
+def program_places(space: Space, held: frozenset[int]) -> Places:
+    """Values where the input program has them; others right after all they need."""
+    return _places(space, held, space.positions)
+
+
+def _places(
+    space: Space, held: frozenset[int], positions: Mapping[int, tuple[Moment, ...]]
+) -> Places:
+    computed, converted = {}, {}
+    for value, at in positions.items():
+        count, is_source = space.levels(value), space.is_source(value)
+        levels = range(-count, 0) if is_source else range(1, count + 1)
+        computed[value] = tuple((p, d, t, -1 if is_source else 0) for p, d, t, _ in at)
+        converted[value] = tuple((p, d, t, s) for p, d, t, _ in at for s in levels)
+    return Places(space, held, computed, converted)
+
+
+def answer_places(space: Space, held: frozenset[int], groups: Sequence[Group]) -> Places:
+    """The places of an answer's dispatches, in the order they are listed.
+
+    What the answer does not compute comes just before the first value that can be computed from
+    it, and after all that itself needs (by its shortest derivation).
+    """
+    known: dict[int, list[Moment]] = {}
+    extra: dict[int, list[Moment]] = {}
+    named: dict[Key, Moment] = {}
+    for k, g in enumerate(groups):
+        anew = _values(space, g.members)
+        for n, value in enumerate(anew):
+            known.setdefault(value, []).append((k, ROOM * (n + 1), 0, 0))
+        written = frozenset(space.buffer[w] for w in g.writes)
+        moment = (k, ROOM * max(len(anew), 1), 0, 0)
+        if not anew:
+            for value in sorted({space.value[b] for b in written}):
+                first = -space.levels(value) if space.is_source(value) else 1
+                moment = (k, 0, 0, first)
+                extra.setdefault(value, []).append(moment)
+        named[g.members, written] = moment
+    positions = _positions(space, {v: tuple(m) for v, m in known.items()})
+    places = _places(space, held, positions)
+    converted = dict(places.converted)
+    for value, moments in extra.items():
+        converted[value] = tuple(sorted({*converted.get(value, ()), *moments}))
+    return Places(space, held, places.computed, converted, named)
+
+
+def _values(space: Space, members: Sequence[int]) -> list[int]:
+    """Values a dispatch computes anew, operands first."""
+    return list(dict.fromkeys(v for m in members for v in sorted(space.computes((m,)))))
+
+
+def _positions(space: Space, known: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
+    """Places of all values, given those an answer computes."""
+    at = {v: m for v, m in known.items() if not space.is_source(v)}
+    first = {v: m[0][:2] for v, m in at.items()}
+    soon = space.soonest(first)
+    late: dict[int, tuple[int, int]] = dict(first)
+    for v in sorted(soon.keys() - first.keys(), key=lambda v: (soon[v], v), reverse=True):
+        users = [late[w] for w in space.consumers.get(v, ()) if soon.get(w, (-2, 0)) > soon[v]]
+        position, depth = min(users, default=soon[v])
+        late[v] = max((position, depth - 1), soon[v]) if users else soon[v]
+    at |= {v: ((*late[v], v, 0),) for v in sorted(soon.keys() - first.keys())}
+    return at | space.source_positions(at)

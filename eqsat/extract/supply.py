@@ -1,0 +1,103 @@
+"""When a buffer is there to be read, as integers: what the solver and its relaxation state alike.
+
+A buffer is there at a step if an earlier step wrote it. Its readers at steps with the same earlier
+writers see one *level* of it. Of the readers that hold one exclusive number at most one is chosen,
+and it is never chosen together with a writer that needs somebody else to hold that number; so such
+a set as a whole is at most the level. Stated for every number, and for the readers of all levels so
+far, this makes the linear relaxation of encoder layers exact; stated per reader it is 0.14 % off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from eqsat.extract.presolve import Needs, needs
+from eqsat.extract.problem import ExtractionProblem
+
+
+@dataclass(frozen=True)
+class Level:
+    """Whether a buffer is there for the readers of some steps.
+
+    It is if one of `writers` is chosen, or if it was there `before` (the number of the level before
+    it). Each of `claims` holds options that exclude each other and are chosen only if it is.
+    """
+
+    writers: tuple[int, ...]
+    before: int | None
+    claims: tuple[tuple[int, ...], ...]
+
+
+def levels(problem: ExtractionProblem) -> tuple[Level, ...]:
+    """All levels of all buffers somebody reads, those of a buffer in the order of its steps."""
+    known = needs(problem)
+    found: list[Level] = []
+    for b, readers in problem.readers.items():
+        found += _levels(problem, known, problem.writers.get(b, []), readers, len(found))
+    for writers, readers in problem.supplies:
+        found.append(_of_value(problem, writers, readers))
+    return tuple(found)
+
+
+def _of_value(
+    problem: ExtractionProblem, writers: tuple[int, ...], readers: tuple[int, ...]
+) -> Level:
+    """Whether some layout of a value is there; several of its writers may be chosen."""
+    holders: dict[int, list[int]] = {}
+    for h in readers:
+        for n in problem.options[h].exclusive:
+            holders.setdefault(n, []).append(h)
+    claims = [tuple(h) for h in holders.values()]
+    claims += [(h,) for h in readers if not problem.options[h].exclusive]
+    return Level(writers, None, _largest(claims))
+
+
+def _levels(
+    problem: ExtractionProblem, known: Needs, writers: list[int], readers: list[int], first: int
+) -> list[Level]:
+    options = problem.options
+    steps = [options[w].step for w in writers]
+    by_count: dict[int, list[int]] = {}
+    for h in readers:
+        count = bisect_left(steps, options[h].step) if problem.is_ordered else len(writers)
+        by_count.setdefault(count, []).append(h)
+    found: list[Level] = []
+    holders: dict[int, list[int]] = {}  # exclusive number -> readers so far
+    done = 0
+    for count in sorted(by_count):
+        news = by_count[count]
+        for h in news:
+            for n in options[h].exclusive:
+                holders.setdefault(n, []).append(h)
+        touched = dict.fromkeys(n for h in news for n in options[h].exclusive)
+        claims = [
+            (*holders[n], *(w for w in writers[:count] if known.needs[w] & known.bit[n]))
+            for n in touched
+        ]
+        claims += [(h,) for h in news if not options[h].exclusive]
+        before = first + len(found) - 1 if found else None
+        found.append(Level(tuple(writers[done:count]), before, _largest(claims)))
+        done = count
+    return found
+
+
+def _largest(claims: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Without claims that another one contains."""
+    kept: list[tuple[frozenset[int], tuple[int, ...]]] = []
+    for claim in sorted(claims, key=lambda c: (-len(c), c)):
+        members = frozenset(claim)
+        if not any(members <= other for other, _ in kept):
+            kept.append((members, claim))
+    return tuple(claim for _, claim in kept)
+
+
+def exclusions(problem: ExtractionProblem) -> list[list[int]]:
+    """Sets of options of which at most one is chosen."""
+    holders: dict[int, list[int]] = {}
+    for i, o in enumerate(problem.options):
+        for n in o.exclusive:
+            holders.setdefault(n, []).append(i)
+    roots = set(problem.roots)
+    writers = [w for b, w in problem.writers.items() if b not in roots]
+    return [group for group in (*holders.values(), *writers) if len(group) > 1]

@@ -1,0 +1,209 @@
+"""Templates: a contraction or reduction with its whole elementwise prologue and epilogue.
+
+Groups of at most `members` ops are enumerated in every way. What is longer is one candidate per
+large group: the group with everything that joins it and serves nobody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.groups import Grower, State
+
+Reached = set[frozenset[int]]  # nodes of groups
+Key = tuple[int, frozenset[int]]  # the root of a group, and what it reads
+
+
+def templates(grower: Grower) -> tuple[Templates, ...]:
+    """With all nodes; and with those of the input program alone, which its baseline may have."""
+    every = Templates(grower, program_only=False)
+    if grower.pool.input_only:
+        return (every,)
+    return every, Templates(grower, program_only=True)
+
+
+def widened(makers: tuple[Templates, ...], states: list[State], sink: int) -> list[State]:
+    """What the makers make of these groups, each once."""
+    found: dict[frozenset[int], State] = {}
+    for maker in makers:
+        for state in maker.of(states, sink):
+            found.setdefault(frozenset((*state.inside.values(), *state.views)), state)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Templates:
+    """Widens the groups of one grower."""
+
+    grower: Grower
+    program_only: bool  # takes no node a rule made
+
+    def of(self, states: list[State], sink: int) -> list[State]:
+        """Those of these groups that are as large as `members` allows, widened.
+
+        And once more with what may be cloned: whether to compute that twice is a choice. Of those
+        with one root and the same operands: the one of fewest ops.
+        """
+        legality = self.grower.legality
+        found: dict[Key, State] = {}
+        if not legality.has_templates:
+            return []
+        reached: tuple[Reached, Reached] = (set(), set())
+        cloned: Reached = set()
+        for state in states:
+            if state.members < legality.fusion.members or not self._takes(state):
+                continue
+            own = self._widened(state, sink, reached, cloning=False)
+            if own.roots != 1:
+                continue  # a root behind something cloned would have to be computed again as well
+            if own is not state:
+                self._keep(found, own)
+            reads = frozenset(own.reads)
+            if reads not in cloned:  # of groups that read the same, the first
+                cloned.add(reads)
+                wider = self._widened(own, sink, reached, cloning=True)
+                if wider is not own:
+                    self._keep(found, wider)
+        return list(found.values())
+
+    def _keep(self, found: dict[Key, State], state: State) -> None:
+        is_root = self.grower.legality.is_root
+        root = next(n for n in state.inside.values() if is_root(n))
+        key = root, frozenset(state.reads)
+        if key not in found or state.members < found[key].members:
+            found[key] = state
+
+    def _allows(self, node: int) -> bool:
+        return not self.program_only or self.grower.space.egraph.nodes[node].rule == -1
+
+    def _takes(self, state: State) -> bool:
+        kinds, legality = self.grower.space.kinds, self.grower.legality
+        return all(
+            self._allows(n) and (kinds[n] == "view" or legality.is_template_kind(n))
+            for n in state.inside.values()
+        )
+
+    @cached_property
+    def _producers(self) -> dict[int, tuple[int, ...]]:
+        return self._allowed(self.grower.pool.producers)
+
+    @cached_property
+    def _relaxed(self) -> dict[int, tuple[int, ...]]:
+        return self._allowed(self.grower.pool.relaxed)
+
+    def _allowed(self, by: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        found = {b: tuple(n for n in nodes if self._allows(n)) for b, nodes in by.items()}
+        return {b: nodes for b, nodes in found.items() if nodes}
+
+    def _widened(
+        self, state: State, sink: int, reached: tuple[Reached, Reached], *, cloning: bool
+    ) -> State:
+        """With every operand computed inside that may be; as it is if that adds conversions only.
+
+        A pack more or less in front of a large group is not worth its candidates. It stays as it
+        is too if it comes by a group that was `reached` before: the way from there is the same.
+        """
+        if not self._may_widen(state, cloning):
+            return state
+        start, grown, kinds = state, True, self.grower.space.kinds
+        while grown:
+            grown = False
+            for b in [b for b in state.reads if b in self._joining]:
+                wider = self._absorbed(state, sink, b, cloning=cloning)
+                if wider is None:
+                    continue
+                state, grown = wider, True
+                nodes = frozenset((*state.inside.values(), *state.views))
+                if nodes in reached[cloning]:
+                    return start
+                reached[cloning].add(nodes)
+        old = start.inside.values()
+        added = [n for n in state.inside.values() if n not in old]
+        return state if any(kinds[n] not in ("conversion", "view") for n in added) else start
+
+    def _may_widen(self, state: State, cloning: bool) -> bool:
+        """Whether it reads a value that is its own (or cheap) and that it could compute itself."""
+        space, deep = self.grower.space, self._deep[state.roots > 0]
+        found = [v for v in {space.value[b] for b in state.reads} if v in deep]
+        if cloning or not found:
+            return any(deep[v] for v in found)
+        computed, nobody = space.computes(state.inside.values()), frozenset[int]()
+        return any(space.consumers.get(v, nobody) <= computed for v in found)
+
+    @cached_property
+    def _deep(self) -> tuple[dict[int, bool], dict[int, bool]]:
+        """Values an op of a template computes anew, and whether one may do so twice.
+
+        For groups without a root yet, and for those that have one.
+        """
+        space, legality = self.grower.space, self.grower.legality
+        found: tuple[dict[int, bool], dict[int, bool]] = ({}, {})
+        for b, producers in self._joining.items():
+            v = space.value[b]
+            for p in producers:
+                if space.kinds[p] == "conversion":
+                    continue
+                for n in (0,) if legality.is_root(p) else (0, 1):
+                    found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
+        return found
+
+    @cached_property
+    def _joining(self) -> dict[int, tuple[int, ...]]:
+        """Per buffer: producers a template may absorb.
+
+        Those that compute it; if there are none, conversions of what is computed or held: chains
+        of conversions lead nowhere.
+        """
+        kinds, legality = self.grower.space.kinds, self.grower.legality
+        open_ = {b: p for b, p in self._producers.items() if b not in self.grower.held}
+        computing = {
+            b: [p for p in ps if kinds[p] != "conversion" and legality.is_template_kind(p)]
+            for b, ps in open_.items()
+        }
+        found = {b: tuple(ps) for b, ps in computing.items() if ps}
+        there = self.grower.held | found.keys()
+        for b in open_.keys() - found.keys():
+            turned = [p for p in open_[b] if there.issuperset(self.grower.space.operands[p])]
+            found[b] = tuple(p for p in turned if kinds[p] == "conversion")
+        return {b: ps for b, ps in found.items() if ps}
+
+    def _absorbed(self, state: State, sink: int, buffer: int, *, cloning: bool) -> State | None:
+        """The state that computes one of its reads inside, in the first way that is legal."""
+        legality, space, ways = self.grower.legality, self.grower.space, self._ways(state, buffer)
+        if not ways or state.members >= legality.fusion.template:
+            return None
+        if state.roots:
+            ways = tuple(p for p in ways if not legality.is_root(p))
+        users = space.consumers.get(space.value[buffer], frozenset())
+        if ways and not users <= space.computes(state.inside.values()):
+            ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
+        if not ways:
+            return None
+        reads = {b: c for b, c in state.reads.items() if b != buffer}
+        base = state._replace(reads=reads, at=state.at - 1)
+        for p in ways:
+            wider = self._closed(self.grower.add(base, buffer, p))
+            if wider is not None and self.grower.fits(wider, sink):
+                return wider
+        return None
+
+    def _ways(self, state: State, buffer: int) -> tuple[int, ...]:
+        """Producers that may be computed inside, by what their readers alone say."""
+        readers = state.readers[buffer]
+        runs = max(state.runs[q] for q, _ in readers)
+        joins, own = self.grower.joins, self.grower.costs.iterations
+        return tuple(
+            p for p in self._joining[buffer] if joins(p, buffer, readers, max(runs, own[p]))
+        )
+
+    def _closed(self, state: State | None) -> State | None:
+        """With all open operands read, through a relaxed view where nothing computes them."""
+        while state is not None and state.at < len(state.queue):
+            b = state.queue[state.at]
+            if b in self._producers:
+                state = self.grower.read(state, b)
+            else:
+                views = self._relaxed.get(b, ())
+                state = self.grower.add(state, b, views[0]) if views else None
+        return state

@@ -1,0 +1,156 @@
+"""Random networks for searches: larger dims than a hunt's, and what people write programs of."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from eqsat.hunt.programs import STEPS, Maker
+from eqsat.model.attrs import Generic, Transpose, dim
+from eqsat.model.expr import arg, call, const
+from eqsat.model.program import Program
+from eqsat.ops.canonical import identity
+from eqsat.ops.contraction import contraction_roles
+
+SMALL = (1, 3, 7, 8, 10, 12, 16, 20, 33, 40)
+LARGE = (16, 24, 40, 64, 100, 128)
+LARGE_SHARE = 0.15
+TRIES = 200
+TILES = (2, 4, 8, 16)  # extents of the tiles that targets offer
+
+
+class NetworkMaker(Maker):
+    """Every op of `Maker`, and softmax, layer norm, dense layers, shared transposes and packs."""
+
+    shares = STEPS | {
+        "matmul": 4, "left_side": 0, "encode": 1, "convert": 1, "fill": 1, "gather": 1,
+        "unary": 2, "binary": 3, "transpose": 5, "softmax": 2, "layer_norm": 2, "dense": 5,
+        "shared_transpose": 6, "packed_dense": 5, "residual": 3, "turned_product": 5,
+    }  # fmt: skip
+
+    def __init__(self, seed: int, is_large: bool):
+        self.sizes = LARGE if is_large else SMALL
+        self.largest = 60_000 if is_large else 8_000
+        super().__init__(seed, exact=False)
+        self.b.name = f"network{seed}"
+
+    def _over_last(self, x: int, combine: str) -> int | None:
+        """A reduction of the last dim; None if that is all there is."""
+        s = self.b.type(x).shape
+        if len(s) < 2:
+            return None
+        reads = [(x, identity(len(s)))]
+        return self._generic(s, len(s) - 1, reads, arg(0), self.b.type(x).dtype, combine)
+
+    def _rows(self, x: int, row: int, fn: str) -> int:
+        """`fn(x, row)` with one element of `row` per row of `x`."""
+        t = self.b.type(x)
+        reads = [(x, identity(t.rank)), (row, identity(t.rank)[:-1])]
+        return self._generic(t.shape, t.rank, reads, call(fn, arg(0), arg(1)), t.dtype)
+
+    def _apply(self, x: int, fn: str) -> int:
+        t = self.b.type(x)
+        body = call("max", arg(0), const(0.0)) if fn == "relu" else call(fn, arg(0))
+        return self._generic(t.shape, t.rank, [(x, identity(t.rank))], body, t.dtype)
+
+    def softmax(self, x: int) -> int | None:
+        top = self._over_last(x, "max")
+        if top is None:
+            return None
+        e = self._apply(self._rows(x, top, "sub"), "exp")
+        total = self._over_last(e, "add")
+        return None if total is None else self._rows(e, total, "div")
+
+    def layer_norm(self, x: int) -> int | None:
+        total = self._over_last(x, "add")
+        if total is None:
+            return None
+        t = self.b.type(x)
+        scaled = [(total, identity(t.rank - 1))]
+        body = call("mul", arg(0), const(1.0 / t.shape[-1]))
+        mean = self._generic(t.shape[:-1], t.rank - 1, scaled, body, t.dtype)
+        centred = self._rows(x, mean, "sub")
+        return self.scale_and_bias(centred)
+
+    def dense(self, x: int) -> int | None:
+        """A matmul over the last dim, a bias and an activation."""
+        t = self.b.type(x)
+        if not t.rank or t.dtype == "bool":
+            return None
+        n, r = self.rng.choice(self.sizes), t.rank
+        w = self.weight((t.shape[-1], n), t.dtype)
+        loops = [dim(d) for d in range(r - 1)]
+        reads = [(x, (*loops, dim(r))), (w, (dim(r), dim(r - 1)))]
+        y = self._product([*t.shape[:-1], n, t.shape[-1]], r, reads, t.dtype)
+        made = self.b.type(y)
+        bias = self.weight((n,), made.dtype)
+        plus = [(y, identity(r)), (bias, (dim(r - 1),))]
+        y = self._generic(made.shape, r, plus, call("add", arg(0), arg(1)), made.dtype)
+        return self._apply(y, self.rng.choice(("relu", "tanh")))
+
+    def _turned(self, x: int) -> int:
+        s = self.b.type(x).shape
+        perm = tuple(reversed(range(len(s))))
+        return self.b.add("transpose", (x,), Transpose(s, perm))
+
+    def shared_transpose(self, x: int) -> int | None:
+        """A transpose that a contraction and an elementwise op read."""
+        t = self._turned(x)
+        self.values.append(self._apply(t, "tanh"))
+        return self.matmul(t)
+
+    def turned_product(self, x: int) -> int | None:
+        """A contraction between two transposes, as front-ends write it."""
+        y = self.matmul(self._turned(x))
+        return None if y is None else self._turned(y)
+
+    def packed_dense(self, x: int) -> int | None:
+        """A pack, an elementwise op on the tiles, an unpack, and a dense layer behind it."""
+        s = self.b.type(x).shape
+        if not s or len(s) > 3:
+            return None
+        layout = self._layout(s)
+        layout = self._padded(layout, "?" * len(layout.tiles))
+        packed = self._apply(self.b.add("pack", (x,), layout), "relu")
+        return self.dense(self.b.add("unpack", (packed,), layout))
+
+    def residual(self, x: int) -> int | None:
+        t = self.b.type(x)
+        y = self.dense(x)
+        if y is None or self.b.type(y) != t:
+            return y
+        reads = [(x, identity(t.rank)), (y, identity(t.rank))]
+        return self._generic(t.shape, t.rank, reads, call("add", arg(0), arg(1)), t.dtype)
+
+
+def is_hard(program: Program) -> bool:
+    """A computed value with two readers, two contractions, and an extent no tile divides."""
+    nodes = program.nodes
+    found = [
+        (n.attr, roles)
+        for n in nodes
+        if isinstance(n.attr, Generic) and (roles := contraction_roles(n.attr))
+    ]
+    odd = any(
+        all(g.sizes[d] % t for t in TILES)
+        for g, roles in found
+        for d in (*roles.m, *roles.n, *roles.k)
+        if g.sizes[d] > 1
+    )
+    readers = Counter(o for n in nodes for o in set(n.operands)) + Counter(set(program.results))
+    shared = any(
+        count > 1 and nodes[i].op not in ("weight", "fill", "input") for i, count in readers.items()
+    )
+    return shared and odd and len(found) >= 2
+
+
+def network(seed: int) -> Program:
+    """Program number `seed`; those of even numbers are hard (`is_hard`)."""
+    rng = random.Random(f"network {seed}")
+    for n in range(TRIES):
+        is_large = rng.random() < LARGE_SHARE
+        ops = rng.randint(2, 5) if is_large else rng.randint(3, 8)
+        found = NetworkMaker(seed + n * 1_000_003, is_large).program(ops)
+        if found.op_count >= 3 and (seed % 2 or is_hard(found)):
+            return found
+    raise AssertionError(f"no hard program in {TRIES} tries")

@@ -1,0 +1,158 @@
+"""What a chosen e-node could have been instead, and what each would have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.price import AT_LEAST, NOT_ADMISSIBLE, Price, Question
+from eqsat.model.selection import Selection
+from eqsat.report.origins import Names, Step, rule_chain
+from eqsat.report.units import delta_text, goal_text
+
+Prices = Callable[[Sequence[Question]], Sequence[Price]]
+SHOWN = 6  # alternatives listed before "and n more"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A choice that was not made: another e-node of the class, or another place for the value."""
+
+    text: str
+    question: Question | None  # None: nothing to ask, as it is made ahead of time
+    chain: tuple[Step, ...] = ()
+    subsumed: bool = False  # given up by a rule with `apply: replace`
+    price: Price | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "rules": [s.rule for s in self.chain],
+            "subsumed": self.subsumed,
+            "price": self.price and self.price.to_json(),
+        }
+
+
+def other_nodes(names: Names, node: int, chosen: set[int], ahead: bool) -> list[Alternative]:
+    """The e-nodes of the same class that the search did not take."""
+    egraph = names.egraph
+    return [
+        Alternative(
+            names.node_text(egraph.nodes[i]),
+            None if ahead else Question("node", i),
+            rule_chain(egraph, i),
+            egraph.nodes[i].subsumed,
+        )
+        for i in egraph.classes[egraph.nodes[node].eclass]
+        if i != node and i not in chosen
+    ]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Which values a selection keeps in memory."""
+
+    names: Names
+    selection: Selection
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """Buffers that dispatches write."""
+        buffer = self.names.buffer
+        return frozenset(buffer[w] for g in self.selection.groups for w in g.writes)
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """Buffers that dispatches read."""
+        buffer = self.names.buffer
+        return frozenset(buffer[r] for g in self.selection.groups for r in g.reads)
+
+    def other_places(self, node: int) -> list[Alternative]:
+        """Memory or not, and in which layout; asked where a value is computed, not converted."""
+        names, egraph = self.names, self.names.egraph
+        c = egraph.nodes[node].eclass
+        value = names.logical[c]
+        if len(egraph.types[c]) > 1:
+            return []
+        kept = {b for b in self.written if names.logical[b] == value}
+        found = [
+            Alternative(f"{names.logical_name(c)} kept in memory as {names.type_of(b)}", question)
+            for b, question in self._layouts(value, kept)
+        ]
+        results = {names.logical[r] for r in egraph.roots}
+        if kept and value not in results:
+            text = f"{names.logical_name(c)} computed inside of what reads it, not kept in memory"
+            found.append(Alternative(text, Question("inside", c)))
+        return found
+
+    def _layouts(self, value: int, kept: set[int]) -> list[tuple[int, Question]]:
+        """Layouts of a value that the program or a dispatch could read, and are not kept."""
+        names, egraph = self.names, self.names.egraph
+        read = {names.buffer[c] for n in egraph.nodes for c in n.children}
+        every = sorted({b for b in read if names.logical[b] == value and b not in kept})
+        return [(b, Question("written", b)) for b in every]
+
+
+def asked(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:
+    """Each question's price; equal questions are asked once."""
+    once = list(dict.fromkeys(questions))
+    return dict(zip(once, prices(once), strict=True))
+
+
+def priced(found: tuple[Alternative, ...], known: dict[Question, Price]) -> tuple[Alternative, ...]:
+    """With their prices, cheapest first."""
+    with_price = [a if a.question is None else replace(a, price=known[a.question]) for a in found]
+    last = (True, 0, True)
+    return tuple(sorted(with_price, key=lambda a: a.price.key if a.price else last))
+
+
+def lines(found: tuple[Alternative, ...]) -> list[str]:
+    """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest."""
+    text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in found[:SHOWN]]
+    hopeless = sum(map(_is_hopeless, found[SHOWN:]))
+    more = len(found[SHOWN:]) - hopeless
+    text += [f"    and {more} more"] if more else []
+    return text + ([f"    and {hopeless} that are not admissible"] if hopeless else [])
+
+
+def _is_hopeless(a: Alternative) -> bool:
+    return a.price is not None and a.price.status == NOT_ADMISSIBLE
+
+
+def _origin(a: Alternative) -> str:
+    if a.question is not None and a.question.kind != "node":
+        return ""
+    by = a.chain[0].rule if a.chain else "the input program"
+    return f"  ({by}{', given up by a rule' if a.subsumed else ''})"
+
+
+def _price(a: Alternative) -> str:
+    return "" if a.price is None else f": {price_text(a.price)}"
+
+
+def price_text(p: Price) -> str:
+    """`+9.8 us`, `equal`, `at least +3 us`; see `Price`."""
+    if p.status == NOT_ADMISSIBLE:
+        return "none, not admissible"
+    least = f"at least {delta_text(p.goal, p.bound)}" if p.bound > 0 else ""
+    if p.delta is None:
+        return least or "not known in this time"
+    found = f"equal {p.goal}" if p.delta == 0 else delta_text(p.goal, p.delta)
+    if p.delta < 0:
+        found += ", better than what was found"
+    if p.status != AT_LEAST:
+        return found
+    return f"at most {found}" + (f", {least}" if least else "")
+
+
+def without_text(p: Price) -> str:
+    """What going without the chosen e-node costs, as a sentence."""
+    if p.status == NOT_ADMISSIBLE:
+        return "none, no admissible program goes without it"
+    if p.status == AT_LEAST:
+        return f"{price_text(p)} without it"
+    if p.delta is None or p.delta <= 0:
+        return f"another program of equal {p.goal} goes without it"
+    return f"+{goal_text(p.goal, p.delta)} {p.goal} without it"

@@ -1,0 +1,263 @@
+"""A front of time, peak memory and dispatches: as a table, a plot in characters, and a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from eqsat.model.attrs import CONVERSIONS, LEAVES, VIEWS
+from eqsat.model.diag import Diagnostic
+from eqsat.model.selection import GoalResult
+from eqsat.report.finished import Finished, chosen
+from eqsat.report.html import document, html_table, pre, section
+from eqsat.report.origins import generic_word
+from eqsat.report.summary import goal_key
+from eqsat.report.text import table_text
+from eqsat.report.units import bytes_text, count_text, goal_text, time_text
+
+GOALS = ("time", "memory", "dispatches")
+COLUMNS = ("point", *GOALS, "gap", "what is in it")
+WHY = {
+    "complete": "proven: there is no other",
+    "points": "more exist: `--points N` shows more",
+    "wall": "the time ended, there may be others",
+    "interrupted": "interrupted, there may be others",
+    "infeasible": "nothing is admissible (proven)",
+}
+_ROWS, _COLUMNS = 14, 56  # of the plot in characters
+_MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Front:
+    """What is told of a front: runs from the fastest on, and how far the search came."""
+
+    title: str
+    runs: tuple[Finished, ...]
+    at_least: int  # so many points exist
+    complete: bool
+    stop: str  # complete | points | wall | interrupted
+    seconds: float
+    baseline: dict[str, float | int] | None  # by the keys of the summary
+
+
+def goal_of(run: Finished, goal: str) -> GoalResult:
+    _, selection, _ = chosen(run)
+    return selection.goal(goal)
+
+
+def front_json(front: Front) -> dict[str, Any]:
+    """The object that `--output-format json` prints."""
+    return {
+        "format": 1,
+        "title": front.title,
+        "points": [_point_json(i, run) for i, run in enumerate(front.runs, 1)],
+        "at_least": front.at_least,
+        "complete": front.complete,
+        "stop": front.stop,
+        "baseline": front.baseline,
+        "seconds": round(front.seconds, 6),
+    }
+
+
+def _point_json(number: int, run: Finished) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": f"point-{number}"}
+    for goal in GOALS:
+        key, scale = goal_key(goal)
+        g = goal_of(run, goal)
+        value, bound = (x / scale if scale != 1 else x for x in (g.value, g.bound))
+        found[key] = {"value": value, "bound": bound, "gap": g.gap}
+    return found | {"contents": dict(contents(run))}
+
+
+def contents(run: Finished) -> Counter[str]:
+    """What a program is made of where points differ: conversions, tiles, work done again."""
+    egraph, selection, schedule = chosen(run)
+    words = {
+        "packs": "pack", "unpacks": "unpack", "transposes": "transpose",
+        "fused_conversions": "fused conversion", "weight_packs": "weight pack",
+    }  # fmt: skip
+    counts = schedule.counts()
+    found = Counter({words[k]: counts[k] for k in words if counts[k]})
+    members = Counter(m for g in selection.groups for m in g.members)
+    for m, times in members.items():
+        node = egraph.nodes[m]
+        if node.op in LEAVES | CONVERSIONS | VIEWS:
+            continue
+        if times > 1:
+            found["recomputed op"] += times - 1
+        word = generic_word(node) if node.op == "generic" else ""
+        if word.startswith("contraction "):
+            found[word] += 1
+    kept = sum(b.role == "temporary" for b in schedule.buffers)
+    return found + Counter({"temporary": kept})
+
+
+def differences(runs: Sequence[Finished]) -> list[str]:
+    """Per point the contents that are not the same in all of them."""
+    every = [contents(r) for r in runs]
+    keys = dict.fromkeys(k for c in every for k in c)
+    telling = [k for k in keys if len({c[k] for c in every}) > 1]
+    return [", ".join(_count(c[k], k) for k in telling) for c in every]
+
+
+def _count(n: int, what: str) -> str:
+    return count_text(n, what, "temporaries" if what == "temporary" else "")
+
+
+def rows(front: Front) -> list[tuple[str, ...]]:
+    """COLUMNS, printed."""
+    found = []
+    for i, (run, what) in enumerate(zip(front.runs, differences(front.runs), strict=True), 1):
+        values = (goal_text(g, goal_of(run, g).value) for g in GOALS)
+        found.append((str(i), *values, _gap(run), what))
+    return found
+
+
+def _gap(run: Finished) -> str:
+    gaps = [(g, goal_of(run, g).gap) for g in GOALS]
+    worst = max(gaps, key=lambda g: g[1])
+    return "0.0%" if worst[1] == 0 else f"{worst[1]:.1%} ({worst[0]})"
+
+
+def count_sentence(front: Front) -> str:
+    """`5 points (proven: there is no other)`; `8 of at least 9 points (…)`."""
+    n = len(front.runs)
+    shown = count_text(n, "point")
+    if front.at_least > n:
+        shown = f"{n} of at least {count_text(front.at_least, 'point')}"
+    return f"{shown} ({WHY[front.stop]})"
+
+
+def front_text(front: Front) -> str:
+    """Title, table, plot, and how complete it is."""
+    lines = [front.title, "", table_text(COLUMNS, rows(front)).rstrip()]
+    if front.baseline is not None:
+        lines.append(f"the input itself: {_baseline_text(front.baseline)}")
+    plot = plot_lines(front)
+    return "\n".join([*lines, "", *plot, *([""] if plot else []), count_sentence(front), ""])
+
+
+def _baseline_text(b: dict[str, float | int]) -> str:
+    number = count_text(int(b["dispatches"]), "dispatch", "dispatches")
+    return f"{time_text(b['time_us'] * 1e6)}, {bytes_text(int(b['peak_bytes']))}, {number}"
+
+
+def front_warnings(front: Front) -> list[Diagnostic]:
+    """E401 if the front is not proven."""
+    if front.stop in ("complete", "points"):
+        return []
+    open_points = sum(any(goal_of(r, g).gap for g in GOALS) for r in front.runs)
+    found = f"{count_text(len(front.runs), 'point')} found, {open_points} of them not proven"
+    return [
+        Diagnostic(
+            "E401",
+            f"the search for the front stopped ({front.stop}): {found}; there may be others",
+            help="give it more time: `--time-limit 300s`",
+            severity="warning",
+        )
+    ]
+
+
+# ---- plots ---------------------------------------------------------------------------------------
+def _places(front: Front, columns: float, height: float) -> list[tuple[float, float]]:
+    """Per point (x, y): time to the right, memory upwards."""
+    times = [goal_of(r, "time").value for r in front.runs]
+    sizes = [goal_of(r, "memory").value for r in front.runs]
+    return [
+        (columns * _share(t, times), height * _share(s, sizes))
+        for t, s in zip(times, sizes, strict=True)
+    ]
+
+
+def _share(value: int, among: list[int]) -> float:
+    low, high = min(among), max(among)
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def plot_lines(front: Front) -> list[str]:
+    """Memory over time in characters; nothing for a single point."""
+    if len(front.runs) < 2:
+        return []
+    grid = [[" "] * (_COLUMNS + 1) for _ in range(_ROWS + 1)]
+    for i, (x, y) in reversed(list(enumerate(_places(front, _COLUMNS, _ROWS)))):
+        grid[_ROWS - round(y)][round(x)] = _MARKS[i] if i < len(_MARKS) else "*"
+    times = [goal_of(r, "time").value for r in front.runs]
+    sizes = [goal_of(r, "memory").value for r in front.runs]
+    labels = {0: bytes_text(max(sizes)), _ROWS: bytes_text(min(sizes))}
+    width = max(len("memory"), *(len(t) for t in labels.values()))
+    lines = ["memory".rjust(width)]
+    lines += [
+        f"{labels.get(i, '').rjust(width)} |{''.join(row)}".rstrip() for i, row in enumerate(grid)
+    ]
+    low, high = time_text(min(times)), time_text(max(times))
+    lines.append(f"{' ' * width} +{'-' * (_COLUMNS + 1)}")
+    lines.append(f"{' ' * width}  {low}{high.rjust(_COLUMNS + 1 - len(low))}  time")
+    return lines
+
+
+_LEFT, _TOP, _WIDE, _HIGH = 90, 20, 560, 300
+
+
+def plot_svg(front: Front) -> str:
+    """Memory over time, a circle per point, hollow where not proven; no scripts."""
+    if not front.runs:
+        return ""
+    circles = []
+    for i, ((x, y), run) in enumerate(zip(_places(front, _WIDE, _HIGH), front.runs, strict=True)):
+        proven = not any(goal_of(run, g).gap for g in GOALS)
+        values = ", ".join(goal_text(g, goal_of(run, g).value) for g in GOALS)
+        at = f'cx="{_LEFT + x:.1f}" cy="{_TOP + _HIGH - y:.1f}"'
+        look = "point" if proven else "point open"
+        label = f'x="{_LEFT + x + 9:.1f}" y="{_TOP + _HIGH - y - 7:.1f}"'
+        circles.append(
+            f"<g><title>point {i + 1}: {escape(values)} dispatches</title>"
+            f'<circle class="{look}" {at} r="6"/><text {label}>{i + 1}</text></g>'
+        )
+    return (
+        f'<div class="wide"><svg viewBox="0 0 {_LEFT + _WIDE + 90} {_TOP + _HIGH + 50}" '
+        'role="img" aria-label="peak memory over time">\n'
+        + "\n".join([_axes(front), *circles])
+        + "\n</svg></div>"
+    )
+
+
+def _axes(front: Front) -> str:
+    times = [goal_of(r, "time").value for r in front.runs]
+    sizes = [goal_of(r, "memory").value for r in front.runs]
+    floor, end = _TOP + _HIGH + 14, _LEFT + _WIDE
+    return (
+        f'<path class="frame" d="M{_LEFT - 14} {_TOP - 10}V{floor}H{end + 10}"/>'
+        f'<text x="0" y="{_TOP + 4}">{bytes_text(max(sizes))}</text>'
+        f'<text x="0" y="{_TOP + _HIGH + 4}">{bytes_text(min(sizes))}</text>'
+        f'<text x="{_LEFT - 8}" y="{floor + 18}">{time_text(min(times))}</text>'
+        f'<text x="{end - 30}" y="{floor + 18}">{time_text(max(times))}</text>'
+        f'<text x="0" y="{_TOP + _HIGH // 2}">memory</text>'
+        f'<text x="{_LEFT + _WIDE // 2}" y="{floor + 18}">time</text>'
+    )
+
+
+_STYLE = (
+    "<style>svg .frame{fill:none;stroke:var(--soft)}svg .point{fill:var(--mark);"
+    "stroke:var(--mark);stroke-width:2}svg .open{fill:var(--paper)}</style>"
+)
+
+
+def front_page(front: Front) -> str:
+    """One self-contained page: plot, table, and each point's dispatches."""
+    body = [
+        _STYLE,
+        f"<h1>{escape(front.title)}</h1>",
+        f'<p class="soft">{escape(count_sentence(front))}</p>',
+        section("Memory over time", plot_svg(front)),
+        section("Points", html_table(COLUMNS, rows(front), range(1, 5))),
+    ]
+    if front.baseline is not None:
+        body.append(f"<p>the input itself: {escape(_baseline_text(front.baseline))}</p>")
+    for i, run in enumerate(front.runs, 1):
+        _, _, schedule = chosen(run)
+        body.append(section(f"Point {i}", pre(schedule.to_text())))
+    return document(front.title, "\n".join(body))

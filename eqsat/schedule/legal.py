@@ -1,0 +1,109 @@
+"""Is a schedule legal on a target? Read from the target's keys (docs/targets.md) alone.
+
+Nothing here knows the e-graph or how the search enumerates dispatches; a fault is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eqsat.model.attrs import Generic
+from eqsat.model.program import Node, Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
+from eqsat.ops.contraction import kind
+from eqsat.schedule.fused import OneDispatch, behind_views
+
+_ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
+
+
+def faults(schedule: Schedule, target: Target, given: Program | None = None) -> list[str]:
+    """What of a schedule breaks the target, and by which key; nothing if it is legal.
+
+    given: the program as its author wrote it, whose own tiles and encodings are no fault.
+    """
+    try:
+        schedule.verify()
+    except ValueError as error:
+        return [str(error)]
+    found = _flow_faults(schedule)
+    for i, d in enumerate(schedule.dispatches):
+        one = OneDispatch(i, d, schedule.program, target)
+        found += [f"dispatch {i} ({d.name}): {fault}" for fault in one.faults()]
+    written = () if given is None else tuple(n.attr for n in given.nodes)
+    found += _tiling_faults(schedule, target, written)
+    return found + _clone_faults(schedule, target) + _budget_faults(schedule, target)
+
+
+# ---- the whole schedule --------------------------------------------------------------------------
+def _flow_faults(schedule: Schedule) -> list[str]:
+    """Every dispatch reads what is written to memory, and every result is there in the end."""
+    program = schedule.program
+    there = {*program.inputs, *program.weights, *schedule.ahead}
+    found = []
+    for i, d in enumerate(schedule.dispatches):
+        found += [f"dispatch {i} reads %{r}, which nobody wrote" for r in d.reads if r not in there]
+        there |= set(d.writes)
+    bases = [behind_views(program, r) for r in program.results]
+    return found + [f"result %{b} is never written" for b in bases if b not in there]
+
+
+def _clone_faults(schedule: Schedule, target: Target) -> list[str]:
+    nodes = schedule.program.nodes
+    count = Counter(m for d in schedule.dispatches for m in dict.fromkeys(d.members))
+    where = target.place("fusion.clone")
+    return [
+        f"%{m} ({nodes[m].op}) is computed in {n} dispatches and may not be cloned ({where})"
+        for m, n in count.items()
+        if n > 1 and not _is_cloneable(nodes[m], target.fusion.clone)
+    ]
+
+
+def _is_cloneable(node: Node, clone: tuple[str, ...]) -> bool:
+    what = kind(node.op, node.attr)
+    if what in ("leaf", "view"):
+        return True
+    if what in ("elementwise", "conversion") and ("all" in clone or what in clone):
+        return True
+    if what != "elementwise" or not isinstance(node.attr, Generic):
+        return False
+    bodies = [y.body for y in node.attr.yields]
+    if any(b.count() for b in bodies):
+        return False
+    casts = any(e.fn == "cast" for b in bodies for e in b.walk())
+    return ("cast" if casts else "broadcast") in clone
+
+
+def _budget_faults(schedule: Schedule, target: Target) -> list[str]:
+    needs = {
+        "time": (schedule.time_ps, "ps"),
+        "memory": (schedule.peak_bytes, "bytes"),
+        "dispatches": (len(schedule.dispatches), "dispatches"),
+        "relayout": (schedule.relayout_bytes, "bytes"),
+    }
+    return [
+        f"needs {needs[goal][0]:,} {needs[goal][1]}, the budget is {bound:,}"
+        f" ({target.place(f'budget.{goal}')})"
+        for goal, bound in target.budget
+        if goal in needs and needs[goal][0] > bound  # goals of plug-ins are not known here
+    ]
+
+
+def _tiling_faults(schedule: Schedule, target: Target, written: tuple[object, ...]) -> list[str]:
+    """Tiles where there must be some, none where there is no data tiling."""
+    nodes, found = schedule.program.nodes, []
+    for m in dict.fromkeys(m for d in schedule.dispatches for m in d.members):
+        attr, op = nodes[m].attr, nodes[m].op
+        tile = attr.tile if isinstance(attr, Generic) else ()
+        if kind(op, attr) == "contraction" and target.tiles_forced and not tile:
+            where = target.place("tiles_forced")
+            found.append(f"%{m} is an unpacked contraction, tiles are forced ({where})")
+        if target.data_tiling or attr in written:
+            continue
+        where = target.place("data_tiling")
+        if op in _ENCODINGS:
+            found.append(f"%{m} ({op}) is left, the target does no data tiling ({where})")
+        if tile:
+            text = "x".join(map(str, tile))
+            found.append(f"%{m} is packed by {text}, the target does no data tiling ({where})")
+    return found

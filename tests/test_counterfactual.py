@@ -1,0 +1,212 @@
+"""Prices of rejected choices: exact against brute force, honest when the time ends."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from problems import every_answer, random_problem
+
+import eqsat
+from eqsat.extract.assemble import assemble
+from eqsat.extract.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.goals import Search
+from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.space import Space
+from eqsat.lang.programs import parse_program
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Question
+
+GOALS = ("time", "memory", "dispatches")
+
+
+def serves(problem: ExtractionProblem, answer: Answer, forced) -> bool:
+    """Whether one of the forced options is chosen, and a buffer of it read or a result."""
+    reads = {b for i in answer for b in problem.options[i].reads} | set(problem.roots)
+    return any(i in answer and reads & set(buffers) for i, buffers in forced)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_forced_option_has_the_price_that_brute_force_finds(seed: int):
+    problem = random_problem(seed)
+    rng = random.Random(seed)
+    some = rng.sample(range(len(problem.options)), min(2, len(problem.options)))
+    forced = tuple((i, (rng.choice(problem.options[i].writes),)) for i in sorted(some))
+    asked = replace(problem, forced=forced)
+    goal = rng.choice(GOALS)
+    search = Search(asked, {}, time.monotonic() + 10, 0)
+    found = search.minimise({goal: 1}, {}, None, 10)
+    want = [a for a in every_answer(problem) if serves(problem, a, forced)]
+    if not want:
+        assert found.status == "infeasible"
+        return
+    assert found.status == "optimal"
+    assert found.answer is not None
+    assert serves(problem, found.answer, forced)
+    assert problem.value(goal, found.answer) == min(problem.value(goal, a) for a in want)
+
+
+SMALL = {
+    "transposed_pack": ("transposed_pack", "reference", ()),
+    "several": (
+        "transposed_pack",
+        "reference",
+        ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]", "fusion.multi_result=true"),
+    ),
+    "tiles": ("two_packs", "avx512", ("fusion.multi_result=false",)),
+    "clone": ("twice", "reference", ("fusion.clone=[all]",)),
+    "keep": ("twice", "reference", ()),
+}
+TWICE = """program twice
+input x: f32[64, 64]
+a = generic(x, loops=[64, 64], maps=[[d0, d1]], body=exp(x0))
+b = transpose(a, perm=[1, 0])
+c = add(a, b)
+d = generic(b, loops=[64, 64], maps=[[d0, d1]], body=tanh(x0))
+return c, d
+"""
+SEEN: dict[str, tuple[eqsat.Run, Counterfactuals]] = {}
+
+
+def opened(name: str, **request: Any) -> tuple[eqsat.Run, Counterfactuals]:
+    program, target, settings = SMALL[name]
+    key = f"{name} {request}"
+    if key not in SEEN:
+        source = parse_program(TWICE) if program == "twice" else eqsat.read(program)
+        run = eqsat.optimize(source, target=target, settings=settings, **request)
+        assert run.egraph
+        assert run.selection
+        parts = run.egraph, run.target, run.goals, run.selection, run.baseline
+        SEEN[key] = run, counterfactuals(*parts)
+    return SEEN[key]
+
+
+def questions(run: eqsat.Run) -> list[Question]:
+    assert run.egraph
+    nodes = [
+        i for i, n in enumerate(run.egraph.nodes) if n.op not in ("input", "weight", "reshape")
+    ]
+    classes = sorted({run.egraph.nodes[i].eclass for i in nodes})
+    asked = [Question(kind, i) for kind in ("node", "without") for i in nodes]
+    return asked + [Question(kind, c) for kind in ("written", "inside") for c in classes]
+
+
+def makes(c: Counterfactuals, answer: Answer, question: Question) -> bool:
+    """Whether an answer makes the choice; by its groups, not by what the search builds on."""
+    space, options = c.assembly.pool.space, c.problem.options
+    read = {b for i in answer for b in options[i].reads} | set(space.roots)
+    for i in answer:
+        members = c.assembly.candidates[i].members
+        seen = depends(c, members, question)
+        useful = read.intersection(options[i].writes)
+        if question.kind == "without":
+            if question.subject in members:
+                return False
+        elif question.kind == "written":
+            if space.buffer[question.subject] in useful:
+                return True
+        elif useful & seen and (question.kind == "node" or not written(c, i, question.subject)):
+            return True
+    return question.kind == "without"
+
+
+def written(c: Counterfactuals, option: int, eclass: int) -> bool:
+    """Whether an option writes the value of a class, in whatever layout."""
+    value = c.assembly.pool.space.value
+    return any(value[b] == value[eclass] for b in c.problem.options[option].writes)
+
+
+def depends(c: Counterfactuals, members: tuple[int, ...], question: Question) -> set[int]:
+    """Buffers of a group that are made of what is asked about, followed to a fixed point."""
+    space = c.assembly.pool.space
+    start = {
+        m
+        for m in members
+        if (question.kind == "node" and m == question.subject)
+        or (question.kind == "inside" and space.value[question.subject] in space.computes((m,)))
+    }
+    made = {space.buffer[o] for m in start for o in space.outputs[m]}
+    while True:
+        more = {
+            space.buffer[o]
+            for m in members
+            if made & set(space.operands[m])
+            for o in space.outputs[m]
+        }
+        if more <= made:
+            return made
+        made |= more
+
+
+@pytest.mark.parametrize("goal", ["time", "memory"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_price_of_a_program_is_exact(name: str, goal: str):
+    run, c = opened(name, goals=(goal, *(g for g in GOALS if g != goal)))
+    assert run.selection
+    answers = every_answer(c.problem)
+    chosen = run.selection.goal(goal).value
+    assert min(c.problem.value(goal, a) for a in answers) == chosen
+    asked = [q for q in questions(run) if not c.assembly.pool.is_ahead_node(q.subject)]
+    for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
+        made = [a for a in answers if makes(c, a, question)]
+        best = min((c.problem.value(goal, a) for a in made), default=None)
+        want = (NOT_ADMISSIBLE, None) if best is None else (EXACT, best - chosen)
+        assert (price.status, price.delta) == want, question
+    assert {q.kind for q in asked} == {"node", "without", "written", "inside"}
+
+
+def test_without_time_a_price_is_a_bound_that_holds():
+    run, c = opened("several")
+    asked = questions(run)
+    exact = c.prices(asked, 30.0)
+    fresh = Counterfactuals(c.assembly, c.budget, c.goals, c.chosen, c.reference)
+    for price, known in zip(fresh.prices(asked, 0.0), exact, strict=True):
+        assert price.status in (AT_LEAST, NOT_ADMISSIBLE)
+        assert price.delta is None
+        assert known.delta is None or price.bound <= known.delta
+        assert price.status == AT_LEAST or known.status == NOT_ADMISSIBLE
+    assert {p.status for p in exact} == {EXACT, NOT_ADMISSIBLE}
+
+
+def test_prices_of_weighted_goals_are_shares_of_the_sum():
+    run, c = opened("keep", goals=("time:1", "memory:3"))
+    assert c.goal == WEIGHTED
+    answers = every_answer(c.problem)
+
+    def worth(answer: Answer) -> int:
+        return sum(w * c.problem.value(g, answer) for g, w in c.weights.items())
+
+    assert run.selection
+    chosen = sum(w * run.selection.goal(g).value for g, w in c.weights.items())
+    asked = [q for q in questions(run) if q.kind != "without"]
+    for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
+        best = min((worth(a) for a in answers if makes(c, a, question)), default=None)
+        want = None if best is None else (best - chosen) * 1_000_000 // chosen
+        assert price.delta == want, question
+
+
+def test_prices_keep_the_budgets():
+    free, _ = opened("several")
+    assert free.selection
+    least, _ = opened("several", goals=("memory", "time", "dispatches"))
+    assert least.selection
+    budget = {"memory": least.selection.goal("memory").value}
+    run, c = opened("several", budget=budget)
+    assert run.selection
+    answers = [a for a in every_answer(c.problem) if c.problem.peak_bytes(a) <= budget["memory"]]
+    asked = questions(run)
+    for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
+        made = [a for a in answers if makes(c, a, question)]
+        best = min((c.problem.value("time", a) for a in made), default=None)
+        chosen = run.selection.goal("time").value
+        want = (NOT_ADMISSIBLE, None) if best is None else (EXACT, best - chosen)
+        assert (price.status, price.delta) == want, question
+
+
+def test_a_question_is_asked_of_dominated_dispatches_as_well():
+    run, c = opened("several")
+    assert run.egraph
+    free = assemble(Space(run.egraph), run.target, input_only=False)
+    assert len(c.problem.options) > len(free.problem.options)

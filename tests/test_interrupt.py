@@ -1,0 +1,134 @@
+"""Ctrl-C and the end of memory: the best answer so far is kept, or nothing at all."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import eqsat
+from eqsat.cli import run
+from eqsat.extract import extract
+from eqsat.model.stopping import Stop
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals"
+)
+# a fresh interpreter, as the handling of signals belongs to a process; it says when an answer is
+# known, and then the solver has all the time it wants
+CHILD = """
+import sys, time
+import eqsat.cli.search as search
+from eqsat.model.stopping import Stop
+
+class Telling(Stop):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "has_answer" and value:
+            print("known", flush=True)
+            end = time.monotonic() + 30
+            while {patient} and not self.is_requested and time.monotonic() < end:
+                time.sleep(0.01)
+
+search.Stop = Telling
+sys.exit(__import__("eqsat.cli", fromlist=["run"]).run(sys.argv[1:]))
+"""
+
+
+def start(out: Path, patient: bool = True) -> subprocess.Popen[str]:
+    code = CHILD.replace("{patient}", str(patient))
+    args = ["optimize", "two_packs", "--target", "avx512", "-o", str(out)]
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == "known\n"
+    return child
+
+
+def test_ctrl_c_keeps_the_best_answer_so_far(tmp_path: Path):
+    child = start(tmp_path / "x.eqsat")
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert "keeping the best answer so far" in err
+    assert "nothing was written" not in err
+    assert "interrupted" in out
+    kept = eqsat.load(tmp_path / "x.eqsat")
+    assert kept.selection is not None
+    assert kept.baseline is not None
+    assert kept.schedule is not None
+    assert kept.selection.stop == "interrupted"
+    for name, goal in kept.selection.goals:
+        assert goal.value <= kept.baseline.goal(name).value
+
+
+def test_a_second_ctrl_c_ends_it(tmp_path: Path):
+    folder = tmp_path / "x.eqsat"
+    code = CHILD.replace("{patient}", "True").replace("not self.is_requested and ", "")
+    args = ["optimize", "two_packs", "-o", str(folder)]
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.readline() == "known\n"
+    child.send_signal(signal.SIGINT)
+    assert "keeping" in child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert err == "interrupted, nothing was written\n"
+    assert not folder.exists()
+
+
+def test_a_stopped_search_gives_a_checked_answer():
+    program = eqsat.read("two_packs")
+    part = eqsat.optimize(program, target="avx512", stop_after="egraph")
+    assert part.egraph is not None
+    stop = Stop()
+    stop.request()
+    found, baseline = extract(part.egraph, part.target, part.goals, stop=stop)
+    assert baseline is not None
+    assert found.goal("time").value <= baseline.goal("time").value
+    assert found.goal("time").bound <= found.goal("time").value
+
+
+def test_whoever_comes_late_to_a_stop_is_called_at_once():
+    stop, called = Stop(), threading.Event()
+    stop.request()
+    with stop.calls(called.set):
+        assert called.is_set()
+    called.clear()
+    stop.request()
+    assert not called.is_set()  # its call is over
+
+
+def test_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("eqsat.api.optimize", full)
+    monkeypatch.setattr("eqsat.optimize", full)
+    assert run(["optimize", "two_packs"]) == 3
+    err = capsys.readouterr().err
+    assert "E413" in err
+    assert "our bug" not in err
+
+
+def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("eqsat.extract.goals.solve", full)
+    monkeypatch.setattr("eqsat.extract.goals.Search._is_met", lambda *_: False)
+    found = eqsat.optimize(eqsat.read("two_packs"), target="avx512")
+    assert found.selection is not None
+    assert found.schedule is not None
+    assert found.selection.stop == "memory"
