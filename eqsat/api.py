@@ -91,7 +91,7 @@ class Run:
         return explain(self, value, partial(self._prices, time_limit) if wanted else None)
 
     def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
-        from eqsat.extract.counterfactual import counterfactuals
+        from eqsat.extract.ask.counterfactual import counterfactuals
 
         begin = time.monotonic()
         assert self.egraph is not None

@@ -127,7 +127,7 @@ def pareto(
         function_or_program, *example_args, goals=DEFAULT_GOALS, time_limit=time_limit,
         seed=seed, stop_after="egraph", **request,
     )  # fmt: skip
-    from eqsat.extract.pareto import pareto as search
+    from eqsat.extract.ask.pareto import pareto as search
     from eqsat.extract.session import prepare
 
     assert run.egraph is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat.extract import extract
-from eqsat.extract.problem import GOALS
+from eqsat.extract.solve.problem import GOALS
 from eqsat.model.attrs import Attr, Generic, Layout, Leaf, Transpose, Yield, dim
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.expr import arg, call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from eqsat.extract.problem import Answer, ExtractionProblem, Option
+from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 
 Values = tuple[int, ...]
 

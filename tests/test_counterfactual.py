@@ -11,11 +11,11 @@ import pytest
 from problems import every_answer, random_problem
 
 import eqsat
-from eqsat.extract.assemble import assemble
-from eqsat.extract.counterfactual import Counterfactuals, counterfactuals
-from eqsat.extract.goals import Search
-from eqsat.extract.problem import Answer, ExtractionProblem
-from eqsat.extract.space import Space
+from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.candidates.assemble import assemble
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.lang.programs import parse_program
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Question
 

@@ -25,12 +25,12 @@ from graphs import (
 from problems import every_answer
 
 from eqsat.extract import extract
-from eqsat.extract.assemble import assemble
-from eqsat.extract.cpsat import Effort, Request, solve
-from eqsat.extract.greedy import greedy
-from eqsat.extract.problem import GOALS
-from eqsat.extract.relax import relaxation
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.assemble import assemble
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.solve.cpsat import Effort, Request, solve
+from eqsat.extract.solve.greedy import greedy
+from eqsat.extract.solve.problem import GOALS
+from eqsat.extract.solve.relax import relaxation
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Fusion, Limits, Tile

@@ -126,8 +126,8 @@ def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.Mon
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("eqsat.extract.goals.solve", full)
-    monkeypatch.setattr("eqsat.extract.goals.Search._is_met", lambda *_: False)
+    monkeypatch.setattr("eqsat.extract.solve.goals.solve", full)
+    monkeypatch.setattr("eqsat.extract.solve.goals.Search._is_met", lambda *_: False)
     found = eqsat.optimize(eqsat.read("two_packs"), target="avx512")
     assert found.selection is not None
     assert found.schedule is not None

@@ -10,14 +10,14 @@ from functools import cache
 import pytest
 
 from eqsat.extract import check, extract
-from eqsat.extract.anyorder import AnyOrder
-from eqsat.extract.assemble import Assembly, assemble
-from eqsat.extract.cpsat import Effort, Request, solve
+from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.joint import Ordered, in_best_order, under
 from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
 from eqsat.extract.order.work import blocks
 from eqsat.extract.session import known_answers
-from eqsat.extract.space import Space
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target, override
 from eqsat.model.attrs import Layout, Leaf, Reshape, Yield, dim

@@ -16,9 +16,9 @@ from contractions import contraction, convolution
 
 import eqsat
 from eqsat.cli.app import run as command
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.check import check
-from eqsat.extract.legality import Legality
-from eqsat.extract.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target, override, read_target
 from eqsat.model.attrs import Generic

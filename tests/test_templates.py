@@ -17,8 +17,8 @@ from graphs import (
 )
 
 from eqsat.extract import check
-from eqsat.extract.assemble import assemble
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.assemble import assemble
+from eqsat.extract.candidates.space import Space
 from eqsat.model.attrs import (
     Generic,
     Layout,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.costs import Costs
-from eqsat.extract.legality import Legality
-from eqsat.extract.linear import TIE_BREAK, linear_goals, stated
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from eqsat.extract.assemble import Assembly
-from eqsat.extract.goals import Search
+from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.solve.goals import Search
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.selection import Removed
 from eqsat.model.target import Target

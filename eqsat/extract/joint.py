@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.extract.assemble import Assembly
-from eqsat.extract.goals import Found, Outcome, Search, floor
+from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.order import best_order, work_of
-from eqsat.extract.problem import Answer
+from eqsat.extract.solve.goals import Found, Outcome, Search, floor
+from eqsat.extract.solve.problem import Answer
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import Stop
 

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.goals import check_requests
 from eqsat.extract.session import prepare
+from eqsat.extract.solve.goals import check_requests
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.stopping import Stop

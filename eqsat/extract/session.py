@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from eqsat.extract.assemble import Assembly, assemble
+from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
-from eqsat.extract.goals import Outcome, Search
-from eqsat.extract.greedy import greedy
 from eqsat.extract.joint import MEMORY, Limits, under, with_order, within_budget
-from eqsat.extract.linear import OWN, broken, linear_goals, stated
-from eqsat.extract.problem import Answer
-from eqsat.extract.space import Space
+from eqsat.extract.solve.goals import Outcome, Search
+from eqsat.extract.solve.greedy import greedy
+from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
+from eqsat.extract.solve.problem import Answer
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
 
 
 @dataclass(frozen=True)

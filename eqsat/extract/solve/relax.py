@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.extract.live import liveness
-from eqsat.extract.lp import Program, Rows, Solved, solve
-from eqsat.extract.problem import ExtractionProblem
-from eqsat.extract.supply import exclusions, levels
+from eqsat.extract.solve.live import liveness
+from eqsat.extract.solve.lp import Program, Rows, Solved, solve
+from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.extract.solve.supply import exclusions, levels
 
 MEMORY = "memory"
 SUPPORT = 1e-6  # options the relaxation chooses by less are not part of its answer

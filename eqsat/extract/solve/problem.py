@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.extract.linear import OWN, TIE_BREAK
+from eqsat.extract.solve.linear import OWN, TIE_BREAK
 
 GOALS = ("time", "memory", "dispatches")
 Answer = tuple[int, ...]  # chosen options, ascending

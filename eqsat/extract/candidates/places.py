@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.extract.groups import Candidate
-from eqsat.extract.space import Moment, Space
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.space import Moment, Space
 from eqsat.model.selection import Group
 
 BEGIN: Moment = (-1, 0, 0, -(1 << 30))

@@ -6,20 +6,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.extract.anyorder import any_order
-from eqsat.extract.costs import Costs
-from eqsat.extract.groups import GROUPS_PER_NODE, Candidate, Grower
-from eqsat.extract.legality import Legality
-from eqsat.extract.linear import OWN
-from eqsat.extract.merge import Merger
-from eqsat.extract.places import Places, answer_places, program_places
-from eqsat.extract.pool import Pool
-from eqsat.extract.presolve import presolve
-from eqsat.extract.problem import Answer, ExtractionProblem, Option
-from eqsat.extract.prune import obtainable, possible, undominated
-from eqsat.extract.space import Space
-from eqsat.extract.templates import templates, widened
-from eqsat.extract.variants import Variant, Variants, group_of
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.groups import GROUPS_PER_NODE, Candidate, Grower
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.merge import Merger
+from eqsat.extract.candidates.places import Places, answer_places, program_places
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.prune import obtainable, possible, undominated
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.templates import templates, widened
+from eqsat.extract.candidates.variants import Variant, Variants, group_of
+from eqsat.extract.solve.anyorder import any_order
+from eqsat.extract.solve.linear import OWN
+from eqsat.extract.solve.presolve import presolve
+from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group, Removed
 from eqsat.model.target import Target

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from eqsat.extract.assemble import Assembly
-from eqsat.extract.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
-from eqsat.extract.goals import Outcome, Search, floor
+from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
+from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.joint import Limits, Ordered, in_best_order
-from eqsat.extract.problem import GOALS, Answer
-from eqsat.extract.relax import Relaxation
 from eqsat.extract.session import Session
+from eqsat.extract.solve.goals import Outcome, Search, floor
+from eqsat.extract.solve.problem import GOALS, Answer
+from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.model.stopping import INTERRUPTED
 

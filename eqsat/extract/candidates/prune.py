@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from operator import le
 
-from eqsat.extract.linear import OWN, TIE_BREAK
-from eqsat.extract.places import BEGIN
-from eqsat.extract.pool import Pool
-from eqsat.extract.space import Moment
-from eqsat.extract.variants import Variant
+from eqsat.extract.candidates.places import BEGIN
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Moment
+from eqsat.extract.candidates.variants import Variant
+from eqsat.extract.solve.linear import OWN, TIE_BREAK
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 _END: Moment = (1 << 61, 0, 0, 0)

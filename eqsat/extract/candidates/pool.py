@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.legality import Legality
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.space import Space
 from eqsat.model.selection import Removed
 
 

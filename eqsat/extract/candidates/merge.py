@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from eqsat.extract.costs import Costs
-from eqsat.extract.groups import Candidate, order
-from eqsat.extract.pool import Pool
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.groups import Candidate, order
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 from eqsat.model.selection import Removed
 
 SMALL = 3  # members of a group that may be merged with another

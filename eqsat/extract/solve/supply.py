@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from eqsat.extract.presolve import Needs, needs
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.solve.presolve import Needs, needs
+from eqsat.extract.solve.problem import ExtractionProblem
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.presolve import made_before
+from eqsat.extract.solve.presolve import made_before
 
 if TYPE_CHECKING:
-    from eqsat.extract.anyorder import AnyOrder
+    from eqsat.extract.solve.anyorder import AnyOrder
 
 COPIES = 32  # layouts of arguments that are watched
 

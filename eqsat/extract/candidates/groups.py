@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.costs import Costs
-from eqsat.extract.legality import Legality
-from eqsat.extract.pool import Pool
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 
 GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.extract.problem import Answer, ExtractionProblem
-from eqsat.extract.watch import Copy, Watch, copies, watches
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.watch import Copy, Watch, copies, watches
 
 Supply = tuple[tuple[int, ...], tuple[int, ...]]
 

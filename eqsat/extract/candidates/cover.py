@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eqsat.extract.pool import Pool
+from eqsat.extract.candidates.pool import Pool
 
 _SKIP = ("leaf", "view", "conversion")
 

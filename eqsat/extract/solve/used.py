@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eqsat.extract.cpsat import Model
+    from eqsat.extract.solve.cpsat import Model
 
 
 def forced_rows(model: Model) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eqsat.extract.anyorder import AnyOrder
-from eqsat.extract.problem import ExtractionProblem
-from eqsat.extract.watch import Watch
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.extract.solve.watch import Watch
 
 Claims = tuple[tuple[int, ...], ...]  # options that exclude each other, each set at most a bit
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from eqsat.extract.cpsat import Effort, Request, solve
-from eqsat.extract.linear import ASKED, TIE_BREAK
-from eqsat.extract.presolve import presolve
-from eqsat.extract.problem import GOALS, Answer, ExtractionProblem
-from eqsat.extract.relax import Relaxation, relaxation
+from eqsat.extract.solve.cpsat import Effort, Request, solve
+from eqsat.extract.solve.linear import ASKED, TIE_BREAK
+from eqsat.extract.solve.presolve import presolve
+from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem
+from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop

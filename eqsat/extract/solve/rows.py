@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.anyorder import AnyOrder
-from eqsat.extract.anyrows import AnyOrderRows
-from eqsat.extract.live import Claims, liveness
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.anyrows import AnyOrderRows
+from eqsat.extract.solve.live import Claims, liveness
 
 if TYPE_CHECKING:
-    from eqsat.extract.cpsat import Model
+    from eqsat.extract.solve.cpsat import Model
 
 
 def memory_rows(model: Model, peak: Any, unit: int) -> None:

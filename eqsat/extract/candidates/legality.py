@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from eqsat.extract.scratch import ALONG, APART, NOT_READ, cut, root_bytes
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
+from eqsat.extract.candidates.space import Space
 from eqsat.model.attrs import Affine, Custom, Generic, Layout, Map, Transpose
 from eqsat.model.egraph import ENode
 from eqsat.model.selection import Removed

@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from eqsat.extract.costs import Costs
-from eqsat.extract.cover import entries, needed_values
-from eqsat.extract.groups import Candidate
-from eqsat.extract.linear import Dispatches, Relayout, Time, added, moved_bytes
-from eqsat.extract.places import BEGIN, Places
-from eqsat.extract.pool import Pool
-from eqsat.extract.space import Moment, Space
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.cover import entries, needed_values
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.places import BEGIN, Places
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Moment, Space
+from eqsat.extract.solve.linear import Dispatches, Relayout, Time, added, moved_bytes
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from eqsat.extract.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
 
 WAYS = 3  # kept per buffer
 FIRST = 10**12  # picoseconds that one unit of another goal counts as

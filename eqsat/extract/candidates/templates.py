@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.groups import Grower, State
+from eqsat.extract.candidates.groups import Grower, State
 
 Reached = set[frozenset[int]]  # nodes of groups
 Key = tuple[int, frozenset[int]]  # the root of a group, and what it reads

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eqsat.extract.assemble import Assembly, assemble
-from eqsat.extract.goals import Found, Search, floor, weigh
-from eqsat.extract.linear import linear_goals
-from eqsat.extract.problem import Answer, ExtractionProblem
-from eqsat.extract.relax import Relaxation, relaxation
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.solve.goals import Found, Search, floor, weigh
+from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
 from eqsat.model.selection import GoalRequest, Selection

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.problem import Answer, ExtractionProblem
-from eqsat.extract.supply import exclusions, levels
-from eqsat.extract.used import forced_rows
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.supply import exclusions, levels
+from eqsat.extract.solve.used import forced_rows
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Model:
     @cached_property
     def memory(self) -> tuple[Any, int]:
         """(variable, unit): peak bytes / unit, at least every row's live bytes."""
-        from eqsat.extract.rows import memory_rows
+        from eqsat.extract.solve.rows import memory_rows
 
         unit = self.problem.byte_unit
         low, high = self.problem.fixed_bytes, self.problem.most_bytes

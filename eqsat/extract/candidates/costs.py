@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.legality import iterations
-from eqsat.extract.space import Space
+from eqsat.extract.candidates.legality import iterations
+from eqsat.extract.candidates.space import Space
 from eqsat.model.attrs import Attr, Custom, Generic
 from eqsat.model.egraph import ENode
 from eqsat.model.target import Target

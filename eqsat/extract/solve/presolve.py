@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from eqsat.extract.problem import ExtractionProblem
+from eqsat.extract.solve.problem import ExtractionProblem
 
 ROUNDS = 8  # each takes options away, or it was the last
 

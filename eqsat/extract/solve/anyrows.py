@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.anyorder import AnyOrder
-from eqsat.extract.watch import Copy, Held, Watch
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.watch import Copy, Held, Watch
 
 if TYPE_CHECKING:
-    from eqsat.extract.cpsat import Model
+    from eqsat.extract.solve.cpsat import Model
 
 PAIRS = 1_500  # pairs of items in either order that get a literal
 TRIPLES = 20_000  # of them that are kept from running in a circle

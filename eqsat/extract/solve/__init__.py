@@ -1,0 +1,1 @@
+"""ExtractionProblem → the best answer, its bounds and proofs; integers only, no e-graph."""
