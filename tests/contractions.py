@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Affine, Generic, Layout, Map, Reshape, Yield, dim
+from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.meaning import evaluate_node
 

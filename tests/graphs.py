@@ -6,9 +6,14 @@ from dataclasses import replace
 
 from eqsat.extract import extract
 from eqsat.extract.solve.problem import GOALS
-from eqsat.model.attrs import Attr, Generic, Layout, Leaf, Transpose, Yield, dim
+from eqsat.model.affine import dim
+from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Transpose
 from eqsat.model.program import infer
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Fusion, Memory, Target

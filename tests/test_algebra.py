@@ -12,9 +12,12 @@ import pytest
 import eqsat
 from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import Affine, Attr, Generic, Leaf, Map, Yield, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import eqsat
-from eqsat.model.attrs import ShapeError
+from eqsat.model.attr import ShapeError
 
 FORCED = ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true")
 STAGES = ("program", "rules", "target", "egraph", "selection", "schedule")

@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 
-from eqsat.model.attrs import Leaf, Yield, affine, dim
+from eqsat.model.affine import affine, dim
 from eqsat.model.expr import arg, call, cast, const
+from eqsat.model.generic import Yield
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_body, canonical_generic, compose, generic_node, identity

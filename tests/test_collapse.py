@@ -10,9 +10,11 @@ from contractions import contraction, convolution, elementwise, operands, reshap
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import Generic, Reshape, Yield, dim
+from eqsat.model.affine import dim
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Reshape
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
 from eqsat.ops.canonical import canonical_generic

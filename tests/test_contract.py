@@ -11,7 +11,8 @@ from contractions import contraction, convolution, operands, packed, value
 import eqsat
 from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import Generic, Layout
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
 from eqsat.ops.contract import (
     PackedLoops,

@@ -18,7 +18,9 @@ def test_only_the_input_is_packed_and_only_the_result_unpacked(row: str):
     run = found.run
     assert not found.problems
     assert run is not None and run.schedule is not None and run.verification is not None
-    assert run.verification.ok and run.selection.stop == "optimal"
+    assert run.verification.ok
+    goals = dict(run.selection.goals)  # memory's bound holds in every order, it may stay open
+    assert goals["relayout"].gap == goals["time"].gap == 0
     counts = run.schedule.counts()
     assert counts["packs"] + counts["unpacks"] + counts["fused_conversions"] <= 2
     assert counts["transposes"] == 0

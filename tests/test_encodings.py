@@ -9,20 +9,14 @@ import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import (
-    Encoding,
-    Generic,
-    Layout,
-    Leaf,
-    Move,
-    Reshape,
-    ShapeError,
-    Yield,
-    affine,
-    attr_from_json,
-    dim,
-)
+from eqsat.model.affine import affine, dim
+from eqsat.model.attr import ShapeError
 from eqsat.model.expr import arg, call, cast
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move, Reshape
+from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Builder
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType

@@ -15,9 +15,13 @@ from eqsat.execute.loops import product_factors
 from eqsat.execute.verify import compare, error_limit, verify
 from eqsat.execute.xla import build, differentiate_as
 from eqsat.frontends.jaxpr import trace
-from eqsat.model.attrs import Generic, Layout, Leaf, Move, Yield, affine, dim
+from eqsat.model.affine import affine, dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call, cast
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Tile

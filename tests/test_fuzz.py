@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.model.attrs import Leaf, Move, Reshape, Transpose, Yield, dim
+from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.generic import Yield
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import generic_node, identity

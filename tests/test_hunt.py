@@ -24,7 +24,8 @@ from eqsat.hunt.sides import Garbage, OpenLanes, Values, left_trees
 from eqsat.hunt.signatures import propose_generic
 from eqsat.hunt.trial import attempt
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
-from eqsat.model.attrs import Generic, Layout
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.tensor import TensorType
 from eqsat.ops import meaning, scalar

@@ -9,24 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.model.attrs import (
-    OPS,
-    Encoding,
-    Fill,
-    Generic,
-    Layout,
-    Leaf,
-    Move,
-    Opaque,
-    Reshape,
-    Result,
-    Transpose,
-    Yield,
-    affine,
-    dim,
-)
+from eqsat.model.affine import affine, dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call, cast, const
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Generic, Result, Yield
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.ops import OPS
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
 from eqsat.ops import scalar

@@ -19,7 +19,8 @@ from eqsat.hunt.mutants import Mutant, mutants
 from eqsat.hunt.trial import attempt
 from eqsat.hunt.vary import vary
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.model.attrs import Generic, Layout
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.ops.tiling import make_layout
 

@@ -20,10 +20,14 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target, override
-from eqsat.model.attrs import Layout, Leaf, Reshape, Yield, dim
+from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Yield
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Reshape
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Schedule
 from eqsat.model.selection import GoalRequest, Selection

@@ -9,22 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import (
-    Encoding,
-    Fill,
-    Generic,
-    Leaf,
-    Move,
-    Opaque,
-    Reshape,
-    Result,
-    Transpose,
-    Yield,
-    affine,
-    dim,
-)
+from eqsat.model.affine import affine, dim
 from eqsat.model.diag import Diagnostic, EqsatError
 from eqsat.model.expr import arg, call, cast, const
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Generic, Result, Yield
+from eqsat.model.layout import Encoding
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.tiling import make_layout

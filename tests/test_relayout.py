@@ -12,8 +12,8 @@ from contractions import value
 import eqsat
 from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import Layout
 from eqsat.model.egraph import EGraph
+from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
 from eqsat.ops.lists import same_tiles
 from eqsat.ops.merge import merge_elementwise

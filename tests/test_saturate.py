@@ -13,7 +13,7 @@ import eqsat
 from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.model.attrs import Attr
+from eqsat.model.attr import Attr
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program

@@ -10,9 +10,9 @@ import pytest
 import eqsat
 from eqsat.extract import extract
 from eqsat.lang.programs import parse_program
-from eqsat.model.attrs import Leaf
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult, Selection

@@ -21,8 +21,8 @@ from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_b
 from eqsat.extract.check import check
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target, override, read_target
-from eqsat.model.attrs import Generic
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
 from eqsat.model.target import Fusion, Limits, Memory, Target, Workgroup
 from eqsat.ops.contraction import contraction_roles
 from eqsat.schedule.legal import faults

@@ -19,16 +19,12 @@ from graphs import (
 from eqsat.extract import check
 from eqsat.extract.candidates.assemble import assemble
 from eqsat.extract.candidates.space import Space
-from eqsat.model.attrs import (
-    Generic,
-    Layout,
-    Move,
-    Result,
-    Yield,
-    dim,
-)
+from eqsat.model.affine import dim
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Result, Yield
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move
 from eqsat.model.target import Fusion, Target
 
 

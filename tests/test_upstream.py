@@ -12,8 +12,10 @@ import eqsat
 from eqsat.lab.results import Results
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets, read_ruleset
-from eqsat.model.attrs import Generic, Layout, Move, Reshape
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move, Reshape
 from eqsat.model.rules import Rule
 from eqsat.model.target import Tile
 from eqsat.ops import guards

@@ -267,7 +267,7 @@ def _targets() -> tuple[Row, list[Row]]:
 
 
 def _ops() -> tuple[Row, list[Row]]:
-    from eqsat.model.attrs import OPS
+    from eqsat.model.ops import OPS
     from eqsat.ops.contraction import kind
     from eqsat.ops.custom import custom_ops
 

@@ -166,7 +166,7 @@ def _check_place(out: Path | None) -> None:
 
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     from eqsat.api import DEFAULT_GOALS
-    from eqsat.lang.experiments import parse_goals
+    from eqsat.lang.goals import parse_goals
 
     return parse_goals(texts or DEFAULT_GOALS)
 

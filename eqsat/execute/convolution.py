@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.attrs import Generic, Map
+from eqsat.model.affine import Map
+from eqsat.model.generic import Generic
 from eqsat.ops.meaning import element_dtype
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 from eqsat.execute.bodies import convert, evaluate_body
 from eqsat.execute.convolution import convolve
-from eqsat.model.attrs import Affine, Generic, Map, Shape, dim
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
+from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.meaning import element_dtype

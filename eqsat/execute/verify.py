@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Generic
 from eqsat.model.expr import Expr
+from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import element_dtype, evaluate_program

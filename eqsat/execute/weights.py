@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.model.attrs import Leaf
 from eqsat.model.diag import fail
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType

@@ -170,7 +170,7 @@ class _Joint:
         if best.assembly is self.assembly:
             later = outcome
         elif self._has_time(self.assembly.seconds):
-            later, best = self._rest(self._again(best, caps, least), caps, reference)
+            later, best = self._rest(self._again(best, caps, least), caps, reference, least)
         return best.assembly, self._merged(best, outcome, later, least)
 
     def _has_time(self, seconds: float) -> bool:
@@ -209,10 +209,11 @@ class _Joint:
         return found if whole is None or not whole.keeps(caps) else whole
 
     def _rest(
-        self, best: Ordered, caps: dict[str, int], reference: dict[str, int]
+        self, best: Ordered, caps: dict[str, int], reference: dict[str, int], least: int
     ) -> tuple[Outcome | None, Ordered]:
-        """The goals from memory on, under the order found."""
+        """The goals from memory on, under the order found; memory is `least` at least."""
         search = self.limits.search(best.assembly, caps, best.answer)
+        search = replace(search, floors={MEMORY: least})
         later = search.run(self.requests[self.place :], reference)
         if later.answer is None:
             return None, best

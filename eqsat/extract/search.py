@@ -9,7 +9,7 @@ from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.session import prepare
 from eqsat.extract.solve.goals import check_requests
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.stopping import Stop
 from eqsat.model.target import Target
 
@@ -45,6 +45,32 @@ def extract(
             outcome = search.run(goals, session.reference)
     if outcome.answer is None:
         proven = outcome.status == "infeasible"
+        if not proven and session.baseline is not None:
+            return _unbeaten(session.baseline, outcome.status), session.baseline
         raise inadmissible(session.assembly, target, search, proven)
     session, outcome = session.ordered(outcome, goals, start + time_limit - time.monotonic())
-    return session.selection(outcome, goals, time.monotonic() - start), session.baseline
+    found = session.selection(outcome, goals, time.monotonic() - start)
+    return _never_worse(found, session.baseline, goals), session.baseline
+
+
+def _unbeaten(baseline: Selection, status: str) -> Selection:
+    """The baseline as the answer of a search that ended without one; nothing bounds it."""
+    goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
+    return replace(baseline, goals=goals, stop="wall" if status == "unknown" else status)
+
+
+def _never_worse(
+    found: Selection, baseline: Selection | None, goals: tuple[GoalRequest, ...]
+) -> Selection:
+    """The baseline if it is better by the first goal, which it may be where candidates are capped.
+
+    Bounds are of all candidates, its own among them.
+    """
+    first = goals[0].name
+    if baseline is None or goals[0].weight is not None:
+        return found
+    if found.goal(first).value <= baseline.goal(first).value:
+        return found
+    bounds = {n: r.bound for n, r in found.goals}
+    own = ((n, GoalResult(r.value, min(r.value, bounds[n]))) for n, r in baseline.goals)
+    return replace(baseline, goals=tuple(own), stop=found.stop, removed=found.removed)

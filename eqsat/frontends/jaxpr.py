@@ -13,8 +13,10 @@ from eqsat.frontends.opaque import OpaqueCall, fingerprint
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import Unit, is_foreign, units
 from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
-from eqsat.model.attrs import Leaf, Opaque, Result
 from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Result
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 

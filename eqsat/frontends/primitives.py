@@ -16,8 +16,9 @@ from eqsat.frontends.windows import (
     reduce_window,
     reduction,
 )
-from eqsat.model.attrs import Affine, Move, Reshape, Transpose, affine, dim
+from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const, literal
+from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.ops.canonical import compose, identity
 from eqsat.ops.scalar import FUNCTIONS
 

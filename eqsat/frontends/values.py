@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Affine, Attr, Fill, Leaf, Map, Reshape, Shape, Yield, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.attr import Attr, Shape
 from eqsat.model.diag import fail
 from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.generic import Yield
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import Reshape
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar

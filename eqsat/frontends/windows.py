@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.frontends.values import Context, Value, dtype_name
-from eqsat.model.attrs import Affine, Move, Yield, affine, dim
+from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, literal
+from eqsat.model.generic import Yield
+from eqsat.model.movement import Move
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops import scalar
 

@@ -24,7 +24,11 @@ from eqsat.hunt.sides import (
     constant_lanes,
     open_lanes,
 )
-from eqsat.model.attrs import Attr, Fill, Generic, Layout, Leaf, Move
+from eqsat.model.attr import Attr
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import Move
 from eqsat.model.tensor import TensorType
 from eqsat.ops.scalar import held_dtype, integer_range
 

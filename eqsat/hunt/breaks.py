@@ -10,7 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.attrs import Affine, Fill, Generic, Layout, Map, Move, Reshape
+from eqsat.model.affine import Affine, Map
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move, Reshape
 from eqsat.ops.attrs import PLURAL
 from eqsat.ops.lists import inverse
 from eqsat.ops.tiling import make_layout

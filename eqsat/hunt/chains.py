@@ -15,9 +15,10 @@ import numpy as np
 from eqsat.hunt.classes import as_graph, evaluate_classes
 from eqsat.hunt.glue import GlueMaker
 from eqsat.hunt.leaves import leaf_values
-from eqsat.model.attrs import LEAVES, Leaf
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
+from eqsat.model.leaves import Leaf
+from eqsat.model.ops import LEAVES
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target, Tile

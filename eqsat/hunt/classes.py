@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Attr, Layout, Leaf
+from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.ops.meaning import OpaqueFunction, evaluate_node, pack
 

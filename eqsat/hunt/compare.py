@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.hunt.sides import Array, Claim, constant_lanes
-from eqsat.model.attrs import Layout
+from eqsat.model.layout import Layout
 
 RELATIVE = 1e-9  # of float64 values whose order of computation may differ
 

@@ -11,7 +11,11 @@ from eqsat.hunt.generate import generic, propose
 from eqsat.hunt.known import DEFAULT, Known, holds
 from eqsat.hunt.nests import Misfit, Scale, Wish
 from eqsat.hunt.signatures import fits, related_generic
-from eqsat.model.attrs import Attr, Custom, Generic, Layout, Move, Result
+from eqsat.model.attr import Attr
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move
 from eqsat.model.rules import Apply, AttrExpr, Name, Splat, Term, Value, Var
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 from eqsat.ops.attrs import FIELDS, WHOLE

@@ -18,7 +18,9 @@ from eqsat.hunt.findings import Condition, Counterexample, Findings
 from eqsat.hunt.instances import Functions, Instance
 from eqsat.hunt.search import describe, expression_text
 from eqsat.hunt.trial import attempt
-from eqsat.model.attrs import Attr, Layout, Reshape, Shape, Transpose
+from eqsat.model.attr import Attr, Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.rules import Apply, AttrExpr, Name, Rule, Splat, Term, Value, Var
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import WHOLE

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Attr, Layout
+from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic
+from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.text import attr_text
 

@@ -12,16 +12,12 @@ from eqsat.hunt.layouts import pack, reshape, retype, transpose, unpack
 from eqsat.hunt.movements import concat, gather, pad, slice_
 from eqsat.hunt.nests import Misfit, Wish
 from eqsat.hunt.signatures import propose_generic
-from eqsat.model.attrs import (
-    Attr,
-    Custom,
-    Encoding,
-    Fill,
-    Generic,
-    Layout,
-    Leaf,
-)
+from eqsat.model.attr import Attr
 from eqsat.model.expr import read_literal
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.tensor import TensorType
 from eqsat.ops.custom import samplers
 

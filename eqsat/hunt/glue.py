@@ -9,7 +9,8 @@ from eqsat.hunt.instances import Instance, draw
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.programs import Maker
 from eqsat.hunt.sides import Key, Lefts, Ref, Side, Tree, left_trees
-from eqsat.model.attrs import Layout, ShapeError
+from eqsat.model.attr import ShapeError
+from eqsat.model.layout import Layout
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType, is_float
 

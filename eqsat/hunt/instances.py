@@ -14,7 +14,8 @@ from typing import Any
 
 from eqsat.hunt.draft import Draft, Part, Types, tensor_names
 from eqsat.hunt.nests import Misfit, Scale
-from eqsat.model.attrs import Attr, Generic, ShapeError
+from eqsat.model.attr import Attr, ShapeError
+from eqsat.model.generic import Generic
 from eqsat.model.rules import Apply, Rule, Splat, Term
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType

@@ -10,10 +10,7 @@ from typing import Any
 
 from eqsat.hunt.bodies import kind_of
 from eqsat.hunt.nests import Scale
-from eqsat.model.attrs import (
-    Attr,
-    Shape,
-)
+from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.tensor import TensorType
 from eqsat.ops.scalar import integer_range

@@ -10,12 +10,9 @@ from typing import Any
 from eqsat.hunt.bodies import kind_of
 from eqsat.hunt.known import DEFAULT, PADS, Ints, Known
 from eqsat.hunt.nests import Misfit
-from eqsat.model.attrs import (
-    Layout,
-    Reshape,
-    Shape,
-    Transpose,
-)
+from eqsat.model.attr import Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.tensor import cdiv
 from eqsat.ops.tiling import make_layout
 

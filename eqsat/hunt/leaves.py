@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Attr
+from eqsat.model.attr import Attr
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.scalar import held_dtype, integer_range

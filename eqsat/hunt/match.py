@@ -8,8 +8,9 @@ from itertools import product
 from random import Random
 
 from eqsat.hunt.instances import Instance, random_tiles, target_functions
-from eqsat.model.attrs import Attr, Result
+from eqsat.model.attr import Attr
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Result
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.saturate.rows import splat_name

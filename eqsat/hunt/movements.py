@@ -9,12 +9,9 @@ from typing import Any
 from eqsat.hunt.bodies import kind_of
 from eqsat.hunt.known import PADS, Known
 from eqsat.hunt.nests import Misfit
-from eqsat.model.attrs import (
-    MOVE_SHAPES,
-    Layout,
-    Move,
-    Shape,
-)
+from eqsat.model.attr import Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import MOVE_SHAPES, Move
 
 
 def _move(op: str, sources: Sequence[Shape], args: tuple[Any, ...]) -> Move:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from eqsat.model.attrs import Affine, Generic, Map, Shape, Yield, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.attr import Shape
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_generic
 

@@ -6,8 +6,10 @@ import random
 from collections import Counter
 
 from eqsat.hunt.programs import STEPS, Maker
-from eqsat.model.attrs import Generic, Transpose, dim
+from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call, const
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Transpose
 from eqsat.model.program import Program
 from eqsat.ops.canonical import identity
 from eqsat.ops.contraction import contraction_roles

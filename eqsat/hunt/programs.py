@@ -6,23 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.model.attrs import (
-    MOVE_SHAPES,
-    Affine,
-    Encoding,
-    Fill,
-    Layout,
-    Leaf,
-    Move,
-    Reshape,
-    Result,
-    Shape,
-    ShapeError,
-    Transpose,
-    Yield,
-    dim,
-)
+from eqsat.model.affine import Affine, dim
+from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.generic import Result, Yield
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.canonical import Operand, generic_node, identity

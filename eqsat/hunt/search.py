@@ -12,7 +12,7 @@ from eqsat.hunt.findings import Condition, Counterexample, Findings, value_text
 from eqsat.hunt.instances import Functions, Instance, draw
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Outcome, attempt
-from eqsat.model.attrs import Attr
+from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
 from eqsat.ops.attrs import WHOLE
 from eqsat.ops.records import field

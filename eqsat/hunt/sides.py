@@ -15,8 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Attr, Custom, Generic, Layout, Leaf, Move, Yield
+from eqsat.model.attr import Attr
 from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move
 from eqsat.model.program import infer
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType

@@ -13,8 +13,9 @@ from random import Random
 
 from eqsat.hunt.bodies import kind_of, random_body, reduction_body
 from eqsat.hunt.nests import Misfit, Nest, Wish
-from eqsat.model.attrs import Affine, Generic, Yield, affine, dim
+from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.attrs import FUNCTIONS

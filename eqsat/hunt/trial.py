@@ -27,8 +27,10 @@ from eqsat.hunt.sides import (
     right_tree,
     side_types,
 )
-from eqsat.model.attrs import Generic, Layout, ShapeError
+from eqsat.model.attr import ShapeError
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.saturate.rows import Row

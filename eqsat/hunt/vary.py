@@ -14,20 +14,11 @@ from typing import Any
 
 from eqsat.hunt.instances import Instance, random_tiles, target_functions
 from eqsat.hunt.sides import Ref, Side, Tree, left_trees
-from eqsat.model.attrs import (
-    MOVE_SHAPES,
-    Attr,
-    Fill,
-    Generic,
-    Layout,
-    Leaf,
-    Move,
-    Reshape,
-    Result,
-    Shape,
-    ShapeError,
-    Transpose,
-)
+from eqsat.model.attr import Attr, Shape, ShapeError
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
 from eqsat.model.program import infer
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_generic

@@ -7,7 +7,7 @@ import keyword
 import re
 
 from eqsat.lang.syntax import Tree
-from eqsat.model.attrs import Affine, Map, affine
+from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
 from eqsat.model.tensor import DTYPES

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from eqsat.lang.goals import parse_goals
 from eqsat.lang.problems import Duration, OneOrMore, Record, read_record
 from eqsat.lang.rulesets import find_rules
 from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
@@ -20,10 +20,9 @@ from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Memory, Target, Workgroup
-from eqsat.plugins import find_names, plugged_in, search_path
+from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
-GOALS = ("time", "memory", "dispatches", "relayout")
 PROGRAM_SUFFIXES = (".eqs", ".py")
 # what `vary` may name beside keys of a target
 VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")
@@ -32,8 +31,6 @@ _ANY = Target(
     "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
     workgroup=Workgroup((1,), (1,), (1,)),
 )  # fmt: skip
-_NUMBER = r"\d+(?:\.\d+)?"
-_GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
 
 
 @dataclass(frozen=True)
@@ -73,36 +70,7 @@ class Experiment:
     file: str = ""
 
 
-# ---- goals and programs: also for the command line -----------------------------------------------
-def parse_goals(texts: Sequence[str]) -> tuple[GoalRequest, ...]:
-    """`time`, `memory:within=1%`, or all of them with weights: `time:2`, `memory:1`.
-
-    E264 if a goal cannot be read, E404 if some have weights and some have not.
-    """
-    goals = tuple(_goal(t) for t in texts)
-    weighted = [g.weight is not None for g in goals]
-    if any(weighted) and not all(weighted):
-        message = "goals have weights either all or none"
-        raise fail("E404", message, help="without weights the first goal is minimised first")
-    names = [g.name for g in goals]
-    if len(set(names)) < len(names):
-        raise fail("E264", "a goal is named twice")
-    return goals
-
-
-def _goal(text: str) -> GoalRequest:
-    match = _GOAL.fullmatch(text.strip())
-    known = (*GOALS, *plugged_in("goals"))
-    word = text.partition(":")[0].strip()
-    if word not in known:
-        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, known))
-    if match is None:
-        hint = f"write `{word}:0.5` or `{word}:within=1%`"
-        raise fail("E264", f"cannot read the goal `{text}`", help=hint)
-    weight = None if match["weight"] is None else float(match["weight"])
-    return GoalRequest(word, weight, float(match["within"] or 0) / 100)
-
-
+# ---- programs: also for the command line ---------------------------------------------------------
 def find_program(name: str, folders: Folders = (), span: Span | None = None) -> str:
     """The path of a program: a name below `experiments/programs`, a file, or `file.py:function`.
 

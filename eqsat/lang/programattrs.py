@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING, Any
 from eqsat.lang import bodies
 from eqsat.lang.bodies import refused
 from eqsat.lang.syntax import Tree
-from eqsat.model.attrs import (
-    Attr,
-    Custom,
-    Encoding,
-    Fill,
-    Generic,
-    Layout,
-    Move,
-    Opaque,
-    Reshape,
-    Result,
-    Shape,
-    Transpose,
-    Yield,
-)
+from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import Expr, const
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.generic import Generic, Result, Yield
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType, cdiv, is_float
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from eqsat.lang.bodies import Refused, masked
 from eqsat.lang.programterms import Poisoned, TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
 from eqsat.lang.syntax import Tree, parse
-from eqsat.model.attrs import Leaf
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DTYPES, TensorType
 

@@ -10,9 +10,11 @@ from eqsat.lang import bodies
 from eqsat.lang.bodies import Refused, refused
 from eqsat.lang.programattrs import READERS, Types, custom, typed
 from eqsat.lang.syntax import Tree
-from eqsat.model.attrs import Attr, Yield, dim
+from eqsat.model.affine import dim
+from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
+from eqsat.model.generic import Yield
 from eqsat.model.program import Builder
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 

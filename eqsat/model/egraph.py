@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.attrs import Attr, attr_from_json
+from eqsat.model.attr import Attr
+from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
 from eqsat.model.tensor import TensorType
 

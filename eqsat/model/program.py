@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.attrs import (
-    LEAVES,
-    OPS,
-    Attr,
-    Custom,
-    Generic,
-    Leaf,
-    ShapeError,
-    attr_from_json,
-)
+from eqsat.model.attr import Attr, ShapeError
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.leaves import Leaf
+from eqsat.model.ops import LEAVES, OPS, attr_from_json
 from eqsat.model.tensor import TensorType
 
 

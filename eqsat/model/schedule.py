@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.attrs import CONVERSIONS, VIEWS
+from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 
 

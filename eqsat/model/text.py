@@ -6,22 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from eqsat.model.attrs import (
-    Attr,
-    Custom,
-    Encoding,
-    Fill,
-    Generic,
-    Layout,
-    Leaf,
-    Map,
-    Move,
-    Opaque,
-    Reshape,
-    Result,
-    Transpose,
-)
+from eqsat.model.affine import Map
+from eqsat.model.attr import Attr
 from eqsat.model.expr import literal
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import Move, Reshape, Transpose
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program

@@ -12,8 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.attrs import Affine, Generic, Map, Shape, Yield, dim
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
+from eqsat.model.generic import Generic, Yield
 from eqsat.ops.canonical import canonical_body, canonical_generic, identity
 from eqsat.ops.contraction import contraction_roles, mixed_dims
 from eqsat.ops.linear import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Shape
+from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops import (
     algebra,

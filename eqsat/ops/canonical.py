@@ -1,7 +1,7 @@
 """Loops, maps and bodies as a caller found them → the one canonical `Generic` and its node.
 
 Equal generics must be equal records, so that a hash-consed program and the e-graph see them as
-one. The form is stated in `model.attrs.Generic`.
+one. The form is stated in `model.generic.Generic`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from eqsat.model.attrs import Affine, Generic, Map, Shape, Yield, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder
 from eqsat.ops.scalar import FUNCTIONS
 

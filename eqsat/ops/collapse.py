@@ -11,7 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.attrs import Affine, Generic, Map, Reshape, Shape, dim
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.attr import Shape
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Reshape
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.convolution import convolution

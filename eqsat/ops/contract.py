@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eqsat.model.attrs import Generic, Layout
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
 from eqsat.model.tensor import cdiv
 from eqsat.ops.contraction import Roles, contraction_roles, tile_dims

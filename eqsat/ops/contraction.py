@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.attrs import Custom, Generic, Map
+from eqsat.model.affine import Map
 from eqsat.model.expr import Expr
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Generic, Map, Yield, dim
+from eqsat.model.affine import Map, dim
 from eqsat.model.expr import arg
+from eqsat.model.generic import Generic, Yield
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import Roles, contraction_roles, mixed_dims
 from eqsat.ops.vocabulary import AttrFunction

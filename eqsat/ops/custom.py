@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import OPS, Custom, Shape, ShapeError
+from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.diag import EqsatError, fail
+from eqsat.model.foreign import Custom
+from eqsat.model.ops import OPS
 from eqsat.model.target import KINDS
 from eqsat.model.tensor import DTYPES, KIND_NAMES
 from eqsat.ops import scalar

@@ -11,19 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.attrs import (
-    ROLES,
-    Encoding,
-    Generic,
-    Layout,
-    Map,
-    Move,
-    Reshape,
-    Shape,
-    Yield,
-    dim,
-)
+from eqsat.model.affine import Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, cast
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import ROLES, Encoding, Layout
+from eqsat.model.movement import Move, Reshape
 from eqsat.model.target import Target, Tile
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contract import pack_loops

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eqsat.model.attrs import Fill, Generic, Layout, Move, Reshape, Shape
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, const, literal
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move, Reshape
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.moves import pad_of, pad_value
 from eqsat.ops.permuted_moves import Perm

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eqsat.model.attrs import Generic, Layout, Move, Reshape
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move, Reshape
 from eqsat.model.target import Tile
 from eqsat.model.tensor import cdiv
 from eqsat.ops.contraction import contraction_roles

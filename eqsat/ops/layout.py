@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eqsat.model.attrs import Layout, Reshape, Shape
+from eqsat.model.attr import Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape
 from eqsat.ops.lists import inner_entries, inverse, is_block_diagonal
 from eqsat.ops.tiling import make_layout
 from eqsat.ops.vocabulary import AttrFunction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eqsat.model.attrs import Generic, Layout
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.vocabulary import AttrFunction

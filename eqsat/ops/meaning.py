@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import (
-    Attr,
-    Custom,
-    Fill,
-    Generic,
-    Layout,
-    Move,
-    Opaque,
-    Reshape,
-    Result,
-    Transpose,
-)
+from eqsat.model.attr import Attr
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar

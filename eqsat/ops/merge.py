@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eqsat.model.attrs import Generic, Map
+from eqsat.model.affine import Map
 from eqsat.model.expr import arg
+from eqsat.model.generic import Generic
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.canonical import compose, generic_node

@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Affine, Generic, Leaf, Map, Move, Shape, Yield, dim
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import arg
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move
 from eqsat.ops.canonical import canonical_body, canonical_generic
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.vocabulary import AttrFunction

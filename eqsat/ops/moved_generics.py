@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Generic, Move, Shape
+from eqsat.model.attr import Shape
 from eqsat.model.expr import literal
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Move
 from eqsat.model.tensor import is_float
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import contraction_roles, mixed_dims

@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Move, Shape
+from eqsat.model.attr import Shape
 from eqsat.model.expr import read_literal
+from eqsat.model.movement import Move
 from eqsat.model.tensor import cdiv
 from eqsat.ops.vocabulary import AttrFunction
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Layout, Move, Shape
+from eqsat.model.attr import Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move
 from eqsat.model.tensor import cdiv
 from eqsat.ops.moves import concat_of, gather_of, pad_of, pad_value, slice_of, unless_identity
 from eqsat.ops.tiling import make_layout

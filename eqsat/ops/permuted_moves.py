@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Move, Reshape, Shape
+from eqsat.model.attr import Shape
+from eqsat.model.movement import Move, Reshape
 from eqsat.ops.layout import reassociation
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import concat_of, gather_of, pad_of, slice_of

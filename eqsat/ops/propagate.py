@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Affine, Generic, Layout, dim
+from eqsat.model.affine import Affine, dim
 from eqsat.model.expr import literal, read_literal
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic

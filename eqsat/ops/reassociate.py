@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Generic, Map, Shape, Yield, dim
+from eqsat.model.affine import Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra import loops_of, renamed, whole_dims
 from eqsat.ops.canonical import canonical_body, canonical_generic

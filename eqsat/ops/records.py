@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.model.attrs import (
-    MOVE_SHAPES,
-    OPS,
-    Attr,
-    Custom,
-    Fill,
-    Generic,
-    Layout,
-    Leaf,
-    Move,
-    Reshape,
-    Result,
-    Shape,
-    ShapeError,
-    Transpose,
-)
+from eqsat.model.attr import Attr, Shape, ShapeError
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
+from eqsat.model.ops import OPS
 from eqsat.model.tensor import TensorType
 from eqsat.ops.custom import make_custom
 from eqsat.ops.tiling import make_layout

@@ -11,7 +11,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Layout, Reshape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape
 from eqsat.model.tensor import cdiv
 from eqsat.ops.lists import is_open, same_tiles
 from eqsat.ops.vocabulary import AttrFunction

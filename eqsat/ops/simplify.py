@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eqsat.model.attrs import Affine, Generic, Map, Yield, dim
+from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import Expr, arg
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.canonical import canonical_body, canonical_generic, compose, identity
 from eqsat.ops.linear import MARK, replaced

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Generic
 from eqsat.model.diag import EqsatError, fail
+from eqsat.model.generic import Generic
 from eqsat.model.target import Target, Tile
 from eqsat.ops.contraction import contraction_roles
 from eqsat.plugins import brought_by, load

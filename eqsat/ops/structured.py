@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attrs import Affine, Generic, Map
+from eqsat.model.affine import Affine, Map
 from eqsat.model.expr import Expr
+from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from functools import lru_cache
 
-from eqsat.model.attrs import Generic
+from eqsat.model.generic import Generic
 from eqsat.model.target import Condition, Target, Tile
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.convolution import Convolution, convolution, has_windows

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Generic, Layout, Map, Shape, dim
+from eqsat.model.affine import Map, dim
+from eqsat.model.attr import Shape
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.tensor import cdiv
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import mixed_dims

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.attrs import Layout, Move, Reshape, Shape
+from eqsat.model.attr import Shape
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move, Reshape
 from eqsat.model.tensor import cdiv
 from eqsat.ops.layout import keeps_order
 from eqsat.ops.lists import inverse

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.attrs import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
 from eqsat.model.selection import Group, Removed, Selection
 from eqsat.report import alternatives

@@ -1,4 +1,4 @@
-"""What a report needs of a finished run; `api.Run` has this shape."""
+"""What a report needs of a finished run; `run.Run` has this shape."""
 
 from __future__ import annotations
 

@@ -6,16 +6,24 @@ import os
 from html import escape
 from pathlib import Path
 
-from eqsat.model.attrs import LEAVES
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.ops import LEAVES
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.report.explain import choice_lines, explain, removed_lines
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, generic_word, rule_chain
-from eqsat.report.text import RULE_COLUMNS, goal_rows, phase_lines, rules_table, verification_text
+from eqsat.report.text import (
+    GOAL_COLUMNS,
+    GOAL_FIGURES,
+    RULE_COLUMNS,
+    goal_rows,
+    phase_lines,
+    rules_table,
+    verification_text,
+)
 from eqsat.report.units import bytes_text, goal_text, time_text
 
 STYLE = """
@@ -123,9 +131,9 @@ def html_table(
 
 
 def goals_table(run: Finished) -> str:
-    """Baseline, chosen, bound and gap."""
+    """Baseline, chosen, bound, gap and proof."""
     rows = [tuple(r.cells()) for r in goal_rows(run)]
-    return html_table(("", "baseline", "chosen", "ratio", "bound", "gap"), rows, range(1, 6))
+    return html_table(GOAL_COLUMNS, rows, GOAL_FIGURES)
 
 
 def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from eqsat.model.attrs import Leaf
+from eqsat.model.leaves import Leaf
 from eqsat.model.schedule import Buffer, Schedule
 from eqsat.report.units import bytes_text
 

@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.attrs import CONVERSIONS, VIEWS, Generic, Leaf
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.generic import Generic
+from eqsat.model.leaves import Leaf
+from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 from eqsat.model.selection import Selection
 from eqsat.model.text import attr_text

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from eqsat.model.attrs import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.diag import Diagnostic
+from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.html import document, html_table, pre, section

@@ -67,22 +67,26 @@ def figures(schedule: Schedule) -> dict[str, float | int]:
 
 
 def _goals(run: Finished) -> dict[str, Any] | None:
-    """Per goal its value, bound and gap; nothing is proven about goals nobody asked for."""
+    """Per goal its value, bound, gap and proof; nothing is proven about goals nobody asked for."""
     if run.selection is None:
         return None
     asked = {g.name for g in run.goals}
     found: dict[str, Any] = {}
     if run.schedule is not None:
-        found = {k: _goal(v, None, None) for k, v in figures(run.schedule).items()}
+        found = {k: _goal(v) for k, v in figures(run.schedule).items()}
     for name, goal in run.selection.goals:
         key, scale = goal_key(name)
         value, bound = (x / scale if scale != 1 else x for x in (goal.value, goal.bound))
-        found[key] = _goal(value, bound, goal.gap) if name in asked else _goal(value, None, None)
+        is_asked = name in asked
+        found[key] = _goal(value, bound, goal.gap, goal.proof) if is_asked else _goal(value)
     return found
 
 
-def _goal(value: float, bound: float | None, gap: float | None) -> dict[str, float | None]:
-    return {"value": value, "bound": bound, "gap": gap}
+def _goal(
+    value: float, bound: float | None = None, gap: float | None = None, proof: str = ""
+) -> dict[str, float | str | None]:
+    """`proof` is null where the gap is not 0, or nobody asked for the goal."""
+    return {"value": value, "bound": bound, "gap": gap, "proof": proof or None}
 
 
 def _baseline(schedule: Schedule | None) -> dict[str, Any]:

@@ -105,14 +105,18 @@ def _unsaturated(egraph: EGraph) -> Diagnostic:
     )
 
 
+GOAL_COLUMNS = ("", "baseline", "chosen", "ratio", "bound", "gap", "proof")
+GOAL_FIGURES = range(1, 6)  # columns of figures
+
+
 def goal_table(run: Finished) -> list[str]:
-    """Goals and bytes moved: baseline, chosen, bound, gap, ratio."""
-    head = ("", "baseline", "chosen", "ratio", "bound", "gap")
-    table = [head, *(tuple(r.cells()) for r in goal_rows(run))]
-    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    """Goals and bytes moved: baseline, chosen, ratio, bound, gap and proof."""
+    table = [GOAL_COLUMNS, *(tuple(r.cells()) for r in goal_rows(run))]
+    widths = [max(len(row[i]) for row in table) for i in range(len(GOAL_COLUMNS))]
     lines = [
         "  ".join(
-            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(_zip(row, widths))
+            c.rjust(w) if i in GOAL_FIGURES else c.ljust(w)
+            for i, (c, w) in enumerate(_zip(row, widths))
         )
         for row in table
     ]
@@ -131,14 +135,15 @@ class Row:
     chosen: int
     bound: int | None
     gap: float | None
+    proof: str = ""  # relaxation | search, where the bound is met
 
     def cells(self) -> list[str]:
-        """Printed: name, baseline, chosen, ratio, bound, gap."""
+        """Printed: GOAL_COLUMNS."""
         before = "–" if self.baseline is None else goal_text(self.kind, self.baseline)
         ratio = "–" if self.baseline is None else ratio_text(self.baseline, self.chosen)
         bound = "" if self.bound is None else goal_text(self.kind, self.bound)
         gap = "" if self.gap is None else f"{self.gap:.1%}"
-        return [self.name, before, goal_text(self.kind, self.chosen), ratio, bound, gap]
+        return [self.name, before, goal_text(self.kind, self.chosen), ratio, bound, gap, self.proof]
 
 
 def goal_rows(run: Finished) -> list[Row]:
@@ -162,7 +167,8 @@ def goal_rows(run: Finished) -> list[Row]:
     rows = []
     for name, kind, x, y in values:
         goal = goals.get(name)
-        rows.append(Row(name, kind, x, y, goal and goal.bound, goal and goal.gap))
+        bound, gap, proof = (goal.bound, goal.gap, goal.proof) if goal else (None, None, "")
+        rows.append(Row(name, kind, x, y, bound, gap, proof))
     return rows
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eqsat.model.attrs import LEAVES
+from eqsat.model.ops import LEAVES
 from eqsat.model.program import Node, Program
 
 BORDER = 1  # blocks kept at each end, next to the two that must be alike

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.attrs import Attr, Layout, Shape, ShapeError
+from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.diag import fail
+from eqsat.model.layout import Layout
 from eqsat.model.rules import (
     Apply,
     AttrExpr,

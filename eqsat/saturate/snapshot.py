@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.attrs import ShapeError
+from eqsat.model.attr import ShapeError
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.program import Program, infer

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from eqsat.model.attrs import VIEWS, Leaf, Reshape
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Reshape
+from eqsat.model.ops import VIEWS
 from eqsat.model.program import Builder
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.attrs import VIEWS, Affine, Custom, Generic, Layout, Shape, Transpose
+from eqsat.model.affine import Affine
+from eqsat.model.attr import Shape
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Transpose
+from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eqsat.model.attrs import Generic
+from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target

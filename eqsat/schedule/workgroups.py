@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from eqsat.model.attrs import Generic
+from eqsat.model.generic import Generic
 from eqsat.model.target import Workgroup
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contraction import contraction_roles, inner_loops

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.groups import GROUPS_PER_NODE, Candidate, Grower
+from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.places import Places, answer_places, program_places
@@ -23,6 +24,10 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group, Removed
 from eqsat.model.target import Target
+
+GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
+# groups of a whole program: a bound that several tiles of everything come to; then few per node
+GROUPS, GROUPS_EACH, FEW = 10_000, 60, 16
 
 
 @dataclass(frozen=True)
@@ -157,12 +162,14 @@ def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Remove
     """Groups of every buffer some group reads, starting at the roots; then their merges."""
     space = pool.space
     grower, merger = Grower(pool, costs), Merger(pool, costs)
+    own = Grower(Pool(pool.legality, True), costs)
     makers = templates(grower)
     removed = list(pool.limited.values())
     done: set[int] = set(pool.held)
     started: set[int] = set()
     work = [r for r in space.roots if r not in done]
     found: list[Candidate] = []
+    enough = GROUPS + GROUPS_EACH * len(space.egraph.nodes)
     while work:
         b = work.pop()
         if b in done:
@@ -172,9 +179,11 @@ def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Remove
             found.append(_fill(pool, costs, pool.fills[b]))
         for sink in (p for p in pool.producers.get(b, ()) if p not in started):
             started.add(sink)
-            grown = list(grower.grown(sink))
-            if len(grown) >= GROUPS_PER_NODE:
-                removed.append(_capped(f"groups of {space.name(sink)}", len(grown)))
+            most = GROUPS_PER_NODE if len(found) < enough else FEW
+            grown = list(islice(grower.grown(sink), most))
+            if len(grown) >= most:
+                removed.append(_capped(f"groups of {space.name(sink)}", len(grown), most))
+                grown += own.grown(sink)  # the baseline's are among them
             grown += widened(makers, grown, sink)
             new = [grower.candidate(state, sink) for state in grown]
             found += new
@@ -188,8 +197,8 @@ def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
     return Candidate((node,), (), outputs, (), costs.group_ps((node,), (), list(outputs)))
 
 
-def _capped(what: str, count: int) -> Removed:
-    return Removed(what, count, GROUPS_PER_NODE, "candidates", "")
+def _capped(what: str, count: int, most: int) -> Removed:
+    return Removed(what, count, most, "candidates", "")
 
 
 def _problem(

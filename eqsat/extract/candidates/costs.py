@@ -9,8 +9,10 @@ from functools import cached_property
 
 from eqsat.extract.candidates.legality import iterations
 from eqsat.extract.candidates.space import Space
-from eqsat.model.attrs import Attr, Custom, Generic
+from eqsat.model.attr import Attr
 from eqsat.model.egraph import ENode
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
 from eqsat.model.target import Target
 from eqsat.ops.tiles import tiles_of
 

@@ -12,8 +12,6 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 
-GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
-
 Reader = tuple[int, int]  # (node, operand)
 
 
@@ -94,16 +92,14 @@ class Grower:
         return (self.candidate(s, sink) for s in self.grown(sink))
 
     def grown(self, sink: int) -> Iterator[State]:
-        """The same, at most `GROUPS_PER_NODE`, as what may be grown further."""
+        """The same, as what may be grown further."""
         start = State({}, {}, {}, (), (), frozenset(), {})
         stack = [s for s in [self.add(start, None, sink)] if s]
-        found = 0
-        while stack and found < GROUPS_PER_NODE:
+        while stack:
             state = stack.pop()
             if state.at < len(state.queue):
                 stack += self._decide(state, state.queue[state.at])
             elif self.fits(state, sink):
-                found += 1
                 yield state
 
     def _decide(self, state: State, buffer: int) -> list[State]:

@@ -9,8 +9,12 @@ from functools import cached_property, lru_cache
 
 from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
-from eqsat.model.attrs import Affine, Custom, Generic, Layout, Map, Transpose
+from eqsat.model.affine import Affine, Map
 from eqsat.model.egraph import ENode
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Transpose
 from eqsat.model.selection import Removed
 from eqsat.model.target import Fusion, Target
 from eqsat.model.tensor import DTYPES, TensorType, cdiv

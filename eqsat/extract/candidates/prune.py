@@ -29,9 +29,10 @@ def _best(bucket: list[Variant]) -> list[Variant]:
     """Of options that write the same at one moment: those no other one dominates.
 
     One dominates another if it needs no more, blocks no more and costs no more. Needs are bits of
-    one number here, and in the order of this list an earlier one is known to be as fast.
+    one number here, and in the order of this list an earlier one is known to be as fast; of equals
+    the one of fewest ops is kept.
     """
-    bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), v.key))
+    bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), len(v.candidate.members), v.key))
     bits: dict[int, int] = {}  # of buffers; of exclusive numbers, as -1 - n
     kept: dict[tuple[int, tuple[int, ...]], Variant] = {}
     for v in bucket:

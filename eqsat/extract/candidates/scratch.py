@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.attrs import Generic, Map
+from eqsat.model.affine import Map
+from eqsat.model.generic import Generic
 from eqsat.model.target import Workgroup
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contraction import contraction_roles, inner_loops

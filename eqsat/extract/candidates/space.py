@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.attrs import CONVERSIONS
 from eqsat.model.egraph import EGraph
+from eqsat.model.ops import CONVERSIONS
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contraction import kind
 

@@ -170,14 +170,7 @@ class Templates:
 
     def _absorbed(self, state: State, sink: int, buffer: int, *, cloning: bool) -> State | None:
         """The state that computes one of its reads inside, in the first way that is legal."""
-        legality, space, ways = self.grower.legality, self.grower.space, self._ways(state, buffer)
-        if not ways or state.members >= legality.fusion.template:
-            return None
-        if state.roots:
-            ways = tuple(p for p in ways if not legality.is_root(p))
-        users = space.consumers.get(space.value[buffer], frozenset())
-        if ways and not users <= space.computes(state.inside.values()):
-            ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
+        ways = self._ways(state, buffer, cloning=cloning)
         if not ways:
             return None
         reads = {b: c for b, c in state.reads.items() if b != buffer}
@@ -188,14 +181,23 @@ class Templates:
                 return wider
         return None
 
-    def _ways(self, state: State, buffer: int) -> tuple[int, ...]:
-        """Producers that may be computed inside, by what their readers alone say."""
+    def _ways(self, state: State, buffer: int, *, cloning: bool) -> tuple[int, ...]:
+        """Producers that may be computed inside, by who else reads them and by their readers."""
+        legality, space = self.grower.legality, self.grower.space
+        if state.members >= legality.fusion.template:
+            return ()
+        ways = self._joining[buffer]
+        users = space.consumers.get(space.value[buffer], frozenset())
+        if not users <= space.computes(state.inside.values()):
+            ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
+        if state.roots:
+            ways = tuple(p for p in ways if not legality.is_root(p))
+        if not ways:
+            return ()
         readers = state.readers[buffer]
         runs = max(state.runs[q] for q, _ in readers)
         joins, own = self.grower.joins, self.grower.costs.iterations
-        return tuple(
-            p for p in self._joining[buffer] if joins(p, buffer, readers, max(runs, own[p]))
-        )
+        return tuple(p for p in ways if joins(p, buffer, readers, max(runs, own[p])))
 
     def _closed(self, state: State | None) -> State | None:
         """With all open operands read, through a relaxed view where nothing computes them."""

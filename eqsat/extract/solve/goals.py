@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -120,6 +120,7 @@ class Search:
     hints: tuple[Answer, ...] = ()
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
     stop: Stop | None = None
+    floors: Mapping[str, int] = field(default_factory=dict)  # bounds that are known already
 
     def run(self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None) -> Outcome:
         """Minimise the goals; `reference` are the baseline's values, if there is one."""
@@ -158,6 +159,9 @@ class Search:
         hint = self._better(weights, start, self.best_hint(weights, caps))
         if self._is_stopped:
             return Found("unknown" if hint is None else INTERRUPTED, hint)
+        for goal, least in self.floors.items():
+            if hint is not None and weights == {goal: 1} and self._worth(hint, weights) <= least:
+                return Found("optimal", hint, least)
         stage = self.stage(weights, caps, among)
         if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
             return Found("infeasible")

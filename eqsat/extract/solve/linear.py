@@ -6,10 +6,10 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eqsat.model.attrs import CONVERSIONS
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
+from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
 from eqsat.plugins import brought_by, load, plugged_in
@@ -17,6 +17,7 @@ from eqsat.plugins import brought_by, load, plugged_in
 # among answers that are equal by every goal, the one that converts least: conversions inside of
 # dispatches cost nothing in the model, but nobody wants them without a reason
 TIE_BREAK = "ties"
+OPS = 1 << 12  # that weigh as much as one byte moved
 MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
 
 
@@ -58,8 +59,19 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
     return min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children))
 
 
+class Ties:
+    """Bytes that conversions move, and then how many ops there are: nobody wants idle ones."""
+
+    def build(self, egraph: EGraph, target: Target, group: Group) -> int:
+        ops = sum(egraph.nodes[m].op not in (*LEAVES, *VIEWS) for m in group.members)
+        return Relayout().build(egraph, target, group) * OPS + ops
+
+    def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
+        return sum(self.build(egraph, target, g) for g in selection.groups)
+
+
 # in the order in which they decide between dispatches that are alike
-OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Relayout(), "dispatches": Dispatches()}
+OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Ties(), "dispatches": Dispatches()}
 ASKED: dict[str, Goal] = {"relayout": Relayout()}  # only if somebody asks for them
 
 

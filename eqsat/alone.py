@@ -1,0 +1,52 @@
+"""What needs no search: one file in, one answer out, as `eqsat extract` and `eqsat place`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat.model.stopping import Stop
+
+
+def extract_egraph(
+    path: str | Path, time_limit: float = 30.0, seed: int = 0, stop: Stop | None = None
+) -> dict[str, Any]:
+    """The cheapest DAG of an egraph-serialize JSON file, as `eqsat extract` prints it.
+
+    time_limit: seconds, reading included. The keys: `status` (optimal, feasible or infeasible),
+    `stop`, `dag_cost`, `bound`, `gap`, `seconds`, `choices` (class → node). Raises EqsatError.
+    """
+    start = time.monotonic()
+    from eqsat.extract.dag.search import extract_dag
+    from eqsat.frontends.serialized import read_serialized
+
+    egraph = read_serialized(Path(path))
+    found = extract_dag(egraph, deadline=start + time_limit, seed=seed, stop=stop).to_json()
+    return found | {"seconds": time.monotonic() - start}
+
+
+def place_buffers(
+    path: str | Path,
+    capacity: int | None = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+) -> dict[str, Any]:
+    """The lowest placement of a CSV file's buffers in one arena, as `eqsat place` prints it.
+
+    capacity: bytes; the first placement that fits ends the search. The keys: `status` (optimal,
+    feasible, infeasible: proven, or unknown: nothing found that fits), `stop`, `height`, `bound`,
+    `seconds`, `rows` (id, lower, upper, size, offset of each buffer). Raises EqsatError.
+    """
+    start = time.monotonic()
+    from eqsat.extract.place import place
+    from eqsat.frontends.buffers import read_buffers
+
+    buffers = read_buffers(path)
+    left = time_limit - (time.monotonic() - start)
+    found = place(buffers, capacity=capacity, seconds=left, seed=seed, stop=stop).to_json()
+    placed = zip(buffers, found.pop("offsets"), strict=True)
+    rows = [[b.name, b.lower, b.upper, b.size, o] for b, o in placed]
+    return found | {"seconds": time.monotonic() - start, "rows": rows}

@@ -1,0 +1,53 @@
+"""Indexing maps: an affine expression over the loops for every dim of an operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Affine:
+    """One result of an indexing map: `constant + Σ stride · dim`, dims ascending."""
+
+    terms: tuple[tuple[int, int], ...]  # (loop, stride), stride ≠ 0
+    constant: int = 0
+
+    @property
+    def dim(self) -> int | None:
+        """The loop if this is a bare dim expression, else None."""
+        if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+    def rename(self, loops: dict[int, int] | list[int]) -> Affine:
+        """The same expression over renumbered loops."""
+        return Affine(tuple(sorted((loops[d], s) for d, s in self.terms)), self.constant)
+
+    def to_json(self) -> Any:
+        return {"terms": [list(t) for t in self.terms], "constant": self.constant}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Affine:
+        return cls(tuple((d, s) for d, s in data["terms"]), data["constant"])
+
+    def __str__(self) -> str:
+        parts = [f"d{d}" if s == 1 else f"{s}*d{d}" for d, s in self.terms]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+def dim(d: int) -> Affine:
+    return Affine(((d, 1),))
+
+
+def affine(terms: list[tuple[int, int]], constant: int = 0) -> Affine:
+    """Sum up strides per loop and drop zeros."""
+    total: dict[int, int] = {}
+    for d, s in terms:
+        total[d] = total.get(d, 0) + s
+    return Affine(tuple(sorted((d, s) for d, s in total.items() if s)), constant)
+
+
+Map = tuple[Affine, ...]

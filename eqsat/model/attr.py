@@ -1,0 +1,71 @@
+"""What every attribute of an op is: an interned, complete record with its shapes in it.
+
+An attribute knows the shapes of its operands and of its result, so a rewrite never has to
+analyse shapes inside the e-graph, and two layouts cancel when they are equal records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+from eqsat.model.tensor import TensorType
+
+Shape = tuple[int, ...]
+
+
+class ShapeError(ValueError):
+    """An attribute does not fit its operands; the text is a sentence for the user."""
+
+
+def require(ok: bool, message: str) -> None:
+    """ShapeError with this sentence unless ok."""
+    if not ok:
+        raise ShapeError(message)
+
+
+@dataclass(frozen=True)
+class Attr:
+    """Base of all attributes: hash once, print as keywords, go to JSON and back."""
+
+    kind: ClassVar[str] = ""
+
+    @cached_property
+    def _cached_hash(self) -> int:
+        return hash((self.kind, *(getattr(self, f.name) for f in fields(self))))
+
+    def __hash__(self) -> int:
+        return self._cached_hash
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        """Result types for these operand types; ShapeError if they do not fit."""
+        raise NotImplementedError  # every attribute class has its own
+
+    def to_json(self) -> Any:
+        return {"kind": self.kind} | {
+            f.name: _jsonable(getattr(self, f.name)) for f in fields(self)
+        }
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, TensorType):
+        return str(value)
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_jsonable(v) for v in value]
+    return value
+
+
+def check_operands(op: str, shapes: tuple[Shape, ...], operands: tuple[TensorType, ...]) -> None:
+    """ShapeError unless the operands have these shapes."""
+    require(
+        len(shapes) == len(operands),
+        f"`{op}` takes {len(shapes)} operand(s), got {len(operands)}",
+    )
+    for i, (want, got) in enumerate(zip(shapes, operands, strict=True)):
+        require(
+            want == got.shape,
+            f"operand {i} of `{op}` has shape {list(got.shape)}, wanted {list(want)}",
+        )

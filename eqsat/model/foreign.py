@@ -1,0 +1,57 @@
+"""Ops from outside: primitives nobody modelled, and what plug-ins bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
+
+
+@dataclass(frozen=True, eq=True)
+class Opaque(Attr):
+    """A primitive nobody modelled: kept whole, executed as it was, a barrier for rules."""
+
+    kind: ClassVar[str] = "opaque"
+    primitive: str
+    key: str  # hash of its exported form, which travels beside the program
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    __hash__ = Attr.__hash__
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        require(operands == self.operands, f"operands of opaque `{self.primitive}` do not fit")
+        return self.results
+
+
+@dataclass(frozen=True, eq=True)
+class Custom(Attr):
+    """An op that a plug-in brings; complete, so that only running it needs the plug-in.
+
+    values: what its keywords say, by key ascending; an int, a float, a text or ints. accepts: per
+    operand, the kinds of element types it may have (letters of `model.tensor.DTYPES`); () is any.
+    """
+
+    kind: ClassVar[str] = "custom"
+    op: str
+    sources: tuple[Shape, ...]
+    values: tuple[tuple[str, Any], ...]
+    shape: Shape
+    dtype: str = ""  # element type of the result; "" is that of operand 0
+    fusion: str = "opaque"  # one of `model.target.KINDS`
+    operations: int = 0  # scalar operations per element of the result
+    accepts: tuple[str, ...] = ()
+    __hash__ = Attr.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return dict(self.values)[key]
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        require(op == self.op, f"`{self.op}` attribute on `{op}`")
+        check_operands(op, self.sources, operands)
+        for i, (kinds, t) in enumerate(zip(self.accepts, operands, strict=False)):
+            wanted = " or ".join(KIND_NAMES[k] for k in kinds)
+            ok = DTYPES[t.dtype][1] in kinds
+            require(ok, f"operand {i} of `{op}` is {wanted}, not {t.dtype}")
+        return (TensorType(self.dtype or operands[0].dtype, self.shape),)

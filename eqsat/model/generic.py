@@ -1,0 +1,112 @@
+"""The structured op, and the op that picks one of several results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from eqsat.model.affine import Affine, Map
+from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.expr import Expr
+from eqsat.model.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Yield:
+    """One result of a generic: its body, element type, and how reductions combine."""
+
+    body: Expr
+    dtype: str
+    combine: str = ""  # "" when the generic has no reduction loop; else add max min mul and or
+
+    def to_json(self) -> Any:
+        return {"body": self.body.to_json(), "dtype": self.dtype, "combine": self.combine}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Yield:
+        return cls(Expr.from_json(data["body"]), data["dtype"], data["combine"])
+
+
+@dataclass(frozen=True, eq=True)
+class Generic(Attr):
+    """The structured op: loops, one indexing map per operand, and a body per result.
+
+    Canonical form: loops 0 … rank-1 are the result's dims in order (so every result map is the
+    identity and is not stored); reduction loops follow in the order operands first use them.
+    After MLIR's `linalg.generic`.
+    """
+
+    kind: ClassVar[str] = "generic"
+    sizes: Shape  # extent of every loop
+    rank: int  # number of result dims = number of parallel loops
+    maps: tuple[Map, ...]  # per operand, one affine expression per operand dim
+    shapes: tuple[Shape, ...]  # per operand
+    yields: tuple[Yield, ...]
+    tile: tuple[int, ...] = ()  # (m, n, k) if a rule packed this contraction, else ()
+    dtypes: tuple[str, ...] = ()  # element type per operand
+    __hash__ = Attr.__hash__
+
+    @property
+    def result_shape(self) -> Shape:
+        return self.sizes[: self.rank]
+
+    @property
+    def body(self) -> Expr:
+        """The body of a single-result generic."""
+        return self.yields[0].body
+
+    @property
+    def combine(self) -> str:
+        return self.yields[0].combine
+
+    @cached_property
+    def reductions(self) -> range:
+        return range(self.rank, len(self.sizes))
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        check_operands("generic", self.shapes, operands)
+        types = tuple(t.dtype for t in operands)
+        require(self.dtypes == types, f"`generic` wants operands of {self.dtypes}, got {types}")
+        self.verify()
+        return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
+
+    def verify(self) -> None:
+        """ShapeError unless every map stays inside its operand and the form is canonical."""
+        require(len(self.maps) == len(self.shapes), "one indexing map per operand is needed")
+        for i, (m, shape) in enumerate(zip(self.maps, self.shapes, strict=True)):
+            require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")
+            for e, size in zip(m, shape, strict=True):
+                self._check_bounds(i, e, size)
+        for y in self.yields:
+            require(bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions")
+            require(
+                all(0 <= o < len(self.maps) for o in y.body.operands()),
+                "the body names an operand that is not there",
+            )
+
+    def _check_bounds(self, i: int, e: Affine, size: int) -> None:
+        low = high = e.constant
+        for d, s in e.terms:
+            require(0 <= d < len(self.sizes), f"map {i} names loop d{d}, which does not exist")
+            reach = s * max(0, self.sizes[d] - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        if math.prod(self.sizes):
+            require(
+                low >= 0 and high < size,
+                f"map {i} reads elements {low}…{high} of a dimension of size {size}",
+            )
+
+
+@dataclass(frozen=True, eq=True)
+class Result(Attr):
+    """Result number `index` of an op with several results."""
+
+    kind: ClassVar[str] = "result"
+    index: int
+    __hash__ = Attr.__hash__
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        require(0 <= self.index < len(operands), f"there is no result {self.index}")
+        return (operands[self.index],)

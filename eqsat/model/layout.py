@@ -1,0 +1,131 @@
+"""Layouts in memory: the one a tensor is packed into, and the one a contraction asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from eqsat.model.affine import Map
+from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.tensor import TensorType, cdiv
+
+ROLES = ("lhs", "rhs", "result")  # of a tensor in a contraction
+
+
+@dataclass(frozen=True, eq=True)
+class Layout(Attr):
+    """How `pack` lays out a tensor; `unpack`, `retype` and `relax` name the same record.
+
+    Tiled dims `pos` are strip-mined by `tiles`; outer dims come first in the order `outer`
+    (outer[j] = source dim at outer position j), tile dims follow in the order of `pos`.
+    pads per tile: "-" divisible, "0" zeros, "?" anything, else the value's text.
+    Source: MLIR LinalgRelayoutOps.td.
+    """
+
+    kind: ClassVar[str] = "layout"
+    source: Shape
+    pos: tuple[int, ...]
+    tiles: tuple[int, ...]
+    outer: tuple[int, ...]
+    pads: tuple[str, ...]
+    __hash__ = Attr.__hash__
+
+    @cached_property
+    def packed_shape(self) -> Shape:
+        tile = dict(zip(self.pos, self.tiles, strict=True))
+        blocks = [cdiv(s, tile.get(d, 1)) for d, s in enumerate(self.source)]
+        return tuple(blocks[d] for d in self.outer) + self.tiles
+
+    @property
+    def is_padded(self) -> bool:
+        return any(p != "-" for p in self.pads)
+
+    @property
+    def padded_dims(self) -> list[tuple[int, int, str]]:
+        """(dim, tile, padding) in the order in which padding is written, "?" last.
+
+        The order does not depend on that of the tiles, so lanes beyond several dims hold the same
+        in every order of blocks.
+        """
+        found = zip(self.pos, self.tiles, self.pads, strict=True)
+        return sorted(found, key=lambda f: (f[2] == "?", f[2]))
+
+    def verify(self) -> None:
+        rank = len(self.source)
+        require(sorted(self.outer) == list(range(rank)), f"`outer` is not a permutation of {rank}")
+        require(len(self.pos) == len(self.tiles), "`pos` and `tiles` differ in length")
+        require(len(set(self.pos)) == len(self.pos), "a dim is tiled twice in `pos`")
+        require(all(0 <= p < rank for p in self.pos), f"`pos` names a dim outside 0…{rank - 1}")
+        require(all(t >= 1 for t in self.tiles), "a tile is at least 1")
+        for d, t, p in zip(self.pos, self.tiles, self.pads, strict=True):
+            divisible = self.source[d] % t == 0
+            require(
+                divisible == (p == "-"),
+                f"dim {d} of size {self.source[d]} and tile {t} "
+                + (
+                    "need no padding" if divisible else "need a padding value: `pad=0` or `pad=any`"
+                ),
+            )
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        self.verify()
+        logical, packed = self.source, self.packed_shape
+        sides = {
+            "pack": (logical, packed),
+            "unpack": (packed, logical),
+            "retype": (packed, packed),
+            "relax": (packed, packed),
+        }[op]
+        check_operands(op, (sides[0],), operands)
+        return (operands[0].with_shape(sides[1]),)
+
+
+@dataclass(frozen=True, eq=True)
+class Encoding(Attr):
+    """A requested layout: which operand of which contraction this tensor is, dim by dim.
+
+    A target turns `set_encoding` / `unset_encoding` into a pack and an unpack, or into nothing.
+    sizes: extents of the contraction's loops, 0 where not known. maps: those of lhs, rhs and
+    result; without them it is a plain (batched) matmul. dims: per dim of this tensor, the dim of
+    that operand it holds, -1 for none; () is all of them in order. A tensor that was moved away
+    from its contraction keeps the encoding, with other `dims`: the chain of maps, composed.
+    After IREE's `#iree_encoding.encoding` (knowledge of its 2026 form).
+    """
+
+    kind: ClassVar[str] = "encoding"
+    source: Shape
+    role: str  # lhs | rhs | result
+    contraction: str = "matmul"  # a name; without maps, only that of a matmul says enough
+    dtypes: tuple[str, ...] = ()  # lhs, rhs, result
+    sizes: Shape = ()
+    maps: tuple[Map, ...] = ()
+    dims: tuple[int, ...] = ()
+    __hash__ = Attr.__hash__
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """`dims`, written out."""
+        return self.dims or tuple(range(len(self.source)))
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        check_operands(op, (self.source,), operands)
+        self.verify()
+        return operands
+
+    def verify(self) -> None:
+        """ShapeError unless the dims of the tensor are dims of that operand, of equal extent."""
+        held = [d for d in self.held if d >= 0]
+        require(len(self.held) == len(self.source), "`dims` has one entry per dim of the tensor")
+        require(len(set(held)) == len(held), "a dim of the operand is named twice in `dims`")
+        if not self.maps:
+            return
+        require(len(self.maps) == len(ROLES), "`maps` has a map for lhs, rhs and result")
+        named = {d for m in self.maps for e in m for d, _ in e.terms}
+        require(all(0 <= d < len(self.sizes) for d in named), "`maps` names a loop without a size")
+        own = self.maps[ROLES.index(self.role)]
+        require(all(d < len(own) for d in held), "`dims` names a dim the operand does not have")
+        for size, d in zip(self.source, self.held, strict=True):
+            loop = own[d].dim if d >= 0 else None
+            fits = loop is None or self.sizes[loop] in (0, size)
+            require(fits, f"a dim of size {size} cannot be loop d{loop} of the contraction")

@@ -1,0 +1,213 @@
+"""A run: a program, what to search it with, and everything the search made; on disk and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.model.diag import fail
+from eqsat.model.egraph import EGraph
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.target import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from eqsat.execute.verify import Verification
+    from eqsat.execute.xla import Executable
+    from eqsat.frontends.jaxpr import Traced
+    from eqsat.model.price import Price, Question
+    from eqsat.report.explain import Explanation
+
+# stage of a run, also the name of its file -> how it is read
+READERS: dict[str, Callable[[Any], Any]] = {
+    "program": Program.from_json,
+    "canonical": Program.from_json,
+    "target": Target.from_json,
+    "rules": RuleSet.from_json,
+    "egraph": EGraph.from_json,
+    "selection": Selection.from_json,
+    "baseline": Selection.from_json,
+    "schedule": Schedule.from_json,
+    "baseline_schedule": Schedule.from_json,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program with what travels beside it: weights by content hash, opaque calls by key."""
+
+    program: Program
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+    traced: Traced | None = None
+
+
+@dataclass
+class Run:
+    """One optimization and everything it made; each stage is plain data."""
+
+    source: Source
+    canonical: Program  # what was searched: elementwise chains merged
+    target: Target
+    rules: RuleSet
+    goals: tuple[GoalRequest, ...]
+    seconds: dict[str, float | None]
+    search: dict[str, Any]  # time_limit, seed, threads: what to repeat the search with
+    egraph: EGraph | None = None
+    selection: Selection | None = None
+    schedule: Schedule | None = None
+    baseline: Selection | None = None
+    baseline_schedule: Schedule | None = None
+    verification: Verification | None = None
+    packed_file: Path | None = None  # packed weights of a saved run
+
+    @property
+    def program(self) -> Program:
+        return self.source.program
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `--output-format json` prints."""
+        from eqsat.report.summary import summary
+
+        return summary(self)
+
+    def explain(
+        self, value: str | None = None, *, price: bool | None = None, time_limit: float = 30.0
+    ) -> Explanation:
+        """Which rules made a choice, what else there was at what price, what limits removed.
+
+        price: search again for every alternative, within `time_limit` seconds for all; None does
+        if a value is named. Raises EqsatError (E303) if the program has no such value.
+        """
+        from eqsat.report.explain import explain
+
+        wanted = value is not None if price is None else price
+        return explain(self, value, partial(self._prices, time_limit) if wanted else None)
+
+    def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
+        from eqsat.extract.ask.counterfactual import counterfactuals
+
+        begin = time.monotonic()
+        assert self.egraph is not None
+        assert self.selection is not None
+        found = counterfactuals(
+            self.egraph, self.target, self.goals, self.selection, self.baseline,
+            self.search["seed"],
+        )  # fmt: skip
+        return found.prices(questions, seconds - (time.monotonic() - begin))
+
+    def compile(self) -> Executable:
+        """A plain JAX callable with the calling convention of the traced function.
+
+        Programs read from text take flat inputs and return a tuple.
+        """
+        return self._executable
+
+    @cached_property
+    def _executable(self) -> Executable:
+        from eqsat.execute.xla import build
+
+        source = self.source
+        schedule = self._need_schedule()
+        executable = build(schedule, source.opaque, source.weights, source.traced)
+        if self.packed_file is not None:
+            from eqsat.execute.weights import load as load_packed
+
+            packed = load_packed(self.packed_file, schedule)
+            if packed is not None:
+                executable.packed = packed
+        return executable
+
+    def verify(self, samples: int = 4, seed: int = 0) -> Verification:
+        """Random inputs through the schedule and through the float64 reference."""
+        from eqsat.execute.verify import verify
+
+        with timed(self.seconds, "compile"):
+            call = self._executable.compile()
+        with timed(self.seconds, "verify"):
+            self.verification = verify(
+                self.program, call, self.source.weights, self.source.opaque,
+                samples=samples, seed=seed,
+            )  # fmt: skip
+        return self.verification
+
+    def _need_schedule(self) -> Schedule:
+        if self.schedule is None:
+            raise fail("E405", "this run stopped before a schedule was made")
+        return self.schedule
+
+    def save(self, folder: str | Path) -> Path:
+        """The artefact folder, written aside and renamed, so it is whole or not there."""
+        from eqsat import artefact
+        from eqsat.execute.weights import packed_arrays
+
+        stages = {k: getattr(self, k) for k in READERS}
+        values: dict[str, Any] = {k: v.to_json() for k, v in stages.items() if v is not None}
+        values["summary"] = self.summary()
+        options = {
+            "goals": [vars(g) for g in self.goals],
+            "verification": None if self.verification is None else vars(self.verification),
+            "seconds": self.seconds,
+        } | self.search
+        values["manifest"] = artefact.manifest(options)
+        texts = {"1-program.eqs": self.program.to_text()}
+        if self.schedule is not None:
+            texts["4-schedule.txt"] = self.schedule.to_text()
+        exported = {k: call.export() for k, call in self.source.opaque.items()}
+        arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.source.weights}
+        if "_executable" in vars(self):  # it ran, so its weights are packed
+            arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self._executable.packed)
+        return artefact.write(Path(folder), values, texts, arrays, exported)
+
+    def report(self, path: str | Path) -> Path:
+        """One self-contained HTML page."""
+        from eqsat.report.html import write_page
+
+        return write_page(self, Path(path))
+
+
+@contextmanager
+def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
+    """Add what the block takes to the seconds of a phase."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin
+
+
+def load(folder: str | Path) -> Run:
+    """A saved run; EqsatError (E309) if the folder is not one."""
+    from eqsat import artefact
+    from eqsat.frontends.opaque import OpaqueCall
+
+    values, weights, exported = artefact.read(Path(folder))
+    try:
+        stages = {k: READERS[k](values[k]) for k in READERS if k in values}
+        options = values["manifest"]["options"]
+        goals = tuple(GoalRequest(**g) for g in options["goals"])
+        search = {k: options[k] for k in ("time_limit", "seed", "threads")}
+        seconds = options["seconds"]
+    except (KeyError, TypeError, ValueError) as e:
+        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
+    opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
+    first = ("program", "canonical", "target", "rules")
+    program, canonical, machine, ruleset = (stages.pop(k) for k in first)
+    source = Source(program, weights, opaque)
+    run = Run(source, canonical, machine, ruleset, goals, seconds, search, **stages)
+    packed = Path(folder) / artefact.PACKED
+    run.packed_file = packed if packed.is_file() else None
+    if options["verification"] is not None:
+        from eqsat.execute.verify import Verification
+
+        run.verification = Verification(**options["verification"])
+    return run

@@ -1,0 +1,192 @@
+"""What is known before the search: presolve, claims, liveness, and the relaxation's bounds."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from problems import every_answer, random_problem
+
+from eqsat.extract.solve.cpsat import Effort, Request, solve
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.live import Claims, liveness
+from eqsat.extract.solve.lp import Program, Rows
+from eqsat.extract.solve.lp import solve as solve_lp
+from eqsat.extract.solve.presolve import needs, presolve
+from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
+from eqsat.extract.solve.relax import relaxation
+from eqsat.extract.solve.supply import levels
+
+SEEDS = range(120)
+
+
+def problem_of(seed: int) -> ExtractionProblem:
+    """A random problem in which most options hold exclusive numbers."""
+    rng = random.Random(-1 - seed)
+    problem = random_problem(seed)
+    options = tuple(
+        replace(o, exclusive=tuple(sorted(rng.sample(range(5), rng.choice((0, 1, 1, 2))))))
+        for o in problem.options
+    )
+    return replace(problem, options=options)
+
+
+def answers_of(problem: ExtractionProblem) -> list[Answer]:
+    return sorted(every_answer(problem))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_presolve_keeps_every_answer(seed: int) -> None:
+    problem = problem_of(seed)
+    kept = set(presolve(problem))
+    assert all(kept.issuperset(a) for a in answers_of(problem))
+
+
+def test_presolve_takes_something_away() -> None:
+    gone = [len(p.options) - len(presolve(p)) for p in map(problem_of, SEEDS)]
+    assert sum(n > 0 for n in gone) > len(SEEDS) / 4
+
+
+def test_an_option_that_contradicts_its_operand_is_impossible() -> None:
+    """Both makers of buffer 0 hold number 7, and so does its reader."""
+    adds = (1, 0, 1)
+    makers = (Option(0, adds, (), (), (0,), (7,)), Option(1, adds, (), (), (0,), (7, 8)))
+    readers = (Option(2, adds, (0,), (), (1,), (7,)), Option(2, adds, (0,), (), (1,), ()))
+    problem = ExtractionProblem((*makers, *readers), {0: 4, 1: 4}, (1,), 0, ())
+    assert needs(problem).impossible == {2}
+    assert presolve(problem) == (0, 1, 3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_claims_hold_in_every_answer(seed: int) -> None:
+    problem = problem_of(seed)
+    known = levels(problem)
+    for answer in answers_of(problem):
+        chosen = set(answer)
+        there: list[bool] = []
+        for level in known:
+            before = level.before is not None and there[level.before]
+            there.append(before or not chosen.isdisjoint(level.writers))
+            assert all(len(chosen & set(c)) <= there[-1] for c in level.claims)
+
+
+def true_if(claims: Claims, chosen: set[int]) -> bool:
+    counts = [len(chosen & set(c)) for c in claims]
+    assert all(n <= 1 for n in counts), "options of a claim exclude each other"
+    return any(counts)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
+    problem = problem_of(seed)
+    known = liveness(problem)
+    for answer in answers_of(problem):
+        chosen = set(answer)
+        reads: list[bool] = []
+        for r in known.reads:
+            reads.append(true_if(r.claims, chosen) or (r.later is not None and reads[r.later]))
+        spans = [reads[s.read] and not chosen.isdisjoint(s.writers) for s in known.spans]
+        live = [
+            row.base
+            + sum(n for n, i in row.written if i in chosen)
+            + sum(n for n, k in row.read if reads[k])
+            + sum(n for n, k in row.spans if spans[k])
+            for row in known.rows
+        ]
+        weights = sum(n for n, claims in known.weights if true_if(claims, chosen))
+        assert problem.fixed_bytes + weights + max(live, default=0) == problem.peak_bytes(answer)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(seed: int) -> None:
+    problem = problem_of(seed)
+    answers = answers_of(problem)
+    for weights in ({"time": 1}, {"dispatches": 1}, {"memory": 1}, {"time": 3, "memory": 2}):
+        worth = {a: sum(w * problem.value(g, a) for g, w in weights.items()) for a in answers}
+        relaxed = relaxation(problem, weights)
+        assert relaxed is not None or not answers
+        if relaxed is None:
+            continue
+        for answer, value in worth.items():
+            assert relaxed.bound <= value
+            assert value % relaxed.unit == 0
+            assert set(relaxed.within(value)).issuperset(answer)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_caps_are_part_of_the_relaxation(seed: int) -> None:
+    problem = problem_of(seed)
+    answers = answers_of(problem)
+    if not answers:
+        pytest.skip("no answer to cap")
+    rng = random.Random(seed)
+    for goal, other in (("time", "memory"), ("memory", "time"), ("dispatches", "time")):
+        cap = problem.value(other, rng.choice(answers))
+        relaxed = relaxation(problem, {goal: 1}, {other: cap})
+        assert relaxed is not None, "the answer the cap is from keeps it"
+        kept = [problem.value(goal, a) for a in answers if problem.value(other, a) <= cap]
+        assert relaxed.bound <= min(kept)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_search_and_solver_agree_with_every_answer(seed: int) -> None:
+    problem = problem_of(seed)
+    answers = answers_of(problem)
+    for goal in GOALS:
+        least = min((problem.value(goal, a) for a in answers), default=None)
+        solved = solve(problem, Request({goal: 1}, {}), Effort(20, 0))
+        found = Search(problem, {}, math.inf, 0).minimise({goal: 1}, {}, None, 20)
+        if least is None:
+            assert solved.status == found.status == "infeasible"
+            continue
+        assert (solved.status, solved.value) == ("optimal", least)
+        assert found.answer is not None
+        assert (found.status, problem.value(goal, found.answer)) == ("optimal", least)
+        assert found.bound == least
+
+
+def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(3)
+    least = relaxation(problem, {"memory": 1})
+    assert least is not None
+    monkeypatch.setattr("eqsat.extract.solve.goals.solve", None)
+    budget = {"memory": least.bound - 1}
+    found = Search(problem, budget, math.inf, 0).minimise({"time": 1}, budget, None, 20)
+    assert found.status == "infeasible"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multipliers of the LP solver are only ever a hint."""
+    problem = problem_of(seed)
+    answers = answers_of(problem)
+    rng = np.random.default_rng(seed)
+    from eqsat.extract.solve import lp
+
+    bounded = lp._bounded
+
+    def disturbed(program, matrix, duals, values):
+        return bounded(program, matrix, duals + rng.normal(0, 2, len(duals)), values)
+
+    monkeypatch.setattr(lp, "_bounded", disturbed)
+    for goal in GOALS:
+        relaxed = relaxation(problem, {goal: 1})
+        for answer in answers if relaxed is not None else ():
+            value = problem.value(goal, answer)
+            assert relaxed.bound <= value
+            assert set(relaxed.within(value)).issuperset(answer)
+
+
+def test_an_integral_optimum_is_met_exactly() -> None:
+    """min x0 + 3 x1 with x0 + x1 >= 1 and x0 <= x1 in 0..1: 2, at x0 = x1 = 1/2."""
+    rows = Rows()
+    rows.add(1, math.inf, [0, 1])
+    rows.add(-math.inf, 0, [0], [1])
+    solved = solve_lp(Program(np.array([1.0, 3.0]), rows, np.zeros(2), np.ones(2), is_plain=True))
+    assert solved is not None
+    assert solved.least == 2.0
+    rows.add(3, math.inf, [0, 1])
+    assert solve_lp(Program(np.zeros(2), rows, np.zeros(2), np.ones(2), is_plain=True)) is None

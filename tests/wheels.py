@@ -1,0 +1,144 @@
+"""What tests of plug-ins share: the package `plugin/` as a wheel, and Python with it installed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent / "plugin"
+
+
+def build_wheel(project: Path, folder: Path, changes: Iterable[tuple[str, str]] = ()) -> Path:
+    """A pure wheel of a project folder, as a build backend makes it (PEP 427), without one.
+
+    changes: text to put in place of other text in its files; each must occur.
+    """
+    missing = {old for old, _ in changes}
+
+    def read(path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        for old, new in changes:
+            missing.difference_update({old} if old in text else ())
+            text = text.replace(old, new)
+        return text
+
+    data = tomllib.loads(read(project / "pyproject.toml"))["project"]
+    name, version = data["name"].replace("-", "_"), data["version"]
+    info = f"{name}-{version}.dist-info"
+    entries = [
+        line
+        for group, points in data["entry-points"].items()
+        for line in (f"[{group}]", *(f"{k} = {v}" for k, v in points.items()), "")
+    ]
+    files = {
+        p.relative_to(project).as_posix(): read(p)
+        for p in sorted(project.rglob("*"))
+        if p.suffix in (".py", ".yaml")
+    } | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {data['name']}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: eqsat tests\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+        f"{info}/entry_points.txt": "\n".join(entries),
+    }
+    assert not missing, f"nothing to change: {missing}"
+    record = "".join(f"{k},{digest(v)},{len(v.encode())}\n" for k, v in files.items())
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+    return wheel
+
+
+def digest(text: str) -> str:
+    raw = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def install(wheel: Path) -> Path:
+    """A folder that pip installs a wheel in, without a network; for PYTHONPATH."""
+    site = wheel.parent / "site"
+    words = ["pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "--target", site, wheel],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "No module named pip" in done.stderr:
+        return unpack(wheel)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def unpack(wheel: Path) -> Path:
+    """What pip does with a pure wheel."""
+    site = wheel.parent / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def changed(folder: Path, *changes: tuple[str, str]) -> Path:
+    """The package with some text replaced, installed."""
+    folder.mkdir(exist_ok=True)
+    return unpack(build_wheel(PACKAGE, folder, changes))
+
+
+def run(
+    *words: str, site: Path | None = None, where: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Python with the installed plug-in, and only that, on its path."""
+    paths = [str(p) for p in (site,) if p is not None]
+    return subprocess.run(
+        [sys.executable, *words], cwd=where, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+
+
+def eqsat(
+    *words: str, site: Path | None = None, where: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    main = "import sys; from eqsat.cli import main; sys.argv[0] = 'eqsat'; main()"
+    return run("-c", main, *words, site=site, where=where)
+
+
+def python(code: str, site: Path | None, where: Path | None = None) -> None:
+    """A script whose assertions must hold."""
+    done = run("-c", code, site=site, where=where)
+    assert done.returncode == 0, done.stderr
+
+
+PROGRAM = """
+program rolled
+input x: f32[64, 48]
+input w: f32[48, 32]
+weight b: f32[64, 48]
+y = roll(roll(add(x, b), shift=1, axis=0), shift=-3, axis=0) : f32[64, 48]
+h = matmul(y, w)
+return roll(h, axis=1, shift=5)
+"""
+
+
+TARGET = """
+target: squared
+doc: One byte moved costs 1 ns, and unpacked contractions are slow.
+executor: xla
+data_tiling: true
+memory: [{name: ram, size: 1 GiB, bandwidth: 1000 GB/s}]
+rates: {f32: 1 GFLOP/s}
+source: invented
+untiled_rate: 0.01
+tiles: {matmul: {strategy: square}}
+"""
+
+
+def work_folder(folder: Path) -> Path:
+    """The folder with a program of the plug-in's op and a target with its strategy."""
+    (folder / "rolled.eqs").write_text(PROGRAM)
+    (folder / "squared.yaml").write_text(TARGET)
+    return folder
