@@ -15,7 +15,7 @@ from eqsat.api import DEFAULT_GOALS, Run, make_schedules, optimize
 from eqsat.artefact import check_writable, put_in_place
 from eqsat.model.diag import fail
 from eqsat.model.selection import Selection
-from eqsat.report.html import write_text
+from eqsat.model.textfile import write_text
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program

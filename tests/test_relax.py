@@ -17,7 +17,7 @@ from eqsat.extract.solve.lp import Program, Rows
 from eqsat.extract.solve.lp import solve as solve_lp
 from eqsat.extract.solve.presolve import needs, presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
-from eqsat.extract.solve.relax import relaxation
+from eqsat.extract.solve.relax import relaxation, resident_bytes
 from eqsat.extract.solve.supply import levels
 
 SEEDS = range(120)
@@ -190,3 +190,13 @@ def test_an_integral_optimum_is_met_exactly() -> None:
     assert solved.least == 2.0
     rows.add(3, math.inf, [0, 1])
     assert solve_lp(Program(np.zeros(2), rows, np.zeros(2), np.ones(2), is_plain=True)) is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_answer_keeps_the_resident_bytes(seed: int) -> None:
+    problem = problem_of(seed)
+    least = resident_bytes(problem)
+    for answer in answers_of(problem):
+        weights = {b for i in answer for b in problem.options[i].resident}
+        assert least is not None
+        assert least <= problem.fixed_bytes + sum(problem.nbytes[b] for b in weights)

@@ -12,6 +12,7 @@ from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import say, say_diagnostics
 from eqsat.model.diag import Diagnostic, fail
+from eqsat.model.textfile import write_text
 
 NOTHING_ADMISSIBLE = 3
 SHOWN_ROOTS = 5
@@ -41,7 +42,7 @@ def extract(
     """
     from eqsat.model.stopping import Stop
 
-    limit = _seconds(time_limit)
+    limit = o.seconds(time_limit)
     stop = Stop()
     with stops_at_once(None if out is None else stop):
         from eqsat.api import extract_egraph
@@ -49,7 +50,7 @@ def extract(
         _check_file(out)
         found = extract_egraph(file, time_limit=limit, seed=seed, stop=stop)
     if out is not None and found["status"] != "infeasible":
-        _write_json(out, found)
+        write_text(out, json.dumps(found, indent=1) + "\n")
     _print_extraction(found, output_format)
     if found["status"] == "infeasible":
         raise _no_extraction(file, found["lacking"])
@@ -88,7 +89,7 @@ def place(
     """
     from eqsat.model.stopping import Stop
 
-    limit, most = _seconds(time_limit), _capacity(capacity)
+    limit, most = o.seconds(time_limit), _capacity(capacity)
     stop = Stop()
     with stops_at_once(None if out is None else stop):
         from eqsat.api import place_buffers
@@ -99,7 +100,7 @@ def place(
     if out is not None and fits:
         from eqsat.frontends.buffers import placed_text
 
-        _write_text(out, placed_text(found["rows"]))
+        write_text(out, placed_text(found["rows"]))
     _print_placement(found, output_format)
     if not fits:
         say_diagnostics([_does_not_fit(found, most)], output_format is o.Format.json)
@@ -113,12 +114,6 @@ def place(
 
 
 COMMANDS = {"extract": extract, "place": place}
-
-
-def _seconds(text: str) -> float:
-    from eqsat.lang.units import read_quantity
-
-    return float(read_quantity(text, "duration", "--time-limit"))
 
 
 # ---- extract -------------------------------------------------------------------------------------
@@ -174,7 +169,8 @@ def _print_placement(found: dict[str, Any], output_format: o.Format) -> None:
         print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
         return
     print(f"status   {found['status']}")
-    print(f"height   {found['height']}")
+    if found["status"] != "infeasible":
+        print(f"height   {found['height']}")
     print(f"bound    {found['bound']}")
     print(f"seconds  {found['seconds']:.2f}")
 
@@ -211,24 +207,3 @@ def _check_file(out: Path | None) -> None:
     if out.is_dir():
         raise fail("E407", f"cannot write `{out}`: it is a folder")
     check_writable(out.absolute().parent)
-
-
-def _write_json(out: Path, data: dict[str, Any]) -> None:
-    _write_text(out, json.dumps(data, indent=1) + "\n")
-
-
-def _write_text(out: Path, text: str) -> None:
-    """Written aside and renamed, so that what was there stays until this is whole."""
-    import tempfile
-
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=out.parent, prefix=f".{out.name}.", delete=False, encoding="utf-8"
-        ) as aside:
-            aside.write(text)
-        path = Path(aside.name)
-        path.chmod(0o644)
-        path.replace(out)
-    except OSError as e:
-        raise fail("E407", f"cannot write `{out}`: {e.strerror or e}") from e

@@ -66,7 +66,7 @@ def check(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Validate files and print all problems of all of them.
+    """Validate files and the schedules of saved runs; print all problems of all of them.
 
     With --test every rule that a file defines is tried on random matches, both sides by their
     NumPy meaning; -v prints how many had padding and how often each condition held. The schedule of

@@ -69,8 +69,8 @@ def explain(
         bool | None,
         typer.Option(
             "--price/--no-price",
-            help="Search again for each choice that was not made, for its price [default: only"
-            " if a value is named].",
+            help="Search again for each choice that was not made, for its price; if neither is"
+            " given, only where a value is named.",
         ),
     ] = None,
     time_limit: Annotated[
@@ -90,10 +90,9 @@ def explain(
         return 0
     with stops_at_once():
         import eqsat
-        from eqsat.lang.units import read_quantity
 
-        seconds = float(read_quantity(time_limit, "duration", "--time-limit"))
-        found = eqsat.load(what).explain(value, price=price, time_limit=seconds)
+        limit = o.seconds(time_limit)
+        found = eqsat.load(what).explain(value, price=price, time_limit=limit)
     if output_format is o.Format.json:
         print(json.dumps(found.to_json()))
     else:
@@ -143,7 +142,7 @@ def show(
 def report(
     folder: o.RunFolder,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The page [default: DIR/report.html].")
+        Path | None, typer.Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,

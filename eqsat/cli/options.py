@@ -47,7 +47,7 @@ TargetName = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option("--rules", help="A rule set by name or file, repeatable [default: default]."),
+    typer.Option("--rules", help="A rule set by name or file, repeatable; `default` if none."),
 ]
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
@@ -57,8 +57,11 @@ Goals = Annotated[
     typer.Option(
         "--goal",
         help="time, memory, dispatches, relayout, or one of a plug-in; in order of priority, or"
-        " all with weights: `time:0.5` [default: time, memory, dispatches].",
+        " all with weights: `time:0.5`; time, memory, dispatches if none.",
     ),
+]
+ProgramName = Annotated[
+    str, typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`.")
 ]
 Budget = Annotated[
     list[str] | None,
@@ -87,6 +90,13 @@ DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
+
+
+def seconds(time_limit: str) -> float:
+    """What `--time-limit` says; EqsatError if that is no duration."""
+    from eqsat.lang.units import read_quantity
+
+    return float(read_quantity(time_limit, "duration", "--time-limit"))
 
 
 @contextmanager

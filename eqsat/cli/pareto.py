@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def pareto(
-    program: Annotated[
-        str,
-        typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`."),
-    ],
+    program: o.ProgramName,
     target: o.TargetName = "reference",
     rules: o.Rules = None,
     without: o.Without = None,
@@ -52,7 +49,7 @@ def pareto(
     stop = Stop()
     with stops_at_once(stop):
         import eqsat
-        from eqsat.lang.units import read_budget, read_quantity
+        from eqsat.lang.units import read_budget
         from eqsat.tradeoffs import check_place
 
         if out is not None:
@@ -66,7 +63,7 @@ def pareto(
                 budget=dict(read_budget(t) for t in budget or ()),
                 settings=tuple(setting or ()),
                 points=points,
-                time_limit=float(read_quantity(time_limit, "duration", "--time-limit")),
+                time_limit=o.seconds(time_limit),
                 seed=seed,
                 stop=stop,
                 progress=show,

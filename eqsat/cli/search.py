@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    program: Annotated[
-        str,
-        typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`."),
-    ],
+    program: o.ProgramName,
     target: o.TargetName = "reference",
     rules: o.Rules = None,
     without: o.Without = None,
@@ -63,7 +60,7 @@ def optimize(
             "without": tuple(without or ()),
             "budget": _budget(budget),
             "settings": tuple(setting or ()),
-            "time_limit": _seconds(time_limit),
+            "time_limit": o.seconds(time_limit),
             "stop_after": stop_after.value if stop_after else None,
             "seed": seed,
             "threads": threads,
@@ -175,12 +172,6 @@ def _budget(texts: list[str] | None) -> dict[str, int]:
     from eqsat.lang.units import read_budget
 
     return dict(read_budget(t) for t in texts or ())
-
-
-def _seconds(text: str) -> float:
-    from eqsat.lang.units import read_quantity
-
-    return float(read_quantity(text, "duration", "--time-limit"))
 
 
 def _print_run(found: Run, output_format: o.Format) -> None:

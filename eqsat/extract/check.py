@@ -257,7 +257,7 @@ class Checker:
         readers: dict[int, list[tuple[int, int]]] = {}
         for m in self._ops(g):
             for i, o in enumerate(self.space.operands[m]):
-                readers.setdefault(self._read_buffer(g, makers, o), []).append((m, i))
+                readers.setdefault(self._read_buffer(makers, o), []).append((m, i))
         shared = [
             (a, b) for rs in readers.values() for a in rs for b in rs if part[a[0]] < part[b[0]]
         ]
@@ -267,7 +267,7 @@ class Checker:
         if unfused and all(u is not None and u[1] is not None for u in unfused):
             yield "an unfused member is larger than the vector limit"
 
-    def _read_buffer(self, g: Group, makers: dict[int, int], buffer: int) -> int:
+    def _read_buffer(self, makers: dict[int, int], buffer: int) -> int:
         while buffer in makers and self.space.egraph.nodes[makers[buffer]].op == "relax":
             buffer = self.space.operands[makers[buffer]][0]
         return buffer

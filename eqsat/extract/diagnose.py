@@ -72,7 +72,8 @@ def _need(search: Search, goal: str) -> str:
     relaxed = search.relaxation(goal)
     if relaxed is None:
         return ""
-    at_least = f"any choice needs a {goal} of at least {_amount(goal, relaxed.bound)}"
+    least = max(relaxed.bound, search.resident_bytes if goal == "memory" else 0)
+    at_least = f"any choice needs a {goal} of at least {_amount(goal, least)}"
     if len(search.problem.options) > MANY:
         return at_least
     found = search.minimise({goal: 1}, {}, None, SECONDS)

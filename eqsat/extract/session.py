@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.extract.garbage import uncollected
 from eqsat.extract.joint import MEMORY, Limits, under, with_order, within_budget
 from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.greedy import greedy
@@ -110,31 +109,19 @@ def prepare(
     """
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     space = Space(egraph)
-    with _uncollected():
+    with uncollected():
         own = assemble(space, target, input_only=True, goals=linear)
         hints = known_answers(own, goals[0].name)
     before = Session(egraph, target, linear, own, hints, None, seed, stop)
     baseline = _baseline(before, goals, time_limit * BASELINE_SHARE)
     if stop is not None and baseline is not None:
         stop.has_answer = True
-    with _uncollected():
+    with uncollected():
         assembly = assemble(space, target, input_only=False, goals=linear)
         hints = known_answers(assembly, goals[0].name)
     if baseline is not None:
         hints += assembly.locate(baseline.groups)
     return Session(egraph, target, linear, assembly, hints, baseline, seed, stop)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the cyclic garbage collector: assembly makes many small objects and no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eqsat.model.diag import Diagnostic, EqsatError, Span, fail
 from eqsat.model.placement import Lifetime
+from eqsat.model.textfile import read_text
 
 COLUMNS = ("id", "lower", "upper", "size")
 LARGEST_FILE_BYTES = 64 * 2**20
@@ -52,17 +53,7 @@ def read_buffers(path: str | Path) -> list[Lifetime]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        if not path.is_file():
-            raise fail("E350", f"no file `{path}`")
-        if (size := path.stat().st_size) > LARGEST_FILE_BYTES:
-            raise fail("E350", f"`{path}` has {size} bytes; at most {LARGEST_FILE_BYTES} are read")
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise fail("E350", f"`{path}` is not UTF-8 at byte {e.start}: is it a CSV file?") from None
-    except (OSError, ValueError) as e:  # ValueError: a null character in the path
-        reason = e.strerror if isinstance(e, OSError) else str(e)
-        raise fail("E350", f"`{path}` cannot be read: {reason}") from None
+    text = read_text(path, "E350", LARGEST_FILE_BYTES, ": is it a CSV file?")
     if "\0" in text:
         raise fail("E350", f"`{path}` holds null characters: is it a CSV file?")
     return text.splitlines()

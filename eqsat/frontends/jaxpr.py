@@ -41,7 +41,6 @@ class Traced:
     opaque: dict[str, OpaqueCall]
     in_tree: Any
     out_tree: Any
-    in_avals: tuple[Any, ...]
     input_paths: tuple[str, ...]
     bindings: tuple[tuple[str, int | str], ...]
     captured: tuple[Any, ...] = ()
@@ -99,7 +98,7 @@ def trace(
     leaves, in_tree = jax.tree_util.tree_flatten_with_path((tuple(args), named))
     labels = [_label(function, path) for path, _ in leaves]
     avals = tuple(_aval(x, text) for (_, x), (_, text) in zip(leaves, labels, strict=True))
-    _check_weights(function, weights, {root for root, _ in labels})
+    _check_weights(weights, {root for root, _ in labels})
     closed, shapes = _jaxpr(function, in_tree, avals, title)
     reader = _Reader(Context(Builder(title)))
     values, bindings = [], []
@@ -119,7 +118,6 @@ def trace(
         {k: v for k, v in ctx.opaque.items() if k in called},
         in_tree,
         jax.tree_util.tree_structure(shapes),
-        avals,
         tuple(text for _, text in labels),
         tuple(bindings),
         tuple(reader.captured),
@@ -152,7 +150,7 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
     return f"arg{index}"
 
 
-def _check_weights(function: Callable[..., Any], weights: tuple[str, ...], known: set[str]) -> None:
+def _check_weights(weights: tuple[str, ...], known: set[str]) -> None:
     for w in weights:
         if w not in known:
             raise fail(

@@ -12,6 +12,7 @@ from typing import Any
 from eqsat.frontends.jsonplaces import Key, Places
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
 from eqsat.model.serialized import INFINITE_COST, SerializedEGraph, SerializedNode
+from eqsat.model.textfile import read_text
 
 LARGEST_FILE_BYTES = 256 * 2**20
 SMALLEST_COST = Decimal(10) ** -300  # below: zero, as a float64 all but says itself
@@ -27,7 +28,7 @@ def read_serialized(path: Path) -> SerializedEGraph:
     Costs are taken as exactly as they are written; a node without one costs 1. Nodes that are
     `subsumed`, or whose cost is `Infinity` or 2^53 and more, cannot be chosen (`cost` is None).
     """
-    text = _text(path)
+    text = read_text(path, "E340", LARGEST_FILE_BYTES)
     places = Places(str(path), text)
     data = _parse(text, places)
     problems = list(_shape_problems(data))
@@ -40,21 +41,6 @@ def read_serialized(path: Path) -> SerializedEGraph:
     if found:
         raise EqsatError(*sort_diagnostics(found))
     return _build(data)
-
-
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise fail("E340", f"no file `{path}`")
-        if (size := path.stat().st_size) > LARGEST_FILE_BYTES:
-            most = f"at most {LARGEST_FILE_BYTES} are read"
-            raise fail("E340", f"`{path}` has {size} bytes; {most}")
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise fail("E340", f"`{path}` is not UTF-8 at byte {e.start}") from None
-    except (OSError, ValueError) as e:  # ValueError: a null character in the path
-        reason = e.strerror if isinstance(e, OSError) else str(e)
-        raise fail("E340", f"`{path}` cannot be read: {reason}") from None
 
 
 class _RepeatedKeyError(Exception):

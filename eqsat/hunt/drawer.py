@@ -29,8 +29,8 @@ def rows_of(instance: Instance, rule: Rule, functions: Functions | None = None) 
 class Drawer:
     """Draws instances of one rule's left side; those that apply feed later ones."""
 
-    def __init__(self, rule: Rule, rng: Random, functions: Functions | None = None):
-        self.rule, self.rng, self.functions = rule, rng, functions
+    def __init__(self, rule: Rule, rng: Random):
+        self.rule, self.rng = rule, rng
         self.pool: list[Instance] | None = None  # None: the examples were not read yet
         self.draws = self.applied = 0
 
@@ -67,7 +67,7 @@ class Drawer:
         return vary(self.rng.choice(self.pool), self.rng)
 
     def _keep(self, found: Instance) -> bool:
-        applies = rows_of(found, self.rule, self.functions) != []
+        applies = rows_of(found, self.rule) != []
         if applies and self.pool is not None:
             self.pool = [*self.pool[-POOL:], found]
         return applies

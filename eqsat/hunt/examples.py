@@ -11,14 +11,14 @@ from eqsat.model.rules import Example, Rule, RuleSet
 from eqsat.model.target import Target
 
 
-def check_examples(ruleset: RuleSet, target: Target | None = None) -> list[Diagnostic]:
+def check_examples(ruleset: RuleSet) -> list[Diagnostic]:
     """Every example of the set's own rules, run with all of its rules, imported ones too.
 
     A diagnostic (E101, E110) per failure.
     """
     from eqsat import api
 
-    machine = target or api.target("reference")
+    machine = api.target("reference")
     found: list[Diagnostic] = []
     own = replace(ruleset, rules=tuple(r for r in ruleset.rules if r.ruleset == ruleset.name))
     for rule, example in all_examples(own):

@@ -30,17 +30,14 @@ def hunt(
     *,
     instances: int = 200,
     seed: int = 0,
-    tries: int | None = None,
     functions: Functions | None = None,
 ) -> Findings:
     """Compare both sides on `instances` well-typed matches; deterministic in (rule name, seed).
 
-    At least half of the instances have padding, if any can have it. tries: draws at most.
-    functions: attribute functions to use in place of, or beside, the closed table.
+    At least half of the instances have padding, if any can have it. functions: attribute functions
+    to use in place of, or beside, the closed table.
     """
-    return _Hunt(rule, instances, seed, functions).run(
-        FIRST + TRIES * instances if tries is None else tries
-    )
+    return _Hunt(rule, instances, seed, functions).run()
 
 
 class _Hunt:
@@ -52,9 +49,9 @@ class _Hunt:
         self.met: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
 
-    def run(self, tries: int) -> Findings:
+    def run(self) -> Findings:
         found: Counterexample | None = None
-        for _ in range(tries):
+        for _ in range(FIRST + TRIES * self.wanted):
             if self.count["instances"] >= self.wanted:
                 break
             instance = draw(self.rule, self.rng, like=self._like())

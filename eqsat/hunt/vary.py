@@ -218,7 +218,7 @@ class _Varied:
             case Layout():
                 return replace(attr, source=self._source(t, attr))
             case Move():
-                return self._move(t, attr, tuple(shapes))
+                return self._move(attr, tuple(shapes))
             case Leaf() | Fill():
                 return replace(attr, type=self._leaf(_key(t), attr.type))
         return attr
@@ -227,7 +227,7 @@ class _Varied:
         plain = t.operands[0] if t.op == "pack" else t
         return tuple(self._extent(_key(plain), d, s) for d, s in enumerate(layout.source))
 
-    def _move(self, t: Tree, move: Move, shapes: tuple[Shape, ...]) -> Move:
+    def _move(self, move: Move, shapes: tuple[Shape, ...]) -> Move:
         args = move.args
         if move.op == "slice":
             start, limit, step = args

@@ -131,7 +131,7 @@ class Results:
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """`NAME.json` and `NAME.html` in this folder, each written aside, then renamed."""
-        from eqsat.report.html import write_text
+        from eqsat.model.textfile import write_text
 
         data = json.dumps(self.to_json(), indent=1) + "\n"
         name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not

@@ -292,7 +292,7 @@ class _Terms:
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
-        return tuple(self._pads(node, found) if op in WHOLE else found)
+        return tuple(self._pads(found) if op in WHOLE else found)
 
     def _zipped_kind(self, op: str, key: str, kind: str) -> str:
         """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
@@ -337,9 +337,7 @@ class _Terms:
             self.scope.bind(node.id, kind, self.tree.span(node))
         return self.attributes.of_kind(node, kind)
 
-    def _pads(
-        self, node: ast.Call, found: list[tuple[str, AttrExpr]]
-    ) -> list[tuple[str, AttrExpr]]:
+    def _pads(self, found: list[tuple[str, AttrExpr]]) -> list[tuple[str, AttrExpr]]:
         """One padding for all tiles (`pad=0`) is spread over tiles that are written out."""
         given = dict(found)
         pad, tiles = given.get("pad"), given.get("tiles")

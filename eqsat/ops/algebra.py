@@ -178,8 +178,8 @@ def fold_scale_behind(g: Generic, i: int, h: Generic, side: int) -> FoldedScale 
 
 
 # ---- a scale or a shift in front of a contraction ------------------------------------------------
-def _shared(e: Generic, h: Generic, side: int, other: int | None, parallel: bool) -> Loops:
-    """Loops of e (= dims of operand `side` of h) → loops of h that are whole dims there.
+def _shared(h: Generic, side: int, other: int | None, parallel: bool) -> Loops:
+    """Dims of operand `side` of h → the loops of h that are these dims, whole.
 
     other: only loops that are whole dims of that operand too. parallel: only ones that survive.
     """
@@ -209,8 +209,8 @@ def _norm(h: Generic, reader: int, side: int | None, e: Generic, i: int) -> Fold
     if not _is_plain(e) or not _is_real_contraction(h):
         return None
     other = 1 - reader if side is None else side
-    dims, shared = whole_dims(h, other), _shared(e, h, reader, other, parallel=False)
-    rows = _shared(e, h, reader, None, parallel=True)
+    dims, shared = whole_dims(h, other), _shared(h, reader, other, parallel=False)
+    rows = _shared(h, reader, None, parallel=True)
     scale, rest = ONE, e.body
     if side is not None:
         scale, rest = factors(rest, _allowed(e, shared).__contains__)
@@ -248,7 +248,7 @@ def fold_affine_before(h: Generic, side: int, e: Generic, i: int) -> FoldedAffin
         return None
     if not set(h.reductions) <= loops_of(h.maps[side]):
         return None  # b @ w would have to count the loops it does not see
-    shared = _shared(e, h, 1 - side, side, parallel=False)
+    shared = _shared(h, 1 - side, side, parallel=False)
     allowed = _allowed(e, shared).__contains__
     rest, shift = terms(e.body, allowed)
     if rest is None or shift is None:

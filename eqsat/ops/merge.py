@@ -51,7 +51,7 @@ def _merged(b: Builder, n: Node, operands: tuple[int, ...], single: tuple[bool, 
     budget = MOST_OPERANDS - len(operands)
     for j, (o, m) in enumerate(zip(operands, g.maps, strict=True)):
         p = b.nodes[o].attr
-        if single[j] and isinstance(p, Generic) and _is_mergeable(b.nodes[o], p, g, m, budget):
+        if single[j] and isinstance(p, Generic) and _is_mergeable(p, g, m, budget):
             budget -= len(p.maps) - 1
             at = len(reads)
             reads += [
@@ -69,7 +69,7 @@ def _merged(b: Builder, n: Node, operands: tuple[int, ...], single: tuple[bool, 
     return generic_node(b, g.sizes, range(g.rank), reads, [y])
 
 
-def _is_mergeable(node: Node, p: Generic, g: Generic, m: Map, budget: int) -> bool:
+def _is_mergeable(p: Generic, g: Generic, m: Map, budget: int) -> bool:
     """p is elementwise over exactly the loops of g and does not shrink what has to be kept."""
     if len(p.yields) != 1 or p.rank != len(p.sizes) or len(p.maps) - 1 > budget or not p.maps:
         return False

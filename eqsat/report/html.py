@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from html import escape
 from pathlib import Path
 
-from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import LEAVES
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
+from eqsat.model.textfile import write_text
 from eqsat.report.explain import choice_lines, explain, removed_lines
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.lifetimes import lifetime_chart
@@ -54,25 +53,6 @@ svg .weight{fill:var(--weight)}svg .temporary{fill:var(--temporary)}
 def write_page(run: Finished, path: Path) -> Path:
     """The page of a run as a file."""
     return write_text(path, page(run))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a file aside, then rename it: it is whole or not there; EqsatError (E407)."""
-    try:
-        _write_aside(path, text)
-    except OSError as e:
-        raise fail("E407", f"cannot write `{path}`: {e.strerror or e}") from e
-    return path
-
-
-def _write_aside(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def page(run: Finished) -> str:

@@ -13,6 +13,7 @@ from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 from eqsat.model.selection import Selection
 from eqsat.model.text import attr_text
+from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 
 
@@ -73,20 +74,16 @@ class Names:
     @cached_property
     def logical(self) -> tuple[int, ...]:
         """Per class, the smallest class that holds the same data in another layout or shape."""
-        parent = list(range(len(self.egraph.types)))
-        for node in self.egraph.nodes:
-            if node.op in CONVERSIONS | VIEWS - {"result"} and len(node.children) == 1:
-                _join(parent, node.eclass, node.children[0])
-        return tuple(_root(parent, c) for c in range(len(parent)))
+        return self._joined(CONVERSIONS | VIEWS - {"result"})
 
     @cached_property
     def buffer(self) -> tuple[int, ...]:
         """Per class, the smallest class that holds the same bytes in another shape."""
-        parent = list(range(len(self.egraph.types)))
-        for node in self.egraph.nodes:
-            if node.op == "reshape":
-                _join(parent, node.eclass, node.children[0])
-        return tuple(_root(parent, c) for c in range(len(parent)))
+        return self._joined(frozenset({"reshape"}))
+
+    def _joined(self, ops: frozenset[str]) -> tuple[int, ...]:
+        nodes = (n for n in self.egraph.nodes if n.op in ops and len(n.children) == 1)
+        return union_find(len(self.egraph.types), ((n.eclass, n.children[0]) for n in nodes))
 
     @cached_property
     def groups(self) -> dict[int, str]:
@@ -137,15 +134,3 @@ def generic_word(node: ENode) -> str:
     if not names:
         return "copy"
     return "+".join(reversed(names[:3])) + ("…" if len(names) > 3 else "")
-
-
-def _root(parent: list[int], c: int) -> int:
-    while parent[c] != c:
-        parent[c] = parent[parent[c]]
-        c = parent[c]
-    return c
-
-
-def _join(parent: list[int], a: int, b: int) -> None:
-    a, b = _root(parent, a), _root(parent, b)
-    parent[max(a, b)] = min(a, b)

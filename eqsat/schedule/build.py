@@ -14,6 +14,7 @@ from eqsat.model.program import Builder
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
+from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 
 
@@ -62,20 +63,10 @@ class _Writer:
 
     # ---- values -----------------------------------------------------------------------------
     @cached_property
-    def buffer(self) -> dict[int, int]:
-        """Class → smallest class that is a reshape of it: the same bytes."""
-        parent = {c: c for c in range(len(self.egraph.types))}
-
-        def root(c: int) -> int:
-            while parent[c] != c:
-                c = parent[c]
-            return c
-
-        for n in self.egraph.nodes:
-            if n.op == "reshape":
-                a, b = root(n.eclass), root(n.children[0])
-                parent[max(a, b)] = min(a, b)
-        return {c: root(c) for c in parent}
+    def buffer(self) -> tuple[int, ...]:
+        """Per class, the smallest class that is a reshape of it: the same bytes."""
+        reshapes = ((n.eclass, n.children[0]) for n in self.egraph.nodes if n.op == "reshape")
+        return union_find(len(self.egraph.types), reshapes)
 
     def _value(self, eclass: int, *known: dict[int, int]) -> int:
         """The node of a class, through a reshape if only another shape of its bytes is known."""

@@ -115,7 +115,9 @@ class Assembly:
         sources |= {space.value[b] for b in pool.held}
         value = {b: space.value[b] for b in problem.nbytes}
         free = any_order(problem, computes, value, frozenset(sources))
-        return Assembly(pool, free, tuple(v.candidate for v in kept), self.removed, variants)
+        useful = presolve(free)
+        candidates = tuple(kept[i].candidate for i in useful)
+        return Assembly(pool, free.restricted(useful), candidates, self.removed, variants)
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
         """Nodes to compute from weights before the first dispatch."""

@@ -9,27 +9,12 @@ from functools import cached_property
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import CONVERSIONS
 from eqsat.model.tensor import TensorType
+from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
 SAME_VALUE = CONVERSIONS | {"relax", "reshape"}
-
-
-def union_find(size: int, pairs: list[tuple[int, int]]) -> tuple[int, ...]:
-    """The smallest element of each element's set."""
-    parent = list(range(size))
-
-    def root(a: int) -> int:
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        return a
-
-    for a, b in pairs:
-        x, y = root(a), root(b)
-        parent[max(x, y)] = min(x, y)
-    return tuple(root(a) for a in range(size))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 from eqsat.extract.dag.acyclic import Arc, eliminate, inner_arcs
 from eqsat.extract.dag.components import strong_components, successors
 from eqsat.extract.dag.problem import Option, Reduced, Selection, dag_cost, reached
+from eqsat.extract.portfolio import set_limits, set_workers
 from eqsat.model.stopping import Stop
 
-SUBSOLVERS = ("max_lp", "core", "quick_restart")
 FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down
 MOST_TRIPLES = 400_000  # of one vertex elimination; levels are used instead
 
@@ -216,9 +216,12 @@ def solve(
     unit = model.minimise(dag_cost(hint, reduced.roots))
     model.hint(hint)
     solver = cp_model.CpSolver()
-    _configure(solver.parameters, deadline - time.monotonic(), seed, by_tree)
-    if work_limit is not None:
-        solver.parameters.max_deterministic_time = work_limit
+    set_limits(solver.parameters, deadline - time.monotonic(), seed, work_limit)
+    if by_tree:
+        solver.parameters.num_workers = 1
+        solver.parameters.optimize_with_lb_tree_search = True
+    else:
+        set_workers(solver.parameters)
 
     class Watch(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
@@ -232,16 +235,3 @@ def solve(
     best = model.selection(solver.boolean_value)
     word = "optimal" if status == cp_model.OPTIMAL else "feasible"
     return Solution(word, best, math.ceil(solver.best_objective_bound - 1e-6) * unit)
-
-
-def _configure(parameters: Any, time_limit: float, seed: int, by_tree: bool) -> None:
-    parameters.max_time_in_seconds = max(time_limit, 0.05)
-    parameters.random_seed = seed
-    parameters.linearization_level = 2
-    if by_tree:
-        parameters.num_workers = 1
-        parameters.optimize_with_lb_tree_search = True
-        return
-    parameters.num_workers = len(SUBSOLVERS)
-    parameters.subsolvers.extend(SUBSOLVERS)
-    parameters.interleave_search = True  # the same answer on every run that ends by proof

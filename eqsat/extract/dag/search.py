@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from eqsat.extract.dag.problem import (
     derivable,
     reached,
 )
+from eqsat.extract.garbage import uncollected
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
 from eqsat.model.stopping import INTERRUPTED, Stop
@@ -94,7 +94,7 @@ def extract_dag(
     ended the search. EqsatError E906 (our bug) if the checker objects.
     """
     search = _Search(egraph, deadline, seed, stop or Stop())
-    with _memory(search), _uncollected():
+    with _memory(search), uncollected():
         search.problem = build_problem(egraph)
         whole = search.problem.whole
         lacking = sorted(whole.roots - derivable(whole.classes).keys())
@@ -103,18 +103,6 @@ def extract_dag(
             return Extraction("infeasible", "proof", lacking=names)
         _run(search, whole)
     return _extraction(search)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No collection of cycles: there are none, and looking for them takes half the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 @contextmanager

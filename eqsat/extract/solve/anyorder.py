@@ -14,8 +14,6 @@ from typing import ClassVar
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.watch import Copy, Watch, copies, watches
 
-Supply = tuple[tuple[int, ...], tuple[int, ...]]
-
 
 @dataclass(frozen=True)
 class AnyOrder(ExtractionProblem):
@@ -69,11 +67,9 @@ class AnyOrder(ExtractionProblem):
     def is_legal(self, answer: Answer) -> bool:
         """Whether an answer keeps every rule but the order: it may wait for itself."""
         options = [self.options[i] for i in answer]
-        writes = [b for o in options for b in o.writes]
-        held = [n for o in options for n in o.exclusive]
-        if len(set(writes)) < len(writes) or len(set(held)) < len(held):
-            return False
-        return set(writes).issuperset({*self.roots, *(b for o in options for b in o.reads)})
+        written = {b for o in options for b in o.writes}
+        needed = {*self.roots, *(b for o in options for b in o.reads)}
+        return self._is_disjoint(answer) and needed <= written
 
     def pruned(self, answer: Answer) -> Answer:
         """Without options that no root needs; no goal gets worse."""

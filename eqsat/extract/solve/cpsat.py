@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from eqsat.extract.portfolio import set_limits, set_workers
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
@@ -15,10 +16,6 @@ from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
-
-# what makes layout graphs prove: a strong linear relaxation, and workers that use it; the
-# default portfolio for few workers overrides the linearisation level
-SUBSOLVERS = ("max_lp", "core", "quick_restart")
 
 
 @dataclass(frozen=True)
@@ -195,7 +192,8 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     if request.hint is not None:
         model.hint(request.hint)
     solver = cp_model.CpSolver()
-    _configure(solver.parameters, effort)
+    set_limits(solver.parameters, effort.seconds, effort.seed, effort.work)
+    set_workers(solver.parameters)
     ending = effort.stop.calls(solver.stop_search) if effort.stop else nullcontext()
     with ending:
         status = solver.solve(model.model)
@@ -208,14 +206,3 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     value = round(solver.objective_value)
     bound = value if word == "optimal" else bound
     return Solution(word, model.answer(solver), value * unit, bound * unit)
-
-
-def _configure(parameters: Any, effort: Effort) -> None:
-    parameters.max_time_in_seconds = max(effort.seconds, 0.05)
-    if effort.work is not None:
-        parameters.max_deterministic_time = effort.work
-    parameters.random_seed = effort.seed
-    parameters.linearization_level = 2
-    parameters.num_workers = len(SUBSOLVERS)
-    parameters.subsolvers.extend(SUBSOLVERS)
-    parameters.interleave_search = True  # the same answer on every run that ends by proof

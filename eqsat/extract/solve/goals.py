@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.linear import ASKED, TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem
-from eqsat.extract.solve.relax import Relaxation, relaxation
+from eqsat.extract.solve.relax import Relaxation, relaxation, resident_bytes
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -162,6 +163,8 @@ class Search:
         for goal, least in self.floors.items():
             if hint is not None and weights == {goal: 1} and self._worth(hint, weights) <= least:
                 return Found("optimal", hint, least)
+        if self._is_too_little(weights, caps):
+            return Found("infeasible")
         stage = self.stage(weights, caps, among)
         if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
             return Found("infeasible")
@@ -197,6 +200,17 @@ class Search:
                 raise
             return Found(OUT_OF_MEMORY, known)
 
+    def _is_too_little(self, weights: dict[str, int], caps: dict[str, int]) -> bool:
+        """Whether a budget of memory does not even hold the weights that every answer keeps."""
+        asked = MEMORY in self.budget or weights == {MEMORY: 1}
+        return asked and MEMORY in caps and self.resident_bytes > caps[MEMORY]
+
+    @cached_property
+    def resident_bytes(self) -> int:
+        """Bytes that are kept all the time in every answer, whatever the order."""
+        found = resident_bytes(self.problem, self.seconds)
+        return self.problem.most_bytes + 1 if found is None else found
+
     def _settled(
         self, found: Found, stage: _Stage, weights: dict[str, int], hint: Answer | None
     ) -> Found:
@@ -208,6 +222,11 @@ class Search:
             return found
         ended = INTERRUPTED if self._is_stopped else "wall"
         return Found(ended, best, max(found.bound, stage.bound), stage=stage)
+
+    @property
+    def seconds(self) -> float:
+        """What is left of the time."""
+        return max(self.deadline - time.monotonic(), 0.0)
 
     @property
     def _is_stopped(self) -> bool:
@@ -241,9 +260,11 @@ class Search:
         """Under the caps on sums, and under a budget of memory; None if there is no answer."""
         limits = {g: v for g, v in caps.items() if g in small.linear}
         if MEMORY not in self.budget:
-            return relaxation(small, weights, limits)
-        found = relaxation(small, weights, limits | {MEMORY: caps[MEMORY]})
-        return found or relaxation(small, weights, limits)  # `None` is no proof where sums round
+            return relaxation(small, weights, limits, self.seconds)
+        all_caps = limits | {MEMORY: caps[MEMORY]}
+        found = relaxation(small, weights, all_caps, self.seconds)
+        # `None` is no proof where sums round
+        return found or relaxation(small, weights, limits, self.seconds)
 
     def _neighbourhoods(
         self, stage: _Stage, weights: dict[str, int]
@@ -266,7 +287,7 @@ class Search:
     def relaxation(self, goal: str) -> Relaxation | None:
         """The relaxation of one goal without any caps; None if there is no answer at all."""
         if goal not in self.relaxed:
-            self.relaxed[goal] = relaxation(self.problem, {goal: 1})
+            self.relaxed[goal] = relaxation(self.problem, {goal: 1}, seconds=self.seconds)
         return self.relaxed[goal]
 
     def _solve(

@@ -75,8 +75,11 @@ class Solved:
     values: np.ndarray
 
 
-def solve(program: Program) -> Solved | None:
-    """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution."""
+def solve(program: Program, seconds: float = math.inf) -> Solved | None:
+    """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution.
+
+    If that takes more than so many seconds: no optimum, and the bound is the trivial one.
+    """
     import numpy as np
     from ortools.linear_solver.python import model_builder_helper as helper
 
@@ -91,6 +94,8 @@ def solve(program: Program) -> Solved | None:
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, matrix)
     solver = helper.ModelSolverHelper("GLOP")
     solver.set_solver_specific_parameters("use_dual_simplex: true")
+    if seconds < math.inf:
+        solver.set_time_limit_in_seconds(max(seconds, 0.05))
     solver.solve(model)
     if solver.status() == helper.SolveStatus.INFEASIBLE:
         return None

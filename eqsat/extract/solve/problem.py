@@ -124,14 +124,18 @@ class ExtractionProblem:
 
     def is_legal(self, answer: Answer) -> bool:
         """Whether an answer keeps every rule of this problem, budgets aside."""
-        options = [self.options[i] for i in answer]
-        writes = [b for o in options for b in o.writes]
-        held = [n for o in options for n in o.exclusive]
-        if len(set(writes)) < len(writes) or len(set(held)) < len(held):
+        if not self._is_disjoint(answer):
             return False
+        options = [self.options[i] for i in answer]
         at = {b: o.step for o in options for b in o.writes}
         late = any(at.get(b, o.step) >= o.step for o in options for b in o.reads)
         return not late and all(r in at for r in self.roots) and self._has_forced(answer)
+
+    def _is_disjoint(self, answer: Answer) -> bool:
+        """Whether no two options write a buffer, or hold what only one may hold."""
+        writes = [b for i in answer for b in self.options[i].writes]
+        held = [n for i in answer for n in self.options[i].exclusive]
+        return len(set(writes)) == len(writes) and len(set(held)) == len(held)
 
     def _has_forced(self, answer: Answer) -> bool:
         if self.forced is None:

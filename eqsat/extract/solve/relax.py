@@ -43,8 +43,12 @@ def relaxation(
     problem: ExtractionProblem,
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
+    seconds: float = math.inf,
 ) -> Relaxation | None:
-    """Minimise Σ weight · goal under caps; None if even the relaxation has no solution."""
+    """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
+
+    If that takes more than so many seconds, the bound is the trivial one.
+    """
     import numpy as np
 
     caps = caps or {}
@@ -66,7 +70,28 @@ def relaxation(
     is_plain = not caps and linear == weights
     goal = np.array(objective, dtype=float) / unit
     program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain)
-    return _relaxation(solve(program), len(costs), unit)
+    return _relaxation(solve(program, seconds), len(costs), unit)
+
+
+def resident_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int | None:
+    """Fixed bytes and weights that every answer keeps, in any order; None if there is no answer.
+
+    A small part of what memory takes and far easier than the rest; most budgets fail by it.
+    """
+    import numpy as np
+
+    rows, variables = _rows(problem)
+    upper, nbytes = [1.0] * variables, problem.byte_unit
+    objective = [0] * variables
+    for size, claims in liveness(problem).weights:
+        upper.append(1.0)
+        objective.append(size // nbytes)
+        for claim in claims:
+            rows.add(-math.inf, 0, claim, [len(upper) - 1])
+    goal = np.array(objective, dtype=float)
+    program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain=True)
+    solved = solve(program, seconds)
+    return None if solved is None else problem.fixed_bytes + math.ceil(solved.least) * nbytes
 
 
 def _relaxation(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
