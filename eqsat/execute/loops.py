@@ -14,7 +14,7 @@ from typing import Any
 
 from eqsat.execute.bodies import convert, evaluate_body
 from eqsat.execute.convolution import convolve
-from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
@@ -271,7 +271,7 @@ def _gathered(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, list[int]]:
     """Diagonals and wide windows: index with one constant array per dim (rare, and slow)."""
     import numpy as np
 
-    used = sorted({d for e in m for d, _ in e.terms})
+    used = sorted(loops_of(m))
     grid = np.indices([sizes[d] for d in used])
     at = [sum((s * grid[used.index(d)] for d, s in e.terms), np.asarray(e.constant)) for e in m]
     return x[tuple(at)], used

@@ -102,10 +102,6 @@ def _depth(text: str) -> int:
     return sum(blank.count(c) for c in "([{") - sum(blank.count(c) for c in ")]}")
 
 
-def _part(placed: Placed, start: int, end: int) -> Placed:
-    return Placed(placed.text[start:end], placed.lines, placed.offsets[start:end])
-
-
 class _Reader:
     """Reads statements one by one; problems are collected."""
 
@@ -141,7 +137,7 @@ class _Reader:
             self._definition(s, definition)
         elif word == "return":
             at = s.text.index("return") + len("return")
-            self.results = self._return(_part(s, at, len(s.text)))
+            self.results = self._return(s.part(at, len(s.text)))
         else:
             at = len(s.text) - len(s.text.lstrip())
             self.report(
@@ -203,16 +199,16 @@ class _Reader:
     # ---- terms ------------------------------------------------------------------------------
     def _definition(self, s: Placed, match: re.Match[str]) -> None:
         name = match["name"]
-        found = self.value(_part(s, match.end(), len(s.text)), keep=name.startswith("%"))
+        found = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
         self._define(name, found[0] if found else None, s.span(*match.span("name")))
 
     def value(self, s: Placed, keep: bool, want: Types | None = None) -> list[int] | None:
         """The node of `term` or `term : types`, in a list; None if it is refused."""
         colon = _type_colon(s.text)
-        term = _part(s, 0, colon if colon >= 0 else len(s.text))
+        term = s.part(0, colon if colon >= 0 else len(s.text))
         written, span = want, term.whole()
         if colon >= 0:
-            types = _part(s, colon + 1, len(s.text))
+            types = s.part(colon + 1, len(s.text))
             at = len(types.text) - len(types.text.lstrip())
             span = types.span(at, len(types.text))
             written = self._types(types)

@@ -67,6 +67,10 @@ class Placed:
     def whole(self) -> Span:
         return self.span(0, len(self.text))
 
+    def part(self, start: int, end: int) -> Placed:
+        """Characters `start` to `end` (exclusive), each in its place."""
+        return Placed(self.text[start:end], self.lines, self.offsets[start:end])
+
 
 @dataclass(frozen=True)
 class Source:

@@ -130,11 +130,7 @@ def read_binding(placed: Placed, word: str) -> tuple[Placed, Placed] | None:
     start, rest = placed.text.index(name), at + len(word)
     if placed.text[rest : rest + 1] == "=":
         return None
-    return _cut(placed, start, start + len(name)), _cut(placed, rest, len(placed.text))
-
-
-def _cut(placed: Placed, start: int, end: int) -> Placed:
-    return Placed(placed.text[start:end], placed.lines, placed.offsets[start:end])
+    return placed.part(start, start + len(name)), placed.part(rest, len(placed.text))
 
 
 class _Terms:

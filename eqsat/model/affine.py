@@ -51,3 +51,8 @@ def affine(terms: list[tuple[int, int]], constant: int = 0) -> Affine:
 
 
 Map = tuple[Affine, ...]
+
+
+def loops_of(m: Map) -> set[int]:
+    """The loops that a map names."""
+    return {d for e in m for d, _ in e.terms}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
@@ -89,10 +89,6 @@ def whole_dims(g: Generic, operand: int) -> Loops:
         and bare.count(d) == 1
         and d not in mixed_dims(m)
     }
-
-
-def loops_of(m: Map) -> set[int]:
-    return {d for e in m for d, _ in e.terms}
 
 
 def renamed(m: Map, loops: Loops) -> Map:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
@@ -175,7 +175,7 @@ def _build(
 def _operand_order(candidate: tuple[tuple[int, ...], Generic]) -> tuple[object, ...]:
     nodes, attr = candidate
     # the operand of the earlier result dims first, so that m loops come before n loops
-    loops = tuple(tuple(sorted({d for e in m for d, _ in e.terms})) for m in attr.maps)
+    loops = tuple(tuple(sorted(loops_of(m))) for m in attr.maps)
     maps = tuple(tuple((e.terms, e.constant) for e in m) for m in attr.maps)
     return loops, maps, nodes, str(attr.body)
 

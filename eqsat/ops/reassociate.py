@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.affine import Map, dim
+from eqsat.model.affine import Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.algebra import loops_of, renamed, whole_dims
+from eqsat.ops.algebra import renamed, whole_dims
 from eqsat.ops.canonical import canonical_body, canonical_generic
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.linear import REALS

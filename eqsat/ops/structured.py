@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.affine import Affine, Map
+from eqsat.model.affine import Affine, Map, loops_of
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
@@ -115,12 +115,8 @@ def _product(g: Generic) -> tuple[Expr, Expr] | None:
     return factors[0], factors[1]
 
 
-def _loops(m: Map) -> set[int]:
-    return {d for e in m for d, _ in e.terms}
-
-
 def _operand_elements(g: Generic) -> int:
-    return max(math.prod(g.sizes[d] for d in _loops(m)) for m in g.maps)
+    return max(math.prod(g.sizes[d] for d in loops_of(m)) for m in g.maps)
 
 
 def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array]) -> Array:
@@ -129,7 +125,7 @@ def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array]) -
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
     lhs = np.asarray(scalar.evaluate(factors[0], views), dtype)
     rhs = np.asarray(scalar.evaluate(factors[1], views), dtype)
-    in_lhs, in_rhs = (_loops(m) for m in g.maps)
+    in_lhs, in_rhs = (loops_of(m) for m in g.maps)
     reduced = set(g.reductions)
     lhs = _sum_own(lhs, reduced & in_lhs - in_rhs)
     rhs = _sum_own(rhs, reduced & in_rhs - in_lhs)

@@ -166,7 +166,9 @@ class _Writer:
     def _buffers(self, ahead: set[int], results: list[int]) -> tuple[Buffer, ...]:
         last = max((g.step for g in self.selection.groups), default=0)
         arguments = [i for i, n in enumerate(self.builder.nodes) if n.op == "input"]
+        # a constant that helped to make a weight may be computed again by a dispatch: no weight
         weights = [i for i in sorted(ahead) if i in self.read or i in results]
+        weights = [i for i in weights if i not in self.written]
         weights = [i for i in dict.fromkeys(map(self._base, weights)) if i not in arguments]
         taken = {*arguments, *weights}
         found = [self._buffer(i, "argument", 0, last) for i in arguments]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
 from eqsat.model.target import Workgroup
 from eqsat.model.tensor import DTYPES, cdiv
@@ -36,7 +37,7 @@ def workgroup_tile(g: Generic, workgroup: Workgroup) -> tuple[list[int], bool]:
         depth = g.tile[-1] if len(depths) == 1 else max(g.sizes)
         tile = {d: g.sizes[d] if d < g.rank else min(depth, g.sizes[d]) for d in inner}
         return [tile.get(d, 1) for d in range(len(g.sizes))], True
-    used = [{d for e in m for d, _ in e.terms} for m in g.maps]
+    used = [loops_of(m) for m in g.maps]
     role = ["k" if d >= g.rank else _role(d, *used) for d in range(len(g.sizes))]
     extents, aligned = [1] * len(g.sizes), True
     for name in "mnk":

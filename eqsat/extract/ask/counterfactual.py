@@ -119,7 +119,7 @@ class Counterfactuals:
                 return Price(self.goal, NOT_ADMISSIBLE)
             least = max(least, _reached(found, cap))
             if found.answer is not None:
-                value = self._worth(found.answer)
+                value = self.problem.worth(found.answer, self.weights)
                 best = value if best is None else min(best, value)
         return self._told(least, best)
 
@@ -134,8 +134,8 @@ class Counterfactuals:
         """The best known answer that makes the choice, and keeps the budgets."""
         left = set(task.allowed)
         legal = (a for a in self.answers if left.issuperset(a) and task.problem.is_legal(a))
-        kept = (a for a in legal if self._keeps(a))
-        return min((self._worth(a) for a in kept), default=None)
+        kept = (a for a in legal if self.problem.keeps(a, self.budget))
+        return min((self.problem.worth(a, self.weights) for a in kept), default=None)
 
     def _solve(self, task: _Task, cap: int | None, seconds: float) -> Found:
         """The best answer among the options that may be worth at most `cap`."""
@@ -154,12 +154,6 @@ class Counterfactuals:
         answer = tuple(kept[i] for i in found.answer)
         self.answers.append(answer)
         return replace(found, answer=answer)
-
-    def _keeps(self, answer: Answer) -> bool:
-        return all(self.problem.value(g, answer) <= cap for g, cap in self.budget.items())
-
-    def _worth(self, answer: Answer) -> int:
-        return sum(w * self.problem.value(g, answer) for g, w in self.weights.items())
 
     def _delta(self, value: int) -> int:
         chosen = sum(w * self.chosen.goal(g).value for g, w in self.weights.items())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.affine import Map
+from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
 from eqsat.model.target import Workgroup
 from eqsat.model.tensor import DTYPES, cdiv
@@ -73,16 +73,12 @@ def _roles(g: Generic) -> dict[str, list[int]]:
 
     A loop of an output that both operands have is a batch loop.
     """
-    lhs, rhs = (_loops(m) for m in g.maps)
+    lhs, rhs = (loops_of(m) for m in g.maps)
     return {
         "m": sorted(d for d in lhs - rhs if d < g.rank),
         "n": sorted(d for d in rhs - lhs if d < g.rank),
         "k": list(g.reductions),
     }
-
-
-def _loops(indices: Map) -> set[int]:
-    return {d for e in indices for d, _ in e.terms}
 
 
 def tile_bytes(indices: Map, shape: Sequence[int], dtype: str, extents: Sequence[int]) -> int:

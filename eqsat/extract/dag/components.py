@@ -124,13 +124,3 @@ def dominators(classes: Mapping[int, Iterable[Option]]) -> dict[int, int]:
             queue.extend(sorted(fresh))
             queued |= fresh
     return need
-
-
-def bits(number: int) -> list[int]:
-    """Positions of the bits that are set, ascending."""
-    found = []
-    while number:
-        low = number & -number
-        found.append(low.bit_length() - 1)
-        number ^= low
-    return found

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from eqsat.extract.dag.components import bits
+from eqsat.extract.bitsets import bits
 from eqsat.extract.dag.problem import Option, Reduced, Selection, dag_cost, reached
 
 Seconds = Callable[[], float]

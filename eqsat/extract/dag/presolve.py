@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eqsat.extract.dag.components import bits, dominators, strong_components, successors
+from eqsat.extract.bitsets import bits
+from eqsat.extract.dag.components import dominators, strong_components, successors
 from eqsat.extract.dag.problem import Classes, Option, Reduced, derivable
 
 Seconds = Callable[[], float]

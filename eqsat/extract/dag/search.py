@@ -12,7 +12,7 @@ from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
 from eqsat.extract.dag.components import connected_parts, successors
 from eqsat.extract.dag.greedy import by_tree, greedy, prepare
 from eqsat.extract.dag.local import improve
-from eqsat.extract.dag.model import solve
+from eqsat.extract.dag.model import Improved, solve
 from eqsat.extract.dag.presolve import presolve, split, trim
 from eqsat.extract.dag.problem import (
     Option,
@@ -165,17 +165,23 @@ def _solve(search: _Search, found: _Parts) -> None:
         _solve_part(search, found, i, until, by_tree=by_tree)
 
 
-def _improve_part(search: _Search, found: _Parts, i: int, until: float) -> None:
+def _improved(search: _Search, found: _Parts, i: int) -> Improved:
+    """Keeps what is found for a part, at once."""
+
     def improved(selection: dict[int, Option]) -> None:
         found.offer(i, selection)
         search.keep(found)
 
+    return improved
+
+
+def _improve_part(search: _Search, found: _Parts, i: int, until: float) -> None:
     improve(
         found.parts[i],
         found.selections[i],
         seed=search.seed,
         deadline=min(until, search.deadline - LAST_SECONDS),
-        improved=improved,
+        improved=_improved(search, found, i),
         stopped=lambda: search.stop.is_requested,
     )
 
@@ -192,11 +198,6 @@ def _solve_part(
 
     `until` is of `time.monotonic`.
     """
-
-    def improved(selection: dict[int, Option]) -> None:
-        found.offer(i, selection)
-        search.keep(found)
-
     deadline = min(until, search.deadline) - LAST_SECONDS - found.parts[i].size * LAST_PER_OPTION
     if deadline <= time.monotonic() or search.stop.is_requested:
         return True
@@ -207,7 +208,7 @@ def _solve_part(
         seed=search.seed,
         work_limit=work_limit,
         by_tree=by_tree,
-        improved=improved,
+        improved=_improved(search, found, i),
         stop=search.stop,
     )
     if answer.selection is not None:

@@ -13,7 +13,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eqsat.extract.order.work import Block, Work, bits, blocks, peak_bytes
+from eqsat.extract.bitsets import bits
+from eqsat.extract.order.work import Block, Work, blocks, peak_bytes
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.extract.bitsets import bits, sum_bits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 
 
@@ -76,22 +77,6 @@ def work_of(problem: ExtractionProblem, answer: Answer) -> Work:
     nbytes = {b: 0 if b in problem.roots else problem.nbytes[b] for b in sorted(used)}
     fixed = problem.fixed_bytes + sum(problem.nbytes[b] for b in resident)
     return Work(tuple(o.reads for o in options), tuple(o.writes for o in options), nbytes, fixed)
-
-
-def bits(mask: int) -> Iterable[int]:
-    """The positions of the bits that are set, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def sum_bits(masks: Iterable[int]) -> int:
-    """All bits of these masks."""
-    total = 0
-    for m in masks:
-        total |= m
-    return total
 
 
 def topological(before: Sequence[Iterable[int]]) -> list[int]:

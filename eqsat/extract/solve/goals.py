@@ -131,18 +131,12 @@ class Search:
 
     def best_hint(self, weights: dict[str, int], caps: dict[str, int]) -> Answer | None:
         """The best known answer that keeps the caps."""
-        legal = [a for a in self.hints if self._keeps(a, caps)]
-        return min(legal, key=lambda a: self._worth(a, weights), default=None)
-
-    def _keeps(self, answer: Answer, caps: dict[str, int]) -> bool:
-        return all(self.problem.value(g, answer) <= limit for g, limit in caps.items())
-
-    def _worth(self, answer: Answer, weights: dict[str, int]) -> int:
-        return sum(w * self.problem.value(g, answer) for g, w in weights.items())
+        legal = [a for a in self.hints if self.problem.keeps(a, caps)]
+        return min(legal, key=lambda a: self.problem.worth(a, weights), default=None)
 
     def _better(self, weights: dict[str, int], *answers: Answer | None) -> Answer | None:
         known = [a for a in answers if a is not None]
-        return min(known, key=lambda a: self._worth(a, weights), default=None)
+        return min(known, key=lambda a: self.problem.worth(a, weights), default=None)
 
     def minimise(
         self,
@@ -161,7 +155,11 @@ class Search:
         if self._is_stopped:
             return Found("unknown" if hint is None else INTERRUPTED, hint)
         for goal, least in self.floors.items():
-            if hint is not None and weights == {goal: 1} and self._worth(hint, weights) <= least:
+            if (
+                hint is not None
+                and weights == {goal: 1}
+                and self.problem.worth(hint, weights) <= least
+            ):
                 return Found("optimal", hint, least)
         if self._is_too_little(weights, caps):
             return Found("infeasible")
@@ -171,7 +169,7 @@ class Search:
         for cap, few in self._neighbourhoods(stage, weights):
             if self._is_met(stage, weights, hint) or time.monotonic() > end:
                 break
-            if hint is not None and self._worth(hint, weights) <= cap:
+            if hint is not None and self.problem.worth(hint, weights) <= cap:
                 break  # the last solve below looks at fewer options, and proves as much
             found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
             hint = self._better(weights, hint, found.answer)
@@ -179,7 +177,7 @@ class Search:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
         if self._is_met(stage, weights, hint):
             return Found("optimal", hint, stage.bound, "relaxation", stage)
-        kept = stage.kept if hint is None else stage.within(self._worth(hint, weights))
+        kept = stage.kept if hint is None else stage.within(self.problem.worth(hint, weights))
         found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
 
@@ -234,7 +232,7 @@ class Search:
 
     def _is_met(self, stage: _Stage, weights: dict[str, int], answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
-        return answer is not None and self._worth(answer, weights) <= stage.bound
+        return answer is not None and self.problem.worth(answer, weights) <= stage.bound
 
     def stage(
         self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
@@ -312,7 +310,10 @@ class Search:
         if solution.answer is None:
             return Found(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
-        if not self.problem.is_legal(answer) or self._worth(answer, weights) > solution.value:
+        if (
+            not self.problem.is_legal(answer)
+            or self.problem.worth(answer, weights) > solution.value
+        ):
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         status = "optimal" if solution.status == "optimal" else "wall"
         return Found(status, self.problem.pruned(answer), solution.bound)

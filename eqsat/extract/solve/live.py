@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.extract.solve.supply import largest
 from eqsat.extract.solve.watch import Watch
 
 Claims = tuple[tuple[int, ...], ...]  # options that exclude each other, each set at most a bit
@@ -130,12 +131,7 @@ class _Builder:
         new = set(news)
         found = {tuple(h) for h in holders.values() if not new.isdisjoint(h)}
         found |= {(i,) for i in new if not self.problem.options[i].exclusive}
-        kept: list[tuple[frozenset[int], tuple[int, ...]]] = []
-        for claim in sorted(found, key=lambda c: (-len(c), c)):
-            members = frozenset(claim)
-            if not any(members <= other for other, _ in kept):
-                kept.append((members, claim))
-        return tuple(claim for _, claim in kept)
+        return largest(found)
 
     def _still_read(self, buffer: int) -> dict[int, int]:
         """Per step with readers: the number of the bit "read here or later"."""

@@ -117,6 +117,14 @@ class ExtractionProblem:
         at = self.linear.index(goal)
         return sum(self.options[i].adds[at] for i in answer)
 
+    def worth(self, answer: Answer, weights: Mapping[str, int]) -> int:
+        """Σ weight · value."""
+        return sum(w * self.value(g, answer) for g, w in weights.items())
+
+    def keeps(self, answer: Answer, caps: Mapping[str, int]) -> bool:
+        """Whether no goal is above its cap."""
+        return all(self.value(g, answer) <= cap for g, cap in caps.items())
+
     def values(self, answer: Answer) -> dict[str, int]:
         """Every goal; what only breaks ties is none."""
         names = dict.fromkeys((*GOALS, *self.linear))

@@ -10,6 +10,7 @@ far, this makes the linear relaxation of encoder layers exact; stated per reader
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eqsat.extract.solve.presolve import Needs, needs
@@ -50,7 +51,7 @@ def _of_value(
             holders.setdefault(n, []).append(h)
     claims = [tuple(h) for h in holders.values()]
     claims += [(h,) for h in readers if not problem.options[h].exclusive]
-    return Level(writers, None, _largest(claims))
+    return Level(writers, None, largest(claims))
 
 
 def _levels(
@@ -77,12 +78,12 @@ def _levels(
         ]
         claims += [(h,) for h in news if not options[h].exclusive]
         before = first + len(found) - 1 if found else None
-        found.append(Level(tuple(writers[done:count]), before, _largest(claims)))
+        found.append(Level(tuple(writers[done:count]), before, largest(claims)))
         done = count
     return found
 
 
-def _largest(claims: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+def largest(claims: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """Without claims that another one contains."""
     kept: list[tuple[frozenset[int], tuple[int, ...]]] = []
     for claim in sorted(claims, key=lambda c: (-len(c), c)):
