@@ -24,7 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,11 @@ def run(seeds: range, jobs: int, seconds: float, log: Path | None) -> list[Row]:
     rows = {r["seed"]: r for r in _logged(log) if r["seed"] in seeds}
     missing = [s for s in seeds if s not in rows]
     context = get_context("spawn")
-    with ProcessPoolExecutor(
-        jobs, mp_context=context, max_tasks_per_child=SEARCHES_PER_PROCESS
-    ) as pool:
-        waiting = [pool.submit(search_in_time, s, seconds) for s in missing]
-        for n, done in enumerate(as_completed(waiting), 1):
-            row = done.result().to_json()
+    ask = partial(search_in_time, seconds=seconds)
+    # not ProcessPoolExecutor: with tasks waiting, it never replaces a process that has had its share
+    with context.Pool(jobs, maxtasksperchild=SEARCHES_PER_PROCESS) as pool:
+        for n, verdict in enumerate(pool.imap_unordered(ask, missing), 1):
+            row = verdict.to_json()
             rows[row["seed"]] = row
             _note(row, log, f"{n}/{len(missing)}")
     return [rows[s] for s in seeds]

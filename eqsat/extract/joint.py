@@ -127,15 +127,18 @@ def with_order(
     budget: Mapping[str, int],
     limits: Limits,
     known: Sequence[Group] = (),
+    *,
+    prove: bool = True,
 ) -> tuple[Assembly, Outcome]:
     """The outcome under the best order found, with bounds that hold in every order.
 
-    No goal is worse than before by the requests' priority. `known` are the groups of an answer in
+    Without `prove` the dispatches stay as they are and only their order is looked for. No goal is
+    worse than before by the requests' priority. `known` are the groups of an answer in
     an order of its own that the first goal must not be worse than.
     """
     assert outcome.answer is not None
-    names = [r.name for r in requests]
-    if MEMORY not in names or (requests[0].weight is not None and len(requests) > 1):
+    is_weighted = requests[0].weight is not None and len(requests) > 1
+    if not prove or is_weighted or MEMORY not in [r.name for r in requests]:
         best = in_best_order(assembly, outcome.answer) or Ordered(assembly, outcome.answer)
         loose = {g: v for g, v in outcome.bounds.items() if g != MEMORY}
         return best.assembly, replace(outcome, answer=best.answer, bounds=loose)

@@ -35,14 +35,7 @@ def extract(
     check_requests(goals)
     start = time.monotonic()
     session = prepare(egraph, target, goals, time_limit=time_limit, seed=seed, stop=stop)
-    search = session.search(start + time_limit - time.monotonic())
-    outcome = search.run(goals, session.reference)
-    if outcome.answer is None and "memory" in search.budget:
-        status, session = session.in_some_order(goals, start + time_limit - time.monotonic())
-        outcome = replace(outcome, status=status)
-        if status == "feasible":
-            search = session.search(start + time_limit - time.monotonic())
-            outcome = search.run(goals, session.reference)
+    session, search, outcome = session.answer(goals, start + time_limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible"
         if not proven and session.baseline is not None:

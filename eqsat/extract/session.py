@@ -56,18 +56,38 @@ class Session:
         return Search(self.assembly.problem, kept, deadline, self.seed, self.hints, stop=self.stop)
 
     def ordered(
-        self, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float
+        self,
+        outcome: Outcome,
+        goals: tuple[GoalRequest, ...],
+        seconds: float,
+        *,
+        prove: bool = True,
     ) -> tuple[Session, Outcome]:
         """The outcome with the order chosen as well, and the session under that order."""
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
         known = () if self.baseline is None else self.baseline.groups
         sides = self.reference, dict(self.target.budget), limits, known
         try:
-            assembly, better = with_order(self.assembly, goals, outcome, *sides)
+            assembly, better = with_order(self.assembly, goals, outcome, *sides, prove=prove)
         except MemoryError:  # the answer stays; what no order gets below is not known
             bounds = {g: b for g, b in outcome.bounds.items() if g != MEMORY}
             return self, replace(outcome, status=OUT_OF_MEMORY, bounds=bounds)
         return replace(self, assembly=assembly, hints=()), better
+
+    def answer(
+        self, goals: tuple[GoalRequest, ...], seconds: float
+    ) -> tuple[Session, Search, Outcome]:
+        """The goals minimised, under another order if the program's keeps no budget of memory."""
+        end = time.monotonic() + seconds
+        search = self.search(seconds)
+        outcome = search.run(goals, self.reference)
+        if outcome.answer is not None or MEMORY not in search.budget:
+            return self, search, outcome
+        status, session = self.in_some_order(goals, end - time.monotonic())
+        if status != "feasible":
+            return session, search, replace(outcome, status=status)
+        search = session.search(end - time.monotonic())
+        return session, search, search.run(goals, self.reference)
 
     def in_some_order(self, goals: tuple[GoalRequest, ...], seconds: float) -> tuple[str, Session]:
         """(feasible | infeasible | unknown, the session under an order that keeps the budgets).
@@ -128,10 +148,11 @@ def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) 
     """The input program's own nodes with the best legal fusion; None if that is inadmissible."""
     start = time.monotonic()
     strict = tuple(GoalRequest(g.name, g.weight) for g in goals)
-    outcome = session.search(seconds).run(strict, None)
+    session, _, outcome = session.answer(strict, seconds)
     if outcome.answer is None:
         return None
-    session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
+    left, prove = seconds + start - time.monotonic(), goals[0].name == MEMORY
+    session, outcome = session.ordered(outcome, strict, left, prove=prove)
     return session.selection(outcome, goals, time.monotonic() - start)
 
 

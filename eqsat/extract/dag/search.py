@@ -26,7 +26,7 @@ from eqsat.extract.dag.problem import (
 from eqsat.extract.garbage import uncollected
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
-from eqsat.model.stopping import INTERRUPTED, Stop
+from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 PROVEN = Fraction(1, 10**9)  # of the cost: a gap below this is the rounding of the solver's costs
 FEW_PASSES, MANY_PASSES = 4, 30  # of greedy search before and after the presolve that uses it
@@ -241,7 +241,7 @@ def _extraction(search: _Search) -> Extraction:
         return Extraction("optimal", "proof", cost, cost, choices)
     word = "wall"
     if search.out_of_memory:
-        word = "memory"
+        word = OUT_OF_MEMORY
     elif search.stop.is_requested:
         word = INTERRUPTED
     elif search.too_large:

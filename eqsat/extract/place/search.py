@@ -14,7 +14,7 @@ from eqsat.extract.place.firstfit import placements, priorities
 from eqsat.extract.place.problem import PlacementProblem, problems
 from eqsat.model.diag import fail
 from eqsat.model.placement import Lifetime, Placement
-from eqsat.model.stopping import INTERRUPTED, Stop
+from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 if TYPE_CHECKING:
     from eqsat.extract.place.depthfirst import Searcher
@@ -245,7 +245,7 @@ def _run(search: _Search, quick: bool) -> str:
     except _OutOfTimeError:
         return INTERRUPTED if search.stop.is_requested else "wall"
     except MemoryError:
-        return "memory"
+        return OUT_OF_MEMORY
     return "work"
 
 
