@@ -75,7 +75,7 @@ def run(seeds: range, jobs: int, seconds: float, log: Path | None) -> list[Row]:
     missing = [s for s in seeds if s not in rows]
     context = get_context("spawn")
     ask = partial(search_in_time, seconds=seconds)
-    # not ProcessPoolExecutor: with tasks waiting, it never replaces a process that has had its share
+    # not ProcessPoolExecutor: it hangs when a process has had its share and tasks wait
     with context.Pool(jobs, maxtasksperchild=SEARCHES_PER_PROCESS) as pool:
         for n, verdict in enumerate(pool.imap_unordered(ask, missing), 1):
             row = verdict.to_json()

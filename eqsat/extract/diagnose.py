@@ -72,7 +72,7 @@ def _need(search: Search, goal: str) -> str:
     relaxed = search.relaxation(goal)
     if relaxed is None:
         return ""
-    least = max(relaxed.bound, search.resident_bytes if goal == "memory" else 0)
+    least = max(relaxed.bound, search.least_bytes if goal == "memory" else 0)
     at_least = f"any choice needs a {goal} of at least {_amount(goal, least)}"
     if len(search.problem.options) > MANY:
         return at_least

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.order import best_order, work_of
-from eqsat.extract.solve.goals import Found, Outcome, Search, floor
+from eqsat.extract.solve.goals import Found, Outcome, Search
 from eqsat.extract.solve.problem import Answer
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import Stop
@@ -182,7 +182,7 @@ class _Joint:
 
     def _bound(self, caps: dict[str, int], peak: int) -> tuple[int, Ordered | None]:
         """Bytes that no order of any answer within the caps gets below; a better answer."""
-        least = floor(self.assembly.problem, MEMORY)
+        least = min(self.limits.search(self.assembly, {}).least_bytes, peak)
         if peak <= least or not self._has_time(self.assembly.seconds):
             return least, None
         free = in_any_order(self.assembly, self.budget, caps, self.limits)

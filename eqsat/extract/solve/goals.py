@@ -12,7 +12,7 @@ from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.linear import ASKED, TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem
-from eqsat.extract.solve.relax import Relaxation, relaxation, resident_bytes
+from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -22,6 +22,7 @@ from eqsat.plugins import plugged_in
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
+WORTH = 5.0  # seconds that a bound on memory is worth, even if there are none left
 MEMORY = "memory"  # the goal that is no sum
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
@@ -199,14 +200,14 @@ class Search:
             return Found(OUT_OF_MEMORY, known)
 
     def _is_too_little(self, weights: dict[str, int], caps: dict[str, int]) -> bool:
-        """Whether a budget of memory does not even hold the weights that every answer keeps."""
+        """Whether a budget of memory does not even hold what every answer keeps."""
         asked = MEMORY in self.budget or weights == {MEMORY: 1}
-        return asked and MEMORY in caps and self.resident_bytes > caps[MEMORY]
+        return asked and MEMORY in caps and self.least_bytes > caps[MEMORY]
 
     @cached_property
-    def resident_bytes(self) -> int:
-        """Bytes that are kept all the time in every answer, whatever the order."""
-        found = resident_bytes(self.problem, self.seconds)
+    def least_bytes(self) -> int:
+        """Peak bytes that no answer gets below in any order, without a search."""
+        found = least_bytes(self.problem, max(self.seconds, WORTH))
         return self.problem.most_bytes + 1 if found is None else found
 
     def _settled(

@@ -73,10 +73,11 @@ def relaxation(
     return _relaxation(solve(program, seconds), len(costs), unit)
 
 
-def resident_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int | None:
-    """Fixed bytes and weights that every answer keeps, in any order; None if there is no answer.
+def least_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int | None:
+    """Peak bytes of every answer in any order, at the least; None if there is no answer.
 
-    A small part of what memory takes and far easier than the rest; most budgets fail by it.
+    Fixed bytes, the weights that every answer keeps, and what the dispatch that computes some
+    needed value touches. Far easier than the rest of what memory takes; most budgets fail by it.
     """
     import numpy as np
 
@@ -91,7 +92,16 @@ def resident_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int
     goal = np.array(objective, dtype=float)
     program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain=True)
     solved = solve(program, seconds)
-    return None if solved is None else problem.fixed_bytes + math.ceil(solved.least) * nbytes
+    if solved is None:
+        return None
+    return problem.fixed_bytes + math.ceil(solved.least) * nbytes + _touched_bytes(problem)
+
+
+def _touched_bytes(problem: ExtractionProblem) -> int:
+    """Temporaries that some dispatch of every answer reads or writes: all are live when it runs."""
+    roots = set(problem.roots)
+    own = [sum(problem.nbytes[b] for b in {*o.reads, *o.writes} - roots) for o in problem.options]
+    return max((min(own[i] for i in c) for c in problem.covers if c), default=0)
 
 
 def _relaxation(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
