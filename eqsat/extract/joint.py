@@ -182,7 +182,7 @@ class _Joint:
 
     def _bound(self, caps: dict[str, int], peak: int) -> tuple[int, Ordered | None]:
         """Bytes that no order of any answer within the caps gets below; a better answer."""
-        least = min(self.limits.search(self.assembly, {}).least_bytes, peak)
+        least = min(self.assembly.least_bytes(), peak)
         if peak <= least or not self._has_time(self.assembly.seconds):
             return least, None
         free = in_any_order(self.assembly, self.budget, caps, self.limits)
@@ -225,12 +225,10 @@ class _Joint:
     def _merged(self, best: Ordered, before: Outcome, later: Outcome | None, least: int) -> Outcome:
         """Bounds of earlier goals as they were, of memory in every order, of others as found now.
 
-        If there was no time for `later` goals, nothing is known of them.
+        If there was no time for `later` goals, their bounds are those of the program's order.
         """
         earlier = {r.name for r in self.requests[: self.place]}
-        bounds = {g: b for g, b in before.bounds.items() if g in earlier}
-        proofs = {g: p for g, p in before.proofs.items() if g in earlier}
-        status = before.status
+        bounds, proofs, status = dict(before.bounds), dict(before.proofs), before.status
         if later is not None:
             bounds |= {g: b for g, b in later.bounds.items() if g not in earlier}
             proofs |= {g: p for g, p in later.proofs.items() if g not in earlier}

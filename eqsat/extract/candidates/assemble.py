@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -118,6 +119,30 @@ class Assembly:
         useful = presolve(free)
         candidates = tuple(kept[i].candidate for i in useful)
         return Assembly(pool, free.restricted(useful), candidates, self.removed, variants)
+
+    def least_bytes(self) -> int:
+        """Peak bytes that no answer gets below in any order, without a solver.
+
+        A weight is kept if some needed value is computed from it by every dispatch that may do so,
+        in the smallest layout of these. What the dispatch of a needed value reads and writes is
+        live when it runs.
+        """
+        space, free = self.pool.space, list(self.variants.timeless)
+        roots = set(space.roots)
+        covers = [[free[i] for i in c] for c in _covers(space, self.variants.needed, free) if c]
+        kept: dict[int, int] = {}  # weight -> bytes
+        for c in covers:
+            sizes = [Counter[int]() for _ in c]
+            for size, v in zip(sizes, c, strict=True):
+                for b in v.resident - roots:
+                    size[space.value[b]] += space.nbytes(b)
+            for w in set(sizes[0]).intersection(*sizes):
+                kept[w] = max(kept.get(w, 0), min(size[w] for size in sizes))
+        touched = (
+            min(sum(space.nbytes(b) for b in {*v.reads, *v.writes} - roots) for v in c)
+            for c in covers
+        )
+        return self.problem.fixed_bytes + sum(kept.values()) + max(touched, default=0)
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
         """Nodes to compute from weights before the first dispatch."""

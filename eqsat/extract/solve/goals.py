@@ -22,7 +22,7 @@ from eqsat.plugins import plugged_in
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-WORTH = 5.0  # seconds that a bound on memory is worth, even if there are none left
+WORTH = 10.0  # seconds that a relaxation may take even if there are none left: it gives the bounds
 MEMORY = "memory"  # the goal that is no sum
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
@@ -207,7 +207,7 @@ class Search:
     @cached_property
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a search."""
-        found = least_bytes(self.problem, max(self.seconds, WORTH))
+        found = least_bytes(self.problem, self.seconds)
         return self.problem.most_bytes + 1 if found is None else found
 
     def _settled(
@@ -224,8 +224,8 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """What is left of the time."""
-        return max(self.deadline - time.monotonic(), 0.0)
+        """What is left of the time, for a relaxation."""
+        return max(self.deadline - time.monotonic(), WORTH)
 
     @property
     def _is_stopped(self) -> bool:
