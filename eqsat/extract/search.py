@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.session import prepare
+from eqsat.extract.session import Session, prepare
 from eqsat.extract.solve.goals import check_requests
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
@@ -38,12 +38,21 @@ def extract(
     session, search, outcome = session.answer(goals, start + time_limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible"
-        if not proven and session.baseline is not None:
-            return _unbeaten(session.baseline, outcome.status), session.baseline
+        own = _candidate(session)
+        if not proven and own is not None:
+            return _unbeaten(own, outcome.status), session.baseline
         raise inadmissible(session.assembly, target, search, proven)
     session, outcome = session.ordered(outcome, goals, start + time_limit - time.monotonic())
     found = session.selection(outcome, goals, time.monotonic() - start)
-    return _never_worse(found, session.baseline, goals), session.baseline
+    return _never_worse(found, _candidate(session), goals), session.baseline
+
+
+def _candidate(session: Session) -> Selection | None:
+    """The baseline, unless rules with `apply: replace` took some of its nodes out of the search."""
+    nodes, found = session.egraph.nodes, session.baseline
+    if found is None or any(nodes[m].subsumed for g in found.groups for m in g.members):
+        return None
+    return found
 
 
 def _unbeaten(baseline: Selection, status: str) -> Selection:
