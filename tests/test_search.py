@@ -1,0 +1,79 @@
+"""The search as a whole: capped candidates, the baseline as the last resort, ends without time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from graphs import chain, reference
+
+import eqsat
+from eqsat.extract.candidates import assemble
+from eqsat.extract.search import _never_worse, _unbeaten
+from eqsat.hunt.searches import search
+from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.target import Fusion
+
+TIME = (GoalRequest("time"),)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups per op, and the input program's own."""
+    for name, value in {"GROUPS": 0, "GROUPS_EACH": 0, "FEW": 2}.items():
+        monkeypatch.setattr(assemble, name, value)
+
+
+def run_of(**options: object) -> eqsat.Run:
+    source = eqsat.read("experiments/programs/residual.eqs")
+    return eqsat.optimize(source, target="avx512", **options)  # type: ignore[arg-type]
+
+
+def test_capped_candidates_are_named_and_the_baseline_is_among_them(few: None) -> None:
+    run = run_of()
+    assert run.selection is not None and run.baseline is not None
+    assert any(r.limit_name == "candidates" for r in run.selection.removed)
+    assert run.selection.goal("time").value <= run.baseline.goal("time").value
+
+
+def test_more_candidates_are_never_worse(few: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    capped = run_of().selection
+    monkeypatch.undo()
+    whole = run_of().selection
+    assert capped is not None and whole is not None
+    assert whole.goal("time").value <= capped.goal("time").value
+
+
+@pytest.mark.parametrize("seed", range(0, 24, 2))
+def test_random_programs_with_few_candidates_are_never_worse(few: None, seed: int) -> None:
+    assert search(seed, 6.0).failure == ""
+
+
+def test_a_better_baseline_is_the_answer() -> None:
+    run = run_of()
+    assert run.selection is not None and run.baseline is not None
+    own = run.baseline.goal("time").value
+    worse = replace(run.selection, goals=(("time", GoalResult(own + 5, own + 3, "search")),))
+    base = replace(run.baseline, goals=(("time", GoalResult(own, 0)),))
+    found = _never_worse(worse, base, TIME)
+    assert found.groups == run.baseline.groups
+    assert found.goal("time") == GoalResult(own, own)
+    assert _never_worse(base, worse, TIME) is base
+    assert _never_worse(worse, None, TIME) is worse
+
+
+def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds() -> None:
+    run = run_of()
+    assert run.baseline is not None
+    found = _unbeaten(run.baseline, "unknown")
+    assert found.stop == "wall"
+    assert all(g.bound == 0 for _, g in found.goals)
+
+
+def test_without_time_there_is_an_answer_and_its_bound() -> None:
+    from eqsat.extract import extract
+
+    selection, baseline = extract(chain(6), reference(Fusion()), TIME, time_limit=0.0)
+    assert baseline is not None
+    assert selection.goal("time").value <= baseline.goal("time").value
+    assert 0 < selection.goal("time").bound <= selection.goal("time").value
