@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.garbage import uncollected
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.solve.goals import Found, Outcome, Search
 from eqsat.extract.solve.problem import Answer
@@ -82,7 +83,8 @@ def in_best_order(assembly: Assembly, answer: Answer) -> Ordered | None:
 
 def under(assembly: Assembly, groups: Sequence[Group]) -> Ordered | None:
     """The whole problem under the order of these groups, and they as its answer."""
-    own = assembly.reordered(groups)
+    with uncollected():
+        own = assembly.reordered(groups)
     return next((Ordered(own, answer) for answer in own.locate(groups)), None)
 
 
@@ -106,7 +108,8 @@ def in_any_order(
     assembly: Assembly, budget: Mapping[str, int], caps: Mapping[str, int], limits: Limits
 ) -> AnyOrderSearch:
     """The problem without an order, cut down to options within the caps, one goal by the other."""
-    free = assembly.unordered()
+    with uncollected():
+        free = assembly.unordered()
     search = limits.search(free, budget)
     known, among = dict(budget), None
     for goal, limit in caps.items():

@@ -73,25 +73,44 @@ def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:
 
 def obtainable(pool: Pool, variants: list[Variant]) -> list[Variant]:
     """Leave what can get its reads in some order and what something may read, in a fixed order."""
-    waiting = sorted(variants, key=lambda v: v.key)
+    found = _readable(sorted(variants, key=lambda v: v.key))
+    writers: dict[int, list[int]] = {}
+    for n, v in enumerate(found):
+        for b in v.writes:
+            writers.setdefault(b, []).append(n)
+    waiting = list(pool.space.roots)
+    wanted, useful = set(waiting), [False] * len(found)
+    while waiting:
+        for n in writers.get(waiting.pop(), ()):
+            news = () if useful[n] else found[n].reads - wanted
+            useful[n] = True
+            wanted.update(news)
+            waiting += news
+    return [v for n, v in enumerate(found) if useful[n]]
+
+
+def _readable(variants: list[Variant]) -> list[Variant]:
+    """Those whose reads others of them may write, in rounds: a round reads what came before it."""
+    missing = [len(v.reads) for v in variants]
+    readers: dict[int, list[int]] = {}
+    for n, v in enumerate(variants):
+        for b in v.reads:
+            readers.setdefault(b, []).append(n)
+    ready = [n for n, count in enumerate(missing) if not count]
     written: set[int] = set()
     found: list[Variant] = []
-    news = True
-    while news:
-        ready = [v for v in waiting if v.reads <= written]
-        waiting = [v for v in waiting if not v.reads <= written]
-        written.update(b for v in ready for b in v.writes)
-        found += ready
-        news = bool(ready)
-    wanted, useful = set(pool.space.roots), dict.fromkeys(range(len(found)), False)
-    news = True
-    while news:
-        news = False
-        for n, v in enumerate(found):
-            if not useful[n] and not wanted.isdisjoint(v.writes):
-                useful[n] = news = True
-                wanted.update(v.reads)
-    return [v for n, v in enumerate(found) if useful[n]]
+    while ready:
+        found += [variants[n] for n in ready]
+        news = {b for n in ready for b in variants[n].writes} - written
+        written |= news
+        ready = []
+        for b in news:
+            for n in readers.get(b, ()):
+                missing[n] -= 1
+                if not missing[n]:
+                    ready.append(n)
+        ready.sort()
+    return found
 
 
 def _has_news(pool: Pool, v: Variant, written: set[tuple[int, Moment]]) -> bool:
