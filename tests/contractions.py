@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,12 @@ def packed(layout: Layout | None, x: Array) -> Array:
 
 def reshaped(groups: Reshape | None, x: Array) -> Array:
     return value("reshape", groups, x)
+
+
+def until_applies(draw: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The first draw whose first part is not None, so that every case of a test tests something."""
+    for _ in range(200):
+        drawn = draw()
+        if drawn[0] is not None:
+            return drawn
+    raise AssertionError("it never applies")

@@ -6,7 +6,15 @@ import random
 
 import numpy as np
 import pytest
-from contractions import contraction, convolution, elementwise, operands, reshaped, value
+from contractions import (
+    contraction,
+    convolution,
+    elementwise,
+    operands,
+    reshaped,
+    until_applies,
+    value,
+)
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -51,10 +59,12 @@ def a_reshape(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 def test_collapsed_loops_compute_the_same(seed: int, what: str):
     rng = random.Random(seed)
     order = what if what.isupper() else ""
-    g = contraction(rng) if what == "contraction" else convolution(rng, 2, order)
-    found = collapse_loops(g)
-    if found is None:
-        return
+
+    def draw():
+        g = contraction(rng) if what == "contraction" else convolution(rng, 2, order)
+        return collapse_loops(g), g
+
+    found, g = until_applies(draw)
     xs = operands(g, rng)
     inside = [reshaped(r, x) for r, x in zip(found.operands, xs, strict=True)]
     found.sig.verify()
@@ -64,15 +74,8 @@ def test_collapsed_loops_compute_the_same(seed: int, what: str):
     assert collapse_loops(found.sig) is None
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_a_reshape_moves_below(seed: int):
-    rng = random.Random(seed)
-    g = elementwise(rng)
-    i = rng.randrange(2)
-    source = a_reshape(rng, g.shapes[i])
-    found = reshape_operand(g, i, Reshape(source, g.shapes[i]))
-    if found is None:
-        return
+def reads_the_source(rng: random.Random, found, g: Generic, i: int, source: tuple[int, ...]):
+    """The new generic reads operand i in the shape it had, and computes the same."""
     xs = operands(g, rng)
     others = [*found.before, *found.after]
     inside = [reshaped(r, x) for r, x in zip(others, xs[:i] + xs[i + 1 :], strict=True)]
@@ -82,13 +85,27 @@ def test_a_reshape_moves_below(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(200))
+def test_a_reshape_moves_below(seed: int):
+    rng = random.Random(seed)
+
+    def draw():
+        g, i = elementwise(rng), rng.randrange(2)
+        source = a_reshape(rng, g.shapes[i])
+        return reshape_operand(g, i, Reshape(source, g.shapes[i])), g, i, source
+
+    reads_the_source(rng, *until_applies(draw))
+
+
+@pytest.mark.parametrize("seed", range(200))
 def test_a_reshape_moves_above(seed: int):
     rng = random.Random(seed)
-    g = elementwise(rng)
-    shape = a_reshape(rng, g.result_shape)
-    found = reshape_result(g, Reshape(g.result_shape, shape))
-    if found is None:
-        return
+
+    def draw():
+        g = elementwise(rng)
+        shape = a_reshape(rng, g.result_shape)
+        return reshape_result(g, Reshape(g.result_shape, shape)), g, shape
+
+    found, g, shape = until_applies(draw)
     xs = operands(g, rng)
     inside = [reshaped(r, x) for r, x in zip(found.operands, xs, strict=True)]
     result = value("generic", found.sig, *inside)
@@ -99,19 +116,14 @@ def test_a_reshape_moves_above(seed: int):
 @pytest.mark.parametrize("seed", range(200))
 def test_rows_become_places(seed: int):
     rng = random.Random(seed)
-    g = contraction(rng)
-    i = rng.randrange(2)
-    halves = [(s // 2, 2) if s % 2 == 0 and rng.random() < 0.7 else (s,) for s in g.shapes[i]]
-    source = tuple(s for h in halves for s in h)
-    found = expand_loops(g, i, Reshape(source, g.shapes[i]))
-    if found is None:
-        return
-    xs = operands(g, rng)
-    others = [*found.before, *found.after]
-    inside = [reshaped(r, x) for r, x in zip(others, xs[:i] + xs[i + 1 :], strict=True)]
-    inside.insert(i, xs[i].reshape(source))
-    result = reshaped(found.result, value("generic", found.sig, *inside))
-    np.testing.assert_array_equal(result, value("generic", g, *xs))
+
+    def draw():
+        g, i = contraction(rng), rng.randrange(2)
+        halves = [(s // 2, 2) if s % 2 == 0 and rng.random() < 0.7 else (s,) for s in g.shapes[i]]
+        source = tuple(s for h in halves for s in h)
+        return expand_loops(g, i, Reshape(source, g.shapes[i])), g, i, source
+
+    reads_the_source(rng, *until_applies(draw))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from contractions import contraction, convolution, operands, packed, value
+from contractions import contraction, convolution, operands, packed, until_applies, value
 
 import eqsat
 from eqsat.hunt.classes import evaluate_classes
@@ -76,21 +76,26 @@ def test_most_contractions_are_packed():
 @pytest.mark.parametrize("order", ["NHWC", "NCHW", ""])
 def test_a_packed_convolution_computes_the_same(seed: int, order: str):
     rng = random.Random(seed)
-    g = convolution(rng, rng.choice((1, 2)), order)
-    t = Tile((("c", rng.choice((1, 2, 3))), ("k", rng.choice((1, 2, 4)))), 1.0)
-    found = pack_loops(g, t)
-    if found is not None:
-        agrees(g, found, rng)
+
+    def draw():
+        g = convolution(rng, rng.choice((1, 2)), order)
+        t = Tile((("c", rng.choice((1, 2, 3))), ("k", rng.choice((1, 2, 4)))), 1.0)
+        return pack_loops(g, t), g
+
+    found, g = until_applies(draw)
+    agrees(g, found, rng)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_k_elements_lie_together(seed: int):
     rng = random.Random(seed)
-    g, t = contraction(rng), tile(rng, rng.choice((2, 4)))
-    assert pack_loops(g, t) is None
-    found = pack_loops_twice(g, t)
-    if found is None:
-        return
+
+    def draw():
+        g, t = contraction(rng), tile(rng, rng.choice((2, 4)))
+        assert pack_loops(g, t) is None
+        return pack_loops_twice(g, t), g, t
+
+    found, g, t = until_applies(draw)
     x, y = operands(g, rng)
     lhs = packed(found.lhs_again, packed(found.lhs, x))
     rhs = packed(found.rhs_again, packed(found.rhs, y))
@@ -104,11 +109,12 @@ def test_k_elements_lie_together(seed: int):
 @pytest.mark.parametrize("seed", range(150))
 def test_a_contraction_reads_an_operand_as_it_lies(seed: int):
     rng = random.Random(seed)
-    g, t, i = contraction(rng), tile(rng), rng.randrange(2)
-    layout = random_layout(rng, g, i, t)
-    found = pack_loops_reading(g, i, layout, t)
-    if found is None:
-        return
+
+    def draw():
+        g, t, i = contraction(rng), tile(rng), rng.randrange(2)
+        return pack_loops_reading(g, i, random_layout(rng, g, i, t), t), g, i
+
+    found, g, i = until_applies(draw)
     xs = operands(g, rng)
     mine = packed(found.layout, xs[i])
     others = [*found.before, *found.after]
@@ -259,27 +265,29 @@ return y
 @pytest.mark.parametrize("order", ["NHWC", "NCHW", ""])
 def test_a_matrix_of_windows_makes_the_convolution_a_product(seed: int, order: str):
     rng = random.Random(seed)
-    g = convolution(rng, rng.choice((1, 2)), order)
-    for i in range(2):
-        found = im2col(g, i)
-        if found is None:
-            continue
-        xs = operands(g, rng)
-        matrix = value("generic", found.matrix, xs[i])
-        inside = [matrix if j == i else x for j, x in enumerate(xs)]
-        result = value("generic", found.sig, *inside)
-        np.testing.assert_array_equal(result, value("generic", g, *xs))
-        assert im2col(found.sig, i) is None
+
+    def draw():
+        g, i = convolution(rng, rng.choice((1, 2)), order), rng.randrange(2)
+        return im2col(g, i), g, i
+
+    found, g, i = until_applies(draw)
+    xs = operands(g, rng)
+    matrix = value("generic", found.matrix, xs[i])
+    inside = [matrix if j == i else x for j, x in enumerate(xs)]
+    result = value("generic", found.sig, *inside)
+    np.testing.assert_array_equal(result, value("generic", g, *xs))
+    assert im2col(found.sig, i) is None
 
 
 # ---- strides of packed operands --------------------------------------------------------------
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_packed_contraction_keeps_its_tiles(seed: int):
     rng = random.Random(seed)
-    g, t = contraction(rng), tile(rng)
-    found = pack_loops(g, t)
-    if found is None:
-        return
+
+    def draw():
+        return (pack_loops(contraction(rng), tile(rng)),)
+
+    (found,) = until_applies(draw)
     sig = found.sig
     for i, a in enumerate(found.operands):
         assert tile_dims(sig, i) == (0 if a is None else len(a.tiles))

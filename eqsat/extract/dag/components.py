@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from eqsat.extract.dag.problem import Option
+from eqsat.model.unionfind import union_find
 
 Graph = Mapping[int, Iterable[int]]
 
@@ -70,24 +71,12 @@ def _leave(v: int, open_: dict[int, None]) -> list[int]:
 
 def connected_parts(graph: Graph) -> list[list[int]]:
     """Classes that have nothing to do with each other, apart; each part sorted."""
-    near: dict[int, set[int]] = {c: set() for c in graph}
-    for c, successors_ in graph.items():
-        for d in successors_:
-            near[c].add(d)
-            near[d].add(c)
-    seen: set[int] = set()
-    parts = []
-    for start in near:
-        if start in seen:
-            continue
-        part, stack = {start}, [start]
-        while stack:
-            fresh = near[stack.pop()] - part
-            part |= fresh
-            stack += fresh
-        seen |= part
-        parts.append(sorted(part))
-    return parts
+    number = {c: n for n, c in enumerate(graph)}
+    pairs = ((number[c], number[d]) for c, below in graph.items() for d in below)
+    found: dict[int, list[int]] = {}
+    for c, part in zip(graph, union_find(len(number), pairs), strict=True):
+        found.setdefault(part, []).append(c)
+    return [sorted(part) for part in found.values()]
 
 
 def dominators(classes: Mapping[int, Iterable[Option]]) -> dict[int, int]:
