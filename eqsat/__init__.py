@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eqsat.lab.experiment import Experiment
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
+    from eqsat.sizes import bind
+    from eqsat.states import keep_state
     from eqsat.tradeoffs import pareto
 
 __version__ = "0.1.0"
@@ -29,8 +31,10 @@ _HOME = {
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
     "Source": "eqsat.api",
+    "bind": "eqsat.sizes",
     "compare": "eqsat.api",
     "jit": "eqsat.decorator",
+    "keep_state": "eqsat.states",
     "load": "eqsat.api",
     "optimize": "eqsat.api",
     "pareto": "eqsat.tradeoffs",
@@ -39,8 +43,8 @@ _HOME = {
     "target": "eqsat.api",
 }
 __all__ = [
-    "EqsatError", "Experiment", "Program", "Run", "Source", "compare", "jit", "load", "optimize",
-    "pareto", "read", "rules", "target",
+    "EqsatError", "Experiment", "Program", "Run", "Source", "bind", "compare", "jit", "keep_state",
+    "load", "optimize", "pareto", "read", "rules", "target",
 ]  # fmt: skip
 
 

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
+from eqsat.model.control import controls
+from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.family import Family
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.run import Run, Source, load, timed
 
 if TYPE_CHECKING:
+    from eqsat.bodies import Bodies
+    from eqsat.model.egraph import EGraph
     from eqsat.model.stopping import Stop
 
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
+DEFAULT_TARGET = "reference"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 PHASES = ("program", "egraph", "selection", "schedule")
 Progress = Callable[[str, float], None]
@@ -29,13 +37,14 @@ def optimize(
     function_or_program: Callable[..., Any] | Program | Source,
     *example_args: Any,
     rules: Sequence[str] | str | RuleSet = ("default",),
-    target: str | Path | Target = "reference",
+    target: str | Path | Target = DEFAULT_TARGET,
     goals: Sequence[str | GoalRequest] = DEFAULT_GOALS,
     keywords: Mapping[str, Any] | None = None,
     weights: Sequence[str] = (),
     without: Sequence[str] = (),
     budget: Mapping[str, int] | None = None,
     settings: Sequence[str] = (),
+    devices: str | Path | DeviceMap | None = None,
     limits: Any = None,
     time_limit: float = 60.0,
     seed: int = 0,
@@ -50,7 +59,8 @@ def optimize(
     example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
     packed once, ahead of time; arrays the function closes over always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
-    bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. limits: a
+    bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
+    map of several devices, by name, file or value, instead of a target. limits: a
     `saturate.Limits`. stop: ends the extraction early, with the best answer so far. Raises
     EqsatError; exit_code 3 if nothing is admissible.
     """
@@ -60,16 +70,19 @@ def optimize(
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
     with timed(seconds, "read"):
-        from eqsat.ops.merge import merge_elementwise
+        from eqsat.ops.merge import canonical as searched
 
         source = _source(function_or_program, example_args, keywords or {}, weights)
-        machine = _target(target, settings, budget or {})
+        machine, places = _machine(target, devices, settings), _map(devices)
+        machine = _with_budget(machine, budget or {})
         ruleset = _rules(rules)
         ruleset = ruleset.without(*_known(without, ruleset))
         wanted = _goals(goals)
-        canonical = merge_elementwise(source.program)
+        canonical = searched(_placed(source.program, places))
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
+    if source.program.symbols:
+        run = at_sizes(run, Family(source.program, canonical))
     _search(run, limits, stop_after, progress or (lambda *_: None), stop)
     if verify and run.schedule is not None:
         run.verify(seed=seed)
@@ -82,10 +95,13 @@ def _search(
     progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
+    bodies = _search_bodies(run, limits)
     with timed(run.seconds, "saturate"):
         from eqsat.saturate import saturate
 
-        run.egraph = saturate(run.canonical, run.rules, run.target, limits)
+        run.egraph = _saturated(run, partial(saturate, limits=limits))
+        if bodies is not None:
+            run.egraph = bodies.added_to(run.egraph)
     progress("saturate", run.seconds["saturate"] or 0.0)
     if stop_after == "egraph":
         return
@@ -95,12 +111,83 @@ def _search(
         run.selection, run.baseline = extract(
             run.egraph, run.target, run.goals, **run.search, stop=stop
         )
+        if bodies is not None:
+            run.bodies = bodies.chosen(run.egraph, run.selection)
+            run.baseline = run.baseline if bodies.has_baseline else None
     progress("extract", run.seconds["extract"] or 0.0)
     if stop_after == "selection":
         return
     with timed(run.seconds, "schedule"):
         make_schedules(run)
     progress("schedule", run.seconds["schedule"] or 0.0)
+
+
+def _saturated(run: Run, saturate: Callable[..., EGraph]) -> EGraph:
+    """The e-graph of a run; of a family it is searched once for all sizes, then taken at these."""
+    if run.family is None:
+        return saturate(run.canonical, run.rules, run.target)
+    from eqsat.ops.binding import bind_graph
+
+    graph = saturate(run.family.canonical, run.rules, run.target)
+    run.family = replace(run.family, egraph=graph)
+    return bind_graph(graph, sizes_of(run.family.symbols)).egraph
+
+
+def at_sizes(run: Run, family: Family) -> Run:
+    """The run with its programs at the sizes its family is priced at, nothing searched yet."""
+    from eqsat.ops.binding import bind_program
+
+    sizes = sizes_of(family.symbols)
+    source = replace(run.source, program=bind_program(family.program, sizes))
+    canonical = bind_program(family.canonical, sizes)
+    return replace(run, source=source, canonical=canonical, family=family)
+
+
+def _search_bodies(run: Run, limits: Any) -> Bodies | None:
+    """The bodies of the program's loops and branches, searched; None if it has none.
+
+    Searches of bodies, a few for each, may take about half of the time limit; budgets are those
+    of the whole program, so a body has none.
+    """
+    found = controls(run.canonical)
+    if not found:
+        return None
+    from eqsat.bodies import search_bodies
+
+    run.family = None  # bodies are searched at these sizes
+    count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
+    options = run.search | {"time_limit": run.search["time_limit"] / 4 / count}
+    free = replace(run.target, budget=())
+    orders = [run.goals]
+    if "memory" in dict(run.target.budget):
+        orders.append((GoalRequest("memory"), *(g for g in run.goals if g.name != "memory")))
+
+    def search(body: Program) -> list[Run]:
+        runs = [_search_body(body, run, free, goals, options, limits) for goals in orders]
+        for phase, seconds in ((k, v) for r in runs for k, v in r.seconds.items() if v):
+            run.seconds[phase] = (run.seconds.get(phase) or 0.0) + seconds
+        return runs
+
+    bodies = search_bodies(run.canonical, search)
+    run.canonical, run.bodies = bodies.canonical, bodies.runs
+    return bodies
+
+
+def _search_body(
+    body: Program,
+    run: Run,
+    machine: Target,
+    goals: tuple[GoalRequest, ...],
+    options: dict[str, Any],
+    limits: Any,
+) -> Run:
+    from eqsat.ops.merge import canonical as searched
+
+    source = Source(body, {}, run.source.opaque)
+    none: dict[str, float | None] = dict.fromkeys(run.seconds)
+    own = Run(source, searched(body), machine, run.rules, goals, none, dict(options))
+    _search(own, limits, None, lambda *_: None, None)
+    return own
 
 
 def make_schedules(run: Run) -> None:
@@ -124,10 +211,21 @@ def place_temporaries(schedule: Schedule) -> Schedule:
     return schedule.placed(place(buffers, quick=True, seconds=PLACING_SECONDS).offsets)
 
 
+def _refuse_requests(schedule: Schedule) -> None:
+    """EqsatError E390 if a requested layout is still a request."""
+    left = [i for _, i in schedule.ops({"set_encoding", "unset_encoding"})]
+    left += [i for i in schedule.ahead if schedule.program.nodes[i].op.endswith("_encoding")]
+    if left:
+        message = f"no rule says what becomes of {len(left)} requested layout(s) of the program"
+        hint = "use `layout/encoding`, which `default` holds, beside your rule sets"
+        raise fail("E390", message, help=hint)
+
+
 def _check_legality(schedule: Schedule, run: Run) -> None:
     """EqsatError E905 (our bug) if a schedule breaks what the target's file says."""
     from eqsat.schedule import faults
 
+    _refuse_requests(schedule)
     found = faults(schedule, run.target, run.canonical)
     if found:
         message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(found)}"
@@ -153,14 +251,46 @@ def _source(
     return Source(*trace_function(what, args, keywords, tuple(weights)))
 
 
-def _target(
-    what: str | Path | Target, settings: Sequence[str], budget: Mapping[str, int]
+def _machine(
+    what: str | Path | Target,
+    devices: str | Path | DeviceMap | None,
+    settings: Sequence[str],
 ) -> Target:
-    machine = what if isinstance(what, Target) else target(what)
+    """The target, or what the devices of a map make together, with the settings applied."""
+    found = _map(devices)
+    if found is not None:
+        from eqsat.lang.devices import machine
+
+        if what != DEFAULT_TARGET:
+            raise fail("E214", "give a target or a map of devices, not both")
+        return machine(found, settings)
+    one = what if isinstance(what, Target) else target(what)
     if settings:
         from eqsat.lang.targets import override
 
-        machine = override(machine, list(settings))
+        one = override(one, list(settings))
+    return one
+
+
+def _map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
+    if devices is None or isinstance(devices, DeviceMap):
+        return devices
+    from eqsat.lang.devices import load_devices
+
+    return load_devices(devices)
+
+
+def _placed(program: Program, devices: DeviceMap | None) -> Program:
+    """The program with a transfer at every border between devices."""
+    from eqsat.ops.placement import place, refuse_transfers
+
+    if devices is None:
+        refuse_transfers(program)
+        return program
+    return place(program, devices)
+
+
+def _with_budget(machine: Target, budget: Mapping[str, int]) -> Target:
     from eqsat.lang.units import check_budget
 
     for goal in budget:
@@ -199,11 +329,14 @@ def target(name_or_file: str | Path) -> Target:
     return load_target(str(name_or_file))
 
 
-def read(spec: str) -> Source:
-    """`x.eqs`, `x.py:function`, or a name under experiments/programs → Source."""
+def read(spec: str, sizes: Mapping[str, int] | None = None) -> Source:
+    """`x.eqs`, `x.py:function`, or a name under experiments/programs → Source.
+
+    sizes: what the dims that a program leaves open are priced at, by name.
+    """
     from eqsat.reading import read_spec
 
-    return Source(*read_spec(spec))
+    return Source(*read_spec(spec, sizes))
 
 
 def compare(a: Run, b: Run) -> Any:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 FILES = {
     "program": "1-program.json",
     "canonical": "1-canonical.json",
+    "family": "2-family.json",
     "egraph": "2-egraph.json",
     "selection": "3-selection.json",
     "baseline": "3-baseline.json",
     "schedule": "4-schedule.json",
     "baseline_schedule": "4-baseline.json",
+    "bodies": "5-bodies.json",
     "target": "target.json",
     "rules": "rules.json",
     "summary": "summary.json",

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat.model.diag import did_you_mean, fail
 
-FOLDERS = ("rules", "targets", "experiments", "docs")
+FOLDERS = ("rules", "targets", "devices", "experiments", "docs")
 # what an entry point of each group brings, in a word
 GROUPS = {
     "ops": "op",

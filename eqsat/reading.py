@@ -1,4 +1,4 @@
-"""What a user names → a program with its weights: `x.eqs`, `x.py:function`, or a program's name."""
+"""What a user names → a program with its weights: a file, `x.py:function`, or a program's name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.program import Program
+from eqsat.model.symbols import check_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,24 +22,54 @@ if TYPE_CHECKING:
 Read = tuple[Program, Mapping[str, "np.ndarray"], Mapping[str, Any], "Traced | None"]
 
 
-def read_spec(spec: str) -> Read:
+def read_spec(spec: str, sizes: Mapping[str, int] | None = None) -> Read:
     """The program a spec names, its weights by key, its opaque calls, and the trace if any.
 
-    Raises EqsatError: E261 no such program, E307 not a program's file, E308 the Python file or
-    function does not work.
+    sizes: what dims that the program leaves open are priced at, by name. Raises EqsatError: E261 no
+    such program, E307 not a program's file, E308 the Python file or function does not work, E36x
+    and E37x an ONNX or MLIR file cannot be read, E385 and E386 for sizes that do not fit.
     """
     from eqsat.lang.experiments import find_program
 
     path, colon, function = find_program(spec).rpartition(":")
     found = Path(path) if colon else Path(function)
     if found.suffix == ".py":
+        check_names(sizes, ())
         return _from_python(found, function if colon else found.stem)
-    if found.suffix != ".eqs":
-        raise fail("E307", f"`{spec}`: programs are `.eqs` files or `file.py:function`")
+    if found.suffix == ".mlir":
+        return _from_mlir(found, function if colon else "", sizes)
+    if found.suffix not in READERS:
+        kinds = ", ".join(f"`{s}`" for s in (*READERS, ".mlir"))
+        raise fail("E307", f"`{spec}`: programs are files ({kinds}) or `file.py:function`")
+    return READERS[found.suffix](found, sizes)
+
+
+def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Read:
     from eqsat.lang.programs import load_program
 
-    program = load_program(found)
+    program = load_program(path, sizes)
     return program, standin_weights(program), {}, None
+
+
+def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Read:
+    from eqsat.frontends.onnxgraph import read_onnx
+
+    traced = read_onnx(path, sizes)
+    return traced.program, traced.weights, traced.opaque, None
+
+
+def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Read:
+    from eqsat.frontends.mlir.reader import read_mlir
+
+    read = read_mlir(path, function, sizes)
+    return read.program, standin_weights(read.program) | read.weights, read.opaque, None
+
+
+# suffix of a file → its reader
+READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Read]] = {
+    ".eqs": _from_text,
+    ".onnx": _from_onnx,
+}
 
 
 def _from_python(path: Path, name: str) -> Read:
@@ -55,6 +86,26 @@ def _from_python(path: Path, name: str) -> Read:
     args = example()
     args = args if isinstance(args, tuple) else (args,)
     return trace_function(function, args, {}, weights, name)
+
+
+def read_state(spec: str) -> dict[str, int]:
+    """What a Python program says of its state: `NAME_state`, argument → number of the result.
+
+    Raises EqsatError: E261 no such program, E397 if it is something else.
+    """
+    from eqsat.lang.experiments import find_program
+
+    path, colon, function = find_program(spec).rpartition(":")
+    found = Path(path) if colon else Path(function)
+    if found.suffix != ".py":
+        return {}
+    name = f"{function if colon else found.stem}_state"
+    state = getattr(_import(found), name, {})
+    if not isinstance(state, dict) or not all(
+        isinstance(k, str) and isinstance(v, int) for k, v in state.items()
+    ):
+        raise fail("E397", f"`{name}` of `{found}` is not a dict from arguments to result numbers")
+    return state
 
 
 def trace_function(

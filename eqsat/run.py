@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import fail
+from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.family import Family
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from eqsat.execute.verify import Verification
     from eqsat.execute.xla import Executable
+    from eqsat.export.plan import Exported
     from eqsat.frontends.jaxpr import Traced
     from eqsat.model.price import Price, Question
     from eqsat.report.explain import Explanation
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 READERS: dict[str, Callable[[Any], Any]] = {
     "program": Program.from_json,
     "canonical": Program.from_json,
+    "family": Family.from_json,
     "target": Target.from_json,
     "rules": RuleSet.from_json,
     "egraph": EGraph.from_json,
@@ -69,6 +72,8 @@ class Run:
     baseline_schedule: Schedule | None = None
     verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
+    bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body
+    family: Family | None = None  # where sizes are not all known: what holds for all of them
 
     @property
     def program(self) -> Program:
@@ -85,13 +90,27 @@ class Run:
     ) -> Explanation:
         """Which rules made a choice, what else there was at what price, what limits removed.
 
-        price: search again for every alternative, within `time_limit` seconds for all; None does
-        if a value is named. Raises EqsatError (E303) if the program has no such value.
+        value: as the canonical program names it (`%5`); `%7/body` is the body of a loop, and
+        `%7/body/%3` a value inside. price: search again for every alternative, within `time_limit`
+        seconds for all; None does if a value is named. Raises EqsatError (E303) if the program has
+        no such value.
         """
         from eqsat.report.explain import explain
 
+        if value is not None and "/" in value:
+            body, rest = self._body(value)
+            return body.explain(rest, price=price, time_limit=time_limit)
         wanted = value is not None if price is None else price
         return explain(self, value, partial(self._prices, time_limit) if wanted else None)
+
+    def _body(self, value: str) -> tuple[Run, str | None]:
+        """The body that a value like `%7/body/%3` stands in, and what the body calls it."""
+        head, label, *rest = value.split("/", 2)
+        path = f"{head}/{label}"
+        if path not in self.bodies:
+            hint = did_you_mean(path, self.bodies) if self.bodies else "it has no loop or branch"
+            raise fail("E303", f"the program has no body `{path}`", help=hint)
+        return self.bodies[path], rest[0] if rest else None
 
     def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
         from eqsat.extract.ask.counterfactual import counterfactuals
@@ -152,6 +171,8 @@ class Run:
 
         stages = {k: getattr(self, k) for k in READERS}
         values: dict[str, Any] = {k: v.to_json() for k, v in stages.items() if v is not None}
+        if self.bodies:
+            values["bodies"] = _bodies_to_json(self.bodies)
         values["summary"] = self.summary()
         options = {
             "goals": [vars(g) for g in self.goals],
@@ -168,11 +189,77 @@ class Run:
             arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self._executable.packed)
         return artefact.write(Path(folder), values, texts, arrays, exported)
 
+    def export(
+        self,
+        to: str,
+        path: str | Path | None = None,
+        *,
+        of: str = "schedule",
+        weights: str = "auto",
+        partial: bool = False,
+    ) -> Exported:
+        """The chosen program as an MLIR module (`"mlir"`) or an ONNX model (`"onnx"`).
+
+        Written to `path` if given. of: `"schedule"` is what was chosen, its weights packed;
+        `"program"` what came in. weights: `auto`, `constants`, `resources` or `arguments`.
+        partial: undefined functions stand for ops that cannot be written. Raises EqsatError:
+        E380 if there are such ops and not `partial`, E381 if a weight has no values, E382 if
+        `onnx` is not installed, E383 for unknown words, E384 if the file cannot be written.
+        """
+        from eqsat.export.write import check_word, export, write_files
+
+        check_word("part of a run to export", of, ("schedule", "program"))
+        what = self.program if of == "program" else self._need_schedule()
+        beside = f"{Path(path).name}.data" if path is not None else ""
+        source = self.source
+        found = export(
+            what, to, source.weights, source.opaque,
+            weights=weights, partial=partial, external=beside, name=self.program.name,
+        )  # fmt: skip
+        return found if path is None else write_files(found, Path(path))
+
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""
         from eqsat.report.html import write_page
 
         return write_page(self, Path(path))
+
+
+def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
+    paths: dict[int, list[str]] = {}
+    for path, run in bodies.items():
+        paths.setdefault(id(run), []).append(path)
+    found = []
+    for listed in paths.values():
+        run = bodies[listed[0]]
+        stages = {k: getattr(run, k) for k in READERS if k not in ("target", "rules")}
+        found.append(
+            {
+                "paths": listed,
+                "goals": [vars(g) for g in run.goals],
+                "search": run.search,
+                "seconds": run.seconds,
+                "stages": {k: v.to_json() for k, v in stages.items() if v is not None},
+                "bodies": _bodies_to_json(run.bodies),
+            }
+        )
+    return found
+
+
+def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
+    """Undo `_bodies_to_json`."""
+    found: dict[str, Run] = {}
+    free = replace(whole.target, budget=())
+    for d in data:
+        stages = {k: READERS[k](v) for k, v in d["stages"].items()}
+        source = Source(stages.pop("program"), {}, whole.source.opaque)
+        goals = tuple(GoalRequest(**g) for g in d["goals"])
+        rest = (free, whole.rules, goals, d["seconds"], d["search"])
+        run = Run(source, stages.pop("canonical"), *rest, **stages)
+        run.bodies = _bodies_from_json(d["bodies"], whole)
+        found |= dict.fromkeys(d["paths"], run)
+    return found
 
 
 @contextmanager
@@ -204,6 +291,10 @@ def load(folder: str | Path) -> Run:
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
     run = Run(source, canonical, machine, ruleset, goals, seconds, search, **stages)
+    try:
+        run.bodies = _bodies_from_json(values.get("bodies", []), run)
+    except (KeyError, TypeError, ValueError) as e:
+        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
     packed = Path(folder) / artefact.PACKED
     run.packed_file = packed if packed.is_file() else None
     if options["verification"] is not None:

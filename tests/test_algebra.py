@@ -210,6 +210,23 @@ def shared(seed: int) -> Program:
     return net.b.build(results)
 
 
+def biased(seed: int) -> Program:
+    """Three projections of one x, each with something of its columns added or multiplied."""
+    rng = Random(seed)
+    m, k, *widths = (rng.choice((1, 2, 3, 5)) for _ in range(5))
+    fn = rng.choice(("add", "mul", "sub"))
+    lines = ["program biased", f"input x: f32[{m}, {k}]"]
+    for i, n in enumerate(widths):
+        lines += [f"weight w{i}: f32[{k}, {n}]", f"weight b{i}: f32[{n}]"]
+    for i, n in enumerate(widths):
+        lines += [
+            f"p{i} = matmul(x, w{i})",
+            f"y{i} = generic(p{i}, b{i}, loops=[{m}, {n}], maps=[[d0, d1], [d1]],"
+            f" body={fn}(x0, x1), rank=2)",
+        ]
+    return parse_program("\n".join([*lines, "return y0, y1, y2"]), "biased.eqs")
+
+
 def chained(seed: int) -> Program:
     """(a @ b) @ c or a @ (b @ c), with dims in any order, maybe batched."""
     net = Nets(seed)
@@ -261,7 +278,7 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
     ("makers", "names", "count"),
     [
         ((scaled, normed), ("algebra/scale", "algebra/defer", "algebra/hoist"), 50),
-        ((shared,), ("algebra/merge",), 60),
+        ((shared, biased), ("algebra/merge",), 60),
         ((chained,), ("algebra/reassociate",), 40),
     ],
 )

@@ -18,7 +18,8 @@ from eqsat.cli import app, run
 
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
-    "list", "schema", "extract", "place", "pareto",
+    "list", "schema", "extract", "place", "pareto", "state",
+    "calibrate", "export",
 )  # fmt: skip
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
 APART = "fusion.join={conversion: [elementwise, reduction, conversion]}"

@@ -15,7 +15,10 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/tutorial.md", "docs/rules.md", "docs/targets.md", "docs/plugins.md"]
+PAGES = [
+    "README.md",
+    *(f"docs/{page}.md" for page in ("tutorial", "programs", "rules", "targets", "plugins")),
+]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
 _READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}

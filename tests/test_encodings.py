@@ -11,6 +11,7 @@ import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import ShapeError
+from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Encoding, Layout
@@ -20,6 +21,7 @@ from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Builder
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
+from eqsat.ops.binding import bind_program
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contract import pack_loops
 from eqsat.ops.encodings import (
@@ -41,6 +43,7 @@ from eqsat.ops.encodings import (
 from eqsat.ops.layout import after_transpose, before_transpose
 from eqsat.ops.propagate import pack_operand, pack_result
 from eqsat.ops.tiles import tiles_of
+from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16)
@@ -369,3 +372,106 @@ return y
     moved = next(n.attr for n in at_root if n.op == "unset_encoding")
     assert isinstance(moved, Encoding)
     assert moved.dtypes == ("i8", "i8", "i32")
+
+
+# ---- a program that asks for layouts, from end to end ------------------------------------------
+QUANTIZED = "quantized_matmul"
+TILING = ["avx512", "vmvx-like", "reference"]
+REQUESTS = {"set_encoding", "unset_encoding"}
+
+
+def quantized(target: str, **options) -> eqsat.Run:
+    return eqsat.optimize(eqsat.read(QUANTIZED), target=target, **options)
+
+
+def ops_of(run: eqsat.Run) -> list[str]:
+    assert run.schedule is not None
+    return sorted(n.op for n in run.schedule.program.nodes)
+
+
+def test_the_request_is_there_after_inference_at_any_size():
+    """The depth is not known: what is asked for speaks of it by name, and holds at each size."""
+    program = eqsat.read(QUANTIZED).program
+    asked = [n for n in program.nodes if n.op in REQUESTS]
+    assert [str(n.type) for n in asked] == ["i8[3, k]", "i8[k, 5]", "i32[3, 5]", "i32[3, 5]"]
+    for k in (1, 256, 1000):
+        bound = bind_program(program, {"k": k})
+        found = [n for n in bound.nodes if n.op in REQUESTS]
+        assert [n.op for n in found] == [n.op for n in asked]
+        for n in found:
+            assert isinstance(n.attr, Encoding)
+            assert n.attr.sizes == (3, 5, k)
+
+
+@pytest.mark.parametrize("target", sorted(find_names("targets", ".yaml")))
+def test_every_target_resolves_every_request(target: str):
+    machine = eqsat.target(target)
+    run = quantized(target, goals=("time",))
+    assert run.egraph is not None
+    assert not REQUESTS & set(ops_of(run))
+    packs = {n.op for n in run.egraph.nodes} & {"pack", "unpack"}
+    e = next(n.attr for n in run.program.nodes if n.op == "set_encoding")
+    assert isinstance(e, Encoding)
+    assert bool(packs) == bool(encoding_tiles(machine, e)), "packs where a tile fits, nowhere else"
+
+
+@pytest.mark.parametrize("target", TILING[:2])
+def test_the_pack_and_nothing_are_both_candidates(target: str):
+    """Nothing is cheaper for 3 x 5; where tiles are forced, each side is packed once."""
+    free, forced = quantized(target), quantized(target, settings=["tiles_forced=true"])
+    assert ops_of(free) == ["generic", "input", "input"]
+    assert ops_of(forced) == ["generic", "input", "input", "pack", "pack", "unpack"]
+    assert free.schedule is not None
+    assert forced.schedule is not None
+    assert free.schedule.time_ps <= forced.schedule.time_ps
+    assert forced.schedule.counts()["fused_conversions"] + sum(
+        forced.schedule.counts()[k] for k in ("packs", "unpacks")
+    ) == 3  # fmt: skip
+
+
+def test_no_tile_for_the_types_means_nothing():
+    text = TEXT.replace("f32", "f64")
+    graph = saturate(parse_program(text), eqsat.rules("default"), eqsat.target("avx512"))
+    assert not {n.op for n in graph.nodes} & {"pack", "unpack"}
+    graph = saturate(parse_program(TEXT), eqsat.rules("default"), eqsat.target("avx512"))
+    assert {n.op for n in graph.nodes} >= {"pack", "unpack"}
+
+
+def test_a_request_that_no_rule_resolves_is_refused():
+    with pytest.raises(EqsatError, match="2 requested layout") as caught:
+        eqsat.optimize(
+            parse_program('input x: f32[8, 8]\ny = set_encoding(x, role="lhs")\n'
+                          'return unset_encoding(exp(y), role="lhs")'),
+            rules=["layout/transpose"],
+        )  # fmt: skip
+    assert caught.value.diagnostics[0].code == "E390"
+
+
+MOVERS = {
+    "cast": "cast({}, f32)",
+    "transpose": "transpose({}, perm=[1, 0])",
+    "reshape": "reshape({}, shape=[1, 64, 16])",
+    "generic": "generic({}, loops=[64, 16], maps=[[d0, d1]], body=exp(cast(x0, f32)))",
+    "pad": "pad({}, low=[0, 0], high=[0, 0], value=0)",
+    "slice": "slice({}, start=[0, 0], limit=[64, 16])",
+}
+
+
+@pytest.mark.parametrize("op", MOVERS)
+def test_no_op_that_moves_or_casts_drops_a_request(op: str):
+    """Where requests are moved and not resolved, what is computed from one is unset behind it."""
+    asked = f'role="result", dtypes=["i8", "i8", "i32"], {MAPS}'
+    text = f"input y: i32[64, 16]\nu = unset_encoding(y, {asked})\nreturn {MOVERS[op].format('u')}"
+    graph = saturate(
+        parse_program(text), eqsat.rules("layout/encoding-moves"), eqsat.target("avx512")
+    )
+    at_root = [n for n in graph.nodes if n.eclass == graph.roots[0]]
+    moved = [n for n in at_root if n.op == "unset_encoding"]
+    assert moved, "the request went along"
+    for n in moved:
+        assert isinstance(n.attr, Encoding)
+        assert n.attr.dtypes == ("i8", "i8", "i32")
+    bare = {n.eclass for n in graph.nodes if n.op == "input"}
+    assert graph.roots[0] not in bare
+    without = [n for n in at_root if n.op != "unset_encoding" and set(n.children) & bare]
+    assert not without, "nothing is equal to the op on the bare tensor"

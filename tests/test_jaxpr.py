@@ -158,12 +158,8 @@ OPAQUE = {
     "cumsum": (lambda x: jnp.cumsum(x, 1), 1, 0),
     "sort": (jnp.sort, 1, 0),
     "argmax": (lambda x: jnp.argmax(x, -1), 1, 0),
-    "gather": (lambda x: x[:, np.array([0, 3, 3])], 1, 0),
+    "scatter": (lambda x: jnp.asarray(x).at[:, np.array([0, 3])].add(1.0), 1, 0),
     "two results": (lambda x: lax.top_k(x, 3), 1, 2),
-    "scan": (lambda x: lax.scan(lambda c, y: (c + y, c * y), x[0], x), 1, 2),
-    "while": (lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c + 1.0, x), 1, 0),
-    "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), 1, 0),
-    "dilated padding": (lambda x: lax.pad(x, 0.0, ((0, 0, 1), (0, 0, 0), (0, 0, 0))), 1, 0),
     "equal calls are one": (lambda x: (jnp.cumsum(x, 1), jnp.cumsum(x, 1)), 1, 0),
     "different parameters": (lambda x: (jnp.cumsum(x, 1), jnp.cumsum(x, 2)), 2, 0),
     "complex numbers inside": (lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * 2.0).real + x, 1, 0),
@@ -328,7 +324,7 @@ def test_depthwise_and_grouped_convolutions():
 
     x = real(1, 5, 6, 4)
     assert ops(check(conv(real(3, 3, 1, 4), 4), x))["opaque"] == 0
-    assert ops(check(conv(real(3, 3, 2, 6), 2), x))["opaque"] == 1
+    assert ops(check(conv(real(3, 3, 2, 6), 2), x))["opaque"] == 0
 
 
 def test_pooling():
@@ -403,7 +399,7 @@ def test_tracers_as_weights_have_keys_of_their_own():
 def test_results_do_not_depend_on_the_trace():
     one, two = (trace(encoder, (X, PARAMS), weights=("params",)) for _ in range(2))
     assert one.program.to_json() == two.program.to_json()
-    keys = [list(trace(OPAQUE["scan"][0], (X,)).opaque) for _ in range(2)]
+    keys = [list(trace(OPAQUE["two results"][0], (X,)).opaque) for _ in range(2)]
     assert keys[0] == keys[1]
 
 

@@ -89,6 +89,13 @@ r = relu(h)
 b = generic(r, loops=[3, 4, 4], maps=[[d1, d2]], body=tanh(x0))
 return b
 """
+ROWS = """
+input x: f32[4, 8]
+a = generic(x, loops=[4, 8], maps=[[d0, d1]], body=x0, combine=add, rank=1)
+b = generic(x, a, loops=[4, 8], maps=[[d0, d1], [d0]], body=sub(x0, x1))
+c = generic(a, loops=[4, 9], maps=[[d0]], body=exp(x0))
+return b, c
+"""
 SEVERAL = """
 input x: f32[4, 4]
 a = generic(x, loops=[4, 4], maps=[[d0, d1]], body=[exp(x0), tanh(x0)])
@@ -183,6 +190,10 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
         "by no permutation of its loops",
     ),
     "repeats": (BROADCAST, ([2, 3], [4]), toy(), ([2, 3, 4],), "more than once"),
+    "row_reductions": (
+        ROWS, ([1, 2], [3]), toy(row_reductions=2), toy(), "%2 would compute %1 more than once",
+    ),
+    "longer rows": (ROWS, ([1, 2], [3]), toy(row_reductions=2), ([1, 2, 3],), "more than once"),
     "several": (SEVERAL, ([1, 2, 3], [4]), toy(), ([1, 2, 3, 4],), "has several results"),
     "multi_result": (
         FORK, ([1, 2, 3],), toy(), toy(multi_result=False, siblings=False), "writes 2 results",

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, files, look, pareto, search
+from eqsat.cli import alone, calibrate, export, files, look, pareto, search, state
 from eqsat.cli.interrupt import INTERRUPTED, KEPT
-from eqsat.cli.talk import say, say_diagnostics
+from eqsat.cli.talk import say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
 OK, USAGE, NOTHING_ADMISSIBLE, BUG = 0, 2, 3, 4
@@ -45,7 +45,10 @@ def _root(
     """Find the best program your rewrite rules can reach, and say why it is."""
 
 
-for commands in (search.COMMANDS, pareto.COMMANDS, look.COMMANDS, files.COMMANDS, alone.COMMANDS):
+for commands in (
+    search.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS, export.COMMANDS,
+    files.COMMANDS, alone.COMMANDS, calibrate.COMMANDS,
+):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)
 
@@ -66,7 +69,8 @@ def run(args: Sequence[str]) -> int:
     args = list(args) or ["--help"]
     as_json = _wants_json(args)
     try:
-        code = typer.main.get_command(app).main(args, prog_name="eqsat", standalone_mode=False)
+        with told_warnings(as_json):
+            code = typer.main.get_command(app).main(args, prog_name="eqsat", standalone_mode=False)
     except EqsatError as error:
         say_diagnostics(error.diagnostics, as_json)
         return error.exit_code

@@ -39,6 +39,7 @@ class FileFormat(StrEnum):
     ruleset = "ruleset"
     target = "target"
     experiment = "experiment"
+    devices = "devices"
 
 
 def check(
@@ -189,6 +190,11 @@ def _check_file(path: Path) -> RuleSet | None:
 
         load_experiment(path)
         return None
+    if kind is FileFormat.devices:
+        from eqsat.lang.devices import load_devices, machine
+
+        machine(load_devices(path))
+        return None
     from eqsat.lang.rulesets import load_ruleset
 
     return load_ruleset(str(path))
@@ -234,7 +240,8 @@ def _kind(path: Path) -> FileFormat:
     raise fail(
         "E004",
         f"`{path}` does not say what it is",
-        help="it starts with `ruleset: NAME`, `target: NAME` or `experiment: NAME`",
+        help="it starts with `ruleset: NAME`, `target: NAME`, `devices: NAME` or"
+        " `experiment: NAME`",
     )
 
 

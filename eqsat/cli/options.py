@@ -45,6 +45,12 @@ Verbose = Annotated[
 TargetName = Annotated[
     str, typer.Option("--target", help="A target by name or file; `eqsat list targets`.")
 ]
+DeviceMapName = Annotated[
+    str | None,
+    typer.Option(
+        "--devices", help="A map of several devices by name or file, instead of a target."
+    ),
+]
 Rules = Annotated[
     list[str] | None,
     typer.Option("--rules", help="A rule set by name or file, repeatable; `default` if none."),
@@ -61,7 +67,18 @@ Goals = Annotated[
     ),
 ]
 ProgramName = Annotated[
-    str, typer.Argument(help="`x.eqs`, `x.py:function`, or a name from `eqsat list programs`.")
+    str,
+    typer.Argument(
+        help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`."
+    ),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        help="What a dim that is not known is priced at, repeatable: `m=128`, or `m=128:16` if all"
+        " its sizes are multiples of 16.",
+    ),
 ]
 Budget = Annotated[
     list[str] | None,
@@ -97,6 +114,13 @@ def seconds(time_limit: str) -> float:
     from eqsat.lang.units import read_quantity
 
     return float(read_quantity(time_limit, "duration", "--time-limit"))
+
+
+def sizes(texts: list[str] | None) -> dict[str, int]:
+    """What `--size` says, by name; EqsatError if that is no size."""
+    from eqsat.model.symbols import read_size
+
+    return dict(read_size(t) for t in texts or ())
 
 
 @contextmanager

@@ -23,6 +23,7 @@ def pareto(
     without: o.Without = None,
     budget: o.Budget = None,
     setting: o.Settings = None,
+    size: o.Sizes = None,
     points: Annotated[
         int,
         typer.Option("--points", min=1, help="Show so many points, spread over the front."),
@@ -56,7 +57,7 @@ def pareto(
             check_place(out)
         with progress(quiet) as show:
             found = eqsat.pareto(
-                eqsat.read(program),
+                eqsat.read(program, o.sizes(size)),
                 rules=tuple(rules or ("default",)),
                 target=target,
                 without=tuple(without or ()),

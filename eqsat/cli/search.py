@@ -26,6 +26,8 @@ def optimize(
     goal: o.Goals = None,
     budget: o.Budget = None,
     setting: o.Settings = None,
+    size: o.Sizes = None,
+    devices: o.DeviceMapName = None,
     time_limit: o.TimeLimit = "60s",
     stop_after: Annotated[
         o.Phase | None, typer.Option("--stop-after", help="Stop when this stage is made.")
@@ -60,13 +62,14 @@ def optimize(
             "without": tuple(without or ()),
             "budget": _budget(budget),
             "settings": tuple(setting or ()),
+            "devices": devices,
             "time_limit": o.seconds(time_limit),
             "stop_after": stop_after.value if stop_after else None,
             "seed": seed,
             "threads": threads,
             "stop": stop,
         }
-        found = _search(program, request, verify, device, quiet)
+        found = _search(program, o.sizes(size), request, verify, device, quiet)
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
@@ -81,6 +84,7 @@ def optimize(
 def run(
     folder: o.RunFolder,
     samples: o.Samples = 4,
+    size: o.Sizes = None,
     seed: o.Seed = 0,
     device: o.DeviceName = None,
     output_format: o.OutputFormat = o.Format.text,
@@ -88,12 +92,14 @@ def run(
 ) -> int:
     """Execute a saved run and check it against a float64 reference.
 
-    Exit code 1 if the result differs.
+    With `--size` at other sizes of the program's symbols, without another search. Exit code 1 if
+    the result differs.
     """
     with stops_at_once(), o.on_device(device):
         import eqsat
 
         found = eqsat.load(folder)
+        found = eqsat.bind(found, o.sizes(size)) if size else found
         found.verify(samples=samples, seed=seed)
     _print_run(found, output_format)
     return _verdict(found, output_format)
@@ -137,12 +143,17 @@ COMMANDS = {"optimize": optimize, "run": run, "experiment": experiment}
 
 
 def _search(
-    program: str, request: dict[str, Any], verify: bool, device: o.Device | None, quiet: bool
+    program: str,
+    sizes: dict[str, int],
+    request: dict[str, Any],
+    verify: bool,
+    device: o.Device | None,
+    quiet: bool,
 ) -> Run:
     import eqsat
 
     with o.on_device(device), progress(quiet) as show:
-        found = eqsat.optimize(eqsat.read(program), **request, progress=show)
+        found = eqsat.optimize(eqsat.read(program, sizes), **request, progress=show)
         if verify and not _is_stopped(request["stop"]):
             show("executing", 0.0)
             found.verify(seed=request["seed"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from eqsat.model.diag import Diagnostic
+from eqsat.model.diag import Diagnostic, EqsatWarning
 
 Progress = Callable[[str, float], None]
 _NEXT = {"read": "saturating", "saturate": "extracting", "extract": "scheduling"}
@@ -26,6 +28,23 @@ def say_diagnostics(diagnostics: Iterable[Diagnostic], as_json: bool) -> None:
             say(json.dumps(d.to_json()))
         return
     say("\n\n".join(d.full() for d in found))
+
+
+@contextmanager
+def told_warnings(as_json: bool) -> Iterator[None]:
+    """Print warnings of ours as diagnostics; Python's own keep their form."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", EqsatWarning)
+        plain = warnings.showwarning
+
+        def show(message: Any, *rest: Any, **more: Any) -> None:
+            if isinstance(message, EqsatWarning):
+                say_diagnostics([message.diagnostic], as_json)
+            else:
+                plain(message, *rest, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

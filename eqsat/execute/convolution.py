@@ -1,7 +1,9 @@
-"""Sums of products with windows → `lax.conv_general_dilated`, packed forms included.
+"""Sums of products with windows → `lax.conv_general_dilated`, grouped and packed forms included.
 
-Input channels, output channels and images may each be several loops (a packed convolution has an
-outer and an inner channel loop); they are brought together by transposes and reshapes.
+Operands keep their own order of dims where the loops of each role lie side by side: that order
+becomes the convolution's `dimension_numbers`. Input channels, output channels and images may each
+be several loops (a packed convolution has an outer and an inner channel loop); loops of one role
+that lie apart are brought together by a transpose.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.affine import Map
+from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
 from eqsat.ops.meaning import element_dtype
+
+Block = tuple[int, ...]  # loops that make up one dim
+Dims = tuple[tuple[str, Block], ...]  # dims in order: "batch", "feature" or "spatial", and loops
+NATIVE_DIMS = 4  # with more, images are brought together in one dim: XLA is slow beyond
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,37 @@ class Roles:
 
     image: int
     kernel: int
-    batch: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    batch: Block
+    groups: Block  # in image, kernel and result
+    inputs: Block
+    outputs: Block
     windows: tuple[Window, ...]
 
 
+@dataclass(frozen=True)
+class Form:
+    """The dims of image, kernel and result; spatial ones are named by their position loops.
+
+    A kernel's "batch" is its input channels, its "feature" its output channels.
+    """
+
+    image: Dims
+    kernel: Dims
+    result: Dims
+
+    @property
+    def spatial(self) -> tuple[Block, ...]:
+        return tuple(b for role, b in self.image if role == "spatial")
+
+    def spec(self, dims: Dims) -> tuple[int, ...]:
+        """Where batch, feature and each spatial dim are, as `ConvDimensionNumbers` has it."""
+        at = {(role, b if role == "spatial" else ()): i for i, (role, b) in enumerate(dims)}
+        spatial = [at["spatial", b] for b in self.spatial]
+        return (at["batch", ()], at["feature", ()], *spatial)
+
+
 def roles(g: Generic) -> Roles | None:
-    """The roles if this is one ungrouped convolution, else None."""
+    """The roles if this is one convolution, grouped or not, else None."""
     for image in (0, 1):
         kernel = 1 - image
         if all(e.dim is not None for e in g.maps[kernel]):
@@ -49,25 +78,36 @@ def roles(g: Generic) -> Roles | None:
 
 
 def _roles(g: Generic, image: int, kernel: int) -> Roles | None:
-    filters = [e.dim for e in g.maps[kernel] if e.dim is not None]
+    filters = _loops(g.maps[kernel])
     windows = _windows(g, g.maps[image])
-    bare = [e.dim for e in g.maps[image] if e.dim is not None]
+    bare = _loops(g.maps[image])
     if not windows or len(set(filters)) != len(filters) or len(set(bare)) != len(bare):
         return None
     positions = [w.position for w in windows]
     offsets = [w.offset for w in windows]
-    inputs = [d for d in bare if d in filters]
-    batch = [d for d in bare if d not in filters]
-    outputs = [d for d in filters if d not in bare and d not in offsets]
+    shared = [d for d in bare if d in filters]
+    groups = tuple(d for d in shared if d < g.rank)
+    inputs = tuple(d for d in shared if d >= g.rank)
+    batch = tuple(d for d in bare if d not in filters)
+    outputs = tuple(d for d in filters if d not in bare and d not in offsets)
     fits = (
         set(offsets) <= set(filters)
-        and sorted(inputs + offsets) == list(g.reductions)
-        and sorted(batch + outputs + positions) == list(range(g.rank))
-        and len(inputs) + len(batch) + len(windows) == len(g.maps[image])
+        and sorted([*inputs, *offsets]) == list(g.reductions)
+        and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
+        and len(bare) + len(windows) == len(g.maps[image])
     )
-    if not fits:
-        return None
-    return Roles(image, kernel, tuple(batch), tuple(inputs), tuple(outputs), windows)
+    return Roles(image, kernel, batch, groups, inputs, outputs, windows) if fits else None
+
+
+def _unread(g: Generic) -> list[int]:
+    """Result loops of extent 1 that no operand names."""
+    read = set().union(*map(loops_of, g.maps))
+    return [d for d in range(g.rank) if g.sizes[d] == 1 and d not in read]
+
+
+def _loops(m: Map) -> list[int]:
+    """The loops that stand alone in a map."""
+    return [e.dim for e in m if e.dim is not None]
 
 
 def _windows(g: Generic, m: Map) -> tuple[Window, ...]:
@@ -85,6 +125,87 @@ def _windows(g: Generic, m: Map) -> tuple[Window, ...]:
     return tuple(found)
 
 
+def form(g: Generic, r: Roles) -> Form:
+    """The order in which the operands are handed over."""
+    features, outputs = (*r.groups, *r.inputs), (*r.groups, *r.outputs)
+    image = _image_dims(_image_loops(g, r), features, r.batch)
+    if len(image) > max(NATIVE_DIMS, 2 + len(r.windows)):
+        spatial: Dims = tuple(("spatial", (w.position,)) for w in r.windows)
+        image = (("batch", r.batch), *spatial, ("feature", features))
+    blocks = tuple(b for role, b in image if role == "spatial")
+    batch = next(b for role, b in image if role == "batch")
+    result: Dims = (("batch", batch), ("feature", outputs), *(("spatial", b) for b in blocks))
+    return Form(
+        image,
+        _kernel_dims(_kernel_loops(g, r), outputs, r.inputs, blocks),
+        tuple(sorted(result, key=lambda d: d[1])),
+    )
+
+
+def _image_loops(g: Generic, r: Roles) -> list[int]:
+    """The loop of every axis of the image, a window by its position."""
+    positions = {w.axis: w.position for w in r.windows}
+    loops = [positions.get(axis, e.dim) for axis, e in enumerate(g.maps[r.image])]
+    return [d for d in loops if d is not None]
+
+
+def _kernel_loops(g: Generic, r: Roles) -> list[int]:
+    """The loop of every axis of the kernel, an offset by its position."""
+    positions = {w.offset: w.position for w in r.windows}
+    return [positions.get(d, d) for d in _loops(g.maps[r.kernel])]
+
+
+def _image_dims(own: list[int], features: Block, images: Block) -> Dims:
+    """The image's own order if its features lie together, else features last.
+
+    Images that lie together are one dim; the first such dim is the batch, others are spatial dims
+    that the kernel is 1 wide in.
+    """
+    found = [("feature" if b == features else "", b) for b in _runs(own, (features,), images)]
+    if not features:
+        found.append(("feature", ()))
+    first = next((i for i, (_, b) in enumerate(found) if b and b[0] in images), None)
+    if first is None:
+        found.insert(0, ("batch", ()))
+    else:
+        found[first] = ("batch", found[first][1])
+    return tuple((role or "spatial", b) for role, b in found)
+
+
+def _kernel_dims(own: list[int], outputs: Block, inputs: Block, spatial: Sequence[Block]) -> Dims:
+    """The kernel's own order if its channels lie together, else input and output channels last."""
+    role = {inputs: "batch", outputs: "feature"}
+    found = [(role.get(b, "spatial"), b) for b in _runs(own, (inputs, outputs), ())]
+    narrow = [("spatial", b) for b in spatial if b[0] not in own]
+    there = {r for r, _ in found}
+    missing = [(r, ()) for r in ("batch", "feature") if r not in there]
+    return (*found, *narrow, *missing)
+
+
+def _runs(own: list[int], blocks: Sequence[Block], merged: Block) -> list[Block]:
+    """Loops in order, those of a block as one run; blocks that lie apart come last.
+
+    Neighbours that are both in `merged` are one run too.
+    """
+    apart = [b for b in blocks if b and not _together(own, b)]
+    heads = {b[0]: b for b in blocks if b and b not in apart}
+    inside = {d for b in blocks for d in b}
+    found: list[Block] = []
+    for d in own:
+        if d in heads:
+            found.append(heads[d])
+        elif d in merged and found and found[-1][-1] in merged:
+            found[-1] = (*found[-1], d)
+        elif d not in inside:
+            found.append((d,))
+    return found + apart
+
+
+def _together(own: list[int], block: Block) -> bool:
+    at = own.index(block[0])
+    return tuple(own[at : at + len(block)]) == block
+
+
 def convolve(g: Generic, arrays: Sequence[Any]) -> Any | None:
     """The result over all loops of `g.result_shape`, or None if this is no convolution."""
     from jax import lax
@@ -94,32 +215,38 @@ def convolve(g: Generic, arrays: Sequence[Any]) -> Any | None:
     r = roles(g)
     if r is None:
         return None
-    typed = operand_types(g, arrays)
-    at = [e.dim for e in g.maps[r.image]]
-    axes = [at.index(d) for d in (*r.batch, *r.inputs)] + [w.axis for w in r.windows]
-    image = lax.transpose(typed[r.image], axes)
-    spatial = image.shape[len(r.batch) + len(r.inputs) :]
-    image = image.reshape(_extent(g, r.batch), _extent(g, r.inputs), *spatial)
-    filters = [e.dim for e in g.maps[r.kernel]]
-    offsets = [w.offset for w in r.windows]
-    kernel = lax.transpose(
-        typed[r.kernel], [filters.index(d) for d in (*r.outputs, *r.inputs, *offsets)]
-    )
-    kernel = kernel.reshape(
-        _extent(g, r.outputs), _extent(g, r.inputs), *(g.sizes[d] for d in offsets)
-    )
+    f, typed = form(g, r), operand_types(g, arrays)
+    windows: dict[Block, Window] = {(w.position,): w for w in r.windows}
     found = lax.conv_general_dilated(
-        image,
-        kernel,
-        [w.stride for w in r.windows],
+        _arranged(typed[r.image], _image_loops(g, r), f.image),
+        _arranged(typed[r.kernel], _kernel_loops(g, r), f.kernel),
+        [windows[b].stride if b in windows else 1 for b in f.spatial],
         "VALID",
-        rhs_dilation=[w.dilation for w in r.windows],
+        rhs_dilation=[windows[b].dilation if b in windows else 1 for b in f.spatial],
+        dimension_numbers=lax.ConvDimensionNumbers(
+            f.spec(f.image), _kernel_spec(f), f.spec(f.result)
+        ),
+        feature_group_count=math.prod(g.sizes[d] for d in r.groups),
         precision=lax.Precision.HIGHEST,
         preferred_element_type=element_dtype(g.yields[0].dtype),
     )
-    order = [*r.batch, *r.outputs, *(w.position for w in r.windows)]
+    order = [d for _, b in f.result for d in b]
     return to_loops(found.reshape([g.sizes[d] for d in order]), order, g.result_shape)
 
 
-def _extent(g: Generic, loops: Sequence[int]) -> int:
-    return math.prod(g.sizes[d] for d in loops)
+def _kernel_spec(f: Form) -> tuple[int, ...]:
+    """JAX wants a kernel's output channels first."""
+    inputs, outputs, *spatial = f.spec(f.kernel)
+    return (outputs, inputs, *spatial)
+
+
+def _arranged(x: Any, loops: list[int], dims: Dims) -> Any:
+    """The operand with these dims; loops it does not have are dims of extent 1."""
+    from jax import lax
+
+    axes = [loops.index(d) for _, b in dims for d in b if d in loops]
+    if axes != sorted(axes):
+        x = lax.transpose(x, axes)
+    size = {loops[a]: int(s) for a, s in zip(axes, x.shape, strict=True)}
+    shape = [math.prod(size.get(d, 1) for d in b) for _, b in dims]
+    return x if list(x.shape) == shape else x.reshape(shape)

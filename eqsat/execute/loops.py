@@ -30,14 +30,16 @@ def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
     g, arrays = _project_all(g, operands)
+    windows = _window_loops(g)
+    few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT
     if product_factors(g) is not None:
         found = _dot(g, arrays)
-        if found is None:
+        # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
+        if found is None and not (few and windows == list(g.reductions)):
             found = convolve(g, arrays)
         if found is not None:
             return [found]
-    windows = _window_loops(g)
-    if windows and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT:
+    if few:
         return _unrolled(g, arrays, windows)
     return _broadcast(g, arrays)
 
@@ -172,11 +174,13 @@ def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
         return None
     batch = [d for d in lhs if d in rhs and d not in reduced]
     k = sorted(reduced)
+    a, b = operand_types(g, arrays)
+    if _is_exchanged(g, lhs, rhs):
+        lhs, rhs, a, b = rhs, lhs, b, a
     numbers = (
         ([lhs.index(d) for d in k], [rhs.index(d) for d in k]),
         ([lhs.index(d) for d in batch], [rhs.index(d) for d in batch]),
     )
-    a, b = operand_types(g, arrays)
     total = lax.dot_general(
         a,
         b,
@@ -186,6 +190,16 @@ def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
     )
     order = batch + [d for d in lhs if d not in batch + k] + [d for d in rhs if d not in batch + k]
     return to_loops(total, [d for d in order if d is not None], g.result_shape)
+
+
+def _is_exchanged(g: Generic, lhs: Sequence[int | None], rhs: Sequence[int | None]) -> bool:
+    """Whether the product of the exchanged operands comes out in the order of the result's loops.
+
+    A product is written as batch, lhs, rhs; XLA:CPU is slow to transpose it afterwards.
+    """
+    free = [[d for d in one if d not in other] for one, other in ((lhs, rhs), (rhs, lhs))]
+    first, last = ([d for d in loops if d is not None and g.sizes[d] > 1] for loops in free)
+    return bool(first and last) and max(last) < min(first)
 
 
 def to_loops(x: Any, loops: Sequence[int], shape: Shape) -> Any:

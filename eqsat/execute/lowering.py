@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from eqsat.execute.control import control
 from eqsat.execute.loops import generic
 from eqsat.model.attr import Attr
+from eqsat.model.control import Control
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom, Opaque
@@ -138,11 +140,13 @@ def lower(
             return [jnp.full(attr.type.shape, attr.value, element_dtype(attr.type.dtype))]
         case Opaque():
             return _opaque(attr, operands, opaque)
+        case Control():
+            return control(attr, operands, lambda p, xs: _body(p, xs, opaque))
         case Result():
             return [operands[attr.index]]
         case Custom():
             return [_custom(attr, operands)]
-    if op in ("set_encoding", "unset_encoding"):
+    if op in ("set_encoding", "unset_encoding", "transfer"):
         return [operands[0]]
     raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
 
@@ -176,6 +180,19 @@ def _opaque(
             help="pass the `opaque` mapping that came with the program",
         )
     return list(opaque[attr.key](*operands))
+
+
+def _body(
+    program: Program, inputs: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
+) -> list[Any]:
+    """The results of a closed program, computed from what they need alone."""
+    needed = set(program.results)
+    for i in range(len(program.nodes) - 1, -1, -1):
+        if i in needed:
+            needed.update(program.nodes[i].operands)
+    known = dict(zip(program.inputs, inputs, strict=True))
+    values = evaluate(program, sorted(needed), known, opaque)
+    return [values[r][0] for r in program.results]
 
 
 def evaluate(

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
-from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
+from eqsat.model.stopping import INTERRUPTED, OTHER_SIZES, OUT_OF_MEMORY
 from eqsat.model.target import Target
+from eqsat.ops.placement import ANYWHERE
 
-STOPS = ("optimal", "gap", "wall", INTERRUPTED, OUT_OF_MEMORY)
+STOPS = ("optimal", "gap", "wall", INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES)
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
@@ -105,8 +106,42 @@ class Checker:
         return [
             f"group {i}: {f}"
             for i, g in enumerate(self.selection.groups)
-            for f in self.group_faults(g)
+            for f in (*self._place_faults(g), *self._at(g).group_faults(g))
         ]
+
+    def _at(self, g: Group) -> Checker:
+        """The checker of the device that runs a group; this one if there is only one."""
+        if not self.target.devices:
+            return self
+        device = self.legality.devices.of(g.members)
+        if device not in self._parts:
+            target = dict(self.target.devices)[device]
+            self._parts[device] = Checker(self.space, target, self.selection)
+        return self._parts[device]
+
+    @cached_property
+    def _parts(self) -> dict[str, Checker]:
+        return {}
+
+    def _place_faults(self, g: Group) -> Iterator[str]:
+        """A group is on one device with all it reads; only a transfer reads from another."""
+        if not self.target.devices:
+            return
+        devices, kinds = self.legality.devices, self.space.kinds
+        here = devices.of(g.members)
+        nodes = self.space.egraph.nodes
+        placed = {devices.classes[nodes[m].eclass] for m in self._ops(g)}
+        away = placed - {here, ANYWHERE}
+        crosses = any(kinds[m] == "transfer" for m in g.members)
+        if away or (crosses and len(self._ops(g)) > 1):
+            yield f"is on `{here}`, a member is elsewhere"
+        there = set(self.space.inputs) | self.ahead_buffers
+        for b in self.buffers(g.reads):
+            held = devices.classes[b] if b in there else devices.classes[b] or devices.of(())
+            if not crosses and held not in (here, ANYWHERE):
+                yield f"reads c{b} on `{here}`, it is on `{held}`"
+        if not all(devices.may_run(m) for m in self._ops(g)):
+            yield f"has a layout that `{here}` does not have"
 
     def group_faults(self, g: Group) -> Iterator[str]:
         """Whether this is one legal dispatch and has the price it says."""
@@ -168,6 +203,15 @@ class Checker:
         used = {o for m in g.members for o in self.space.operands[m]}
         return [w for w in g.writes if self.space.buffer[w] not in used]
 
+    def price_ps(self, g: Group) -> int:
+        """Picoseconds the dispatch takes; what is written beside its results is traffic."""
+        if self.target.devices:
+            return self._at(g).price_ps(g)
+        sinks = self._sinks(g)
+        extra = (self.space.nbytes(w) for w in g.writes if w not in sinks)
+        own = self.costs.group_ps(g.members, g.reads, sinks)
+        return own + sum(map(self.costs.traffic_ps, extra))
+
     def _write_faults(self, g: Group) -> Iterator[str]:
         outputs = {c for m in g.members for c in self.space.outputs[m]}
         fusion = self.legality.fusion
@@ -184,10 +228,7 @@ class Checker:
             yield "writes several classes, the target allows one"
         if len(g.writes) > len(sinks) and not fusion.multi_result:
             yield "writes a class from inside, the target does not allow it"
-        time_ps = self.costs.group_ps(g.members, g.reads, sinks)
-        time_ps += sum(
-            self.costs.traffic_ps(self.space.nbytes(w)) for w in g.writes if w not in sinks
-        )
+        time_ps = self.price_ps(g)
         if time_ps != g.time_ps:
             yield f"takes {time_ps} ps, not {g.time_ps}"
 
@@ -196,26 +237,45 @@ class Checker:
         if len(ops) > 1:
             if not self.legality.may_share(ops):
                 yield f"has {len(ops)} members, the target allows {fusion.members}"
-            if sum(map(self.legality.is_root, ops)) > fusion.roots:
+            if self.legality.count_roots(ops) > fusion.roots:
                 yield f"has more roots than {fusion.roots}"
             if len(g.reads) + len(g.writes) > fusion.operands:
                 yield f"has more operands and results than {fusion.operands}"
         makers = self._makers(g)
-        rooted: set[int] = set()
         for m in g.members:
             for i, o in enumerate(self.space.operands[m]):
                 if o not in makers or self.space.kinds[m] == "view":
-                    rooted |= {m} if makers.get(o) in rooted else set()
                     continue
                 maker = self._behind_views(makers, o)
                 if maker is not None and not self.legality.may_join(maker, m, i):
                     yield f"node {maker} may not be computed inside node {m}"
-                if makers[o] in rooted or (maker is not None and self.legality.is_root(maker)):
-                    rooted.add(m)
-                    if self.legality.repeats(m, i):
-                        yield f"node {m} repeats a contraction or reduction"
+        yield from self._repeat_faults(g, makers)
         yield from self._scratch_faults(g, makers)
         yield from self._connection_faults(g, makers)
+
+    def _repeat_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
+        """Whether a root is computed again for a reader that runs more often than it has elements.
+
+        `most` says, per member that is a root or computed from one, how often it may be read.
+        """
+        most: dict[int, int] = {}
+        for m in g.members:
+            if self.legality.is_root(m):
+                most[m] = self._row_runs(m)
+            for i, o in enumerate(self.space.operands[m]):
+                if makers.get(o) not in most:
+                    continue
+                allowed = most[makers[o]]
+                is_read = self.space.kinds[m] != "view" and self.legality.repeats(m, i)
+                if is_read and iterations(self.space.egraph.nodes[m]) > allowed:
+                    yield f"node {m} repeats a contraction or reduction"
+                most[m] = min(allowed, most.get(m, allowed))
+
+    def _row_runs(self, root: int) -> int:
+        """How often an op that reads a root along its rows may run."""
+        in_rows = self.legality.fusion.row_reductions > 1
+        is_reduction = self.space.kinds[root] == "reduction"
+        return iterations(self.space.egraph.nodes[root]) if in_rows and is_reduction else 0
 
     def _scratch_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
         """Whether the tiles of the roots, read as they are read here, fit the scratch limit."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.frontends.control import CONTROL, control
+from eqsat.frontends.keys import is_key, key_kind
 from eqsat.frontends.opaque import OpaqueCall, fingerprint
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import Unit, is_foreign, units
 from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
+from eqsat.model.control import every_program
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
@@ -74,7 +77,7 @@ class Traced:
         flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
         if tree != self.in_tree:
             raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
-        return flat
+        return [jax.random.key_data(x) if is_key(x) else x for x in flat]
 
 
 def trace(
@@ -87,6 +90,7 @@ def trace(
 ) -> Traced:
     """Trace `function` on arrays, ShapeDtypeStructs or tracers, and translate its jaxpr.
 
+    A PRNG key among the arguments becomes an input or weight that holds its data (u32).
     weights: names of parameters whose arrays are weights (content keys).
     EqsatError: E301 tracing failed, E302 an element type without a name, E323 a side effect,
     E324 an unknown name in `weights`.
@@ -99,7 +103,7 @@ def trace(
     labels = [_label(function, path) for path, _ in leaves]
     avals = tuple(_aval(x, text) for (_, x), (_, text) in zip(leaves, labels, strict=True))
     _check_weights(weights, {root for root, _ in labels})
-    closed, shapes = _jaxpr(function, in_tree, avals, title)
+    closed, shapes = _jaxpr(function, in_tree, avals, [key_kind(x) for _, x in leaves], title)
     reader = _Reader(Context(Builder(title)))
     values, bindings = [], []
     for (_, x), (root, text), aval in zip(leaves, labels, avals, strict=True):
@@ -111,7 +115,8 @@ def trace(
     ctx = reader.ctx
     program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
     kept = {program.leaf(i).key for i in program.weights}
-    called = {n.attr.key for n in program.nodes if isinstance(n.attr, Opaque)}
+    everything = (n for p in every_program(program) for n in p.nodes)
+    called = {n.attr.key for n in everything if isinstance(n.attr, Opaque)}
     return Traced(
         program,
         {k: v for k, v in ctx.weights.items() if k in kept},
@@ -167,6 +172,8 @@ def _aval(x: Any, path: str) -> Any:
         found = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
     except TypeError as error:
         raise fail("E301", f"argument `{path}` is a {type(x).__name__}, not an array") from error
+    if is_key(found):
+        return jax.eval_shape(jax.random.key_data, found)
     tensor_type(found, path)
     return jax.ShapeDtypeStruct(
         found.shape, found.dtype, weak_type=bool(getattr(found, "weak_type", False))
@@ -174,12 +181,21 @@ def _aval(x: Any, path: str) -> Any:
 
 
 def _jaxpr(
-    function: Callable[..., Any], in_tree: Any, avals: tuple[Any, ...], title: str
+    function: Callable[..., Any],
+    in_tree: Any,
+    avals: tuple[Any, ...],
+    keys: Sequence[Any],
+    title: str,
 ) -> tuple[Any, Any]:
+    """keys: per argument leaf the kind of its PRNG keys, whose data it is; None for others."""
     import jax
 
     def flat(*leaves: Any) -> Any:
-        args, kwargs = jax.tree_util.tree_unflatten(in_tree, leaves)
+        own = [
+            x if kind is None else jax.random.wrap_key_data(x, impl=kind)
+            for x, kind in zip(leaves, keys, strict=True)
+        ]
+        args, kwargs = jax.tree_util.tree_unflatten(in_tree, own)
         return function(*args, **kwargs)
 
     try:
@@ -202,6 +218,11 @@ class _Reader:
     ctx: Context
     inputs: int = 0
     captured: list[Any] = field(default_factory=list)
+    depth: int = 0  # bodies of loops and branches around it
+
+    def child(self, title: str) -> _Reader:
+        """A reader for the body of a loop or branch."""
+        return _Reader(Context(Builder(title)), depth=self.depth + 1)
 
     def leaf(
         self, x: Any, aval: Any, path: str, is_weight: bool
@@ -217,7 +238,7 @@ class _Reader:
         if isinstance(x, jax.ShapeDtypeStruct | Tracer):
             key = weight_key(np.frombuffer(f"{path} {t}".encode(), np.uint8))
             return self.ctx.weight_leaf(t, key, path), ("weight", key)
-        value = np.asarray(x, aval.dtype)
+        value = np.asarray(jax.random.key_data(x) if is_key(x) else x, aval.dtype)
         return self.ctx.weight(value, path), ("weight", weight_key(value))
 
     def input(self, t: TensorType, path: str) -> Value:
@@ -267,6 +288,9 @@ class _Reader:
             return self._keep(unit.eqns, outs, env)
         if eqn.primitive.name in CALLS:
             return self._inline(eqn, [self._read(v, env) for v in eqn.invars])
+        if eqn.primitive.name in CONTROL:
+            found = control(self, eqn, [self._read(v, env) for v in eqn.invars])
+            return self._keep(unit.eqns, outs, env) if found is None else found
         lower = PRIMITIVES.get(eqn.primitive.name)
         found = lower and lower(self.ctx, eqn, [self._read(v, env) for v in eqn.invars])
         return self._keep(unit.eqns, outs, env) if found is None else found

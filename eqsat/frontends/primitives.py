@@ -9,17 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from eqsat.frontends.convolutions import conv_general_dilated
+from eqsat.frontends.indexing import dynamic_slice, dynamic_update_slice, gather, line
 from eqsat.frontends.values import Context, Value, dtype_name
+from eqsat.frontends.views import (
+    concatenated,
+    padded,
+    reshaped,
+    sliced,
+    sliced_along,
+    transposed,
+    view,
+)
 from eqsat.frontends.windows import (
-    conv_general_dilated,
     dot_general,
+    general_reduce,
+    general_reduce_window,
     reduce_window,
     reduction,
 )
-from eqsat.model.affine import Affine, affine, dim
-from eqsat.model.expr import Expr, arg, call, cast, const, literal
-from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.ops.canonical import compose, identity
+from eqsat.model.affine import affine, dim
+from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.movement import Reshape
 from eqsat.ops.scalar import FUNCTIONS
 
 Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
@@ -60,7 +71,7 @@ def _integer_pow(eqn: Any) -> Expr | None:
     dtype = eqn.outvars[0].aval.dtype
     one = 1 if dtype.kind in "iu" else 1.0
     if power == 0:
-        return None  # a constant that would drop its operand's shape
+        return const(one)
     product = _power(arg(0), abs(power))
     return call("div", const(one), product) if power < 0 else product
 
@@ -84,10 +95,28 @@ def _pow(eqn: Any) -> Expr | None:
     return None if base.kind in "iub" else call("pow", arg(0), arg(1))
 
 
-def _select_n(eqn: Any) -> Expr | None:
-    if len(eqn.invars) != 3 or str(eqn.invars[0].aval.dtype) != "bool":
+def _select_n(eqn: Any) -> Expr:
+    """The first case for false or 0, the next for true or 1, and so on."""
+    cases = len(eqn.invars) - 1
+    if str(eqn.invars[0].aval.dtype) == "bool":
+        return call("select", arg(0), arg(2), arg(1)) if cases > 1 else arg(1)
+    found = arg(cases)
+    for case in reversed(range(cases - 1)):
+        found = call("select", call("eq", arg(0), const(case)), arg(case + 1), found)
+    return found
+
+
+# exponent and mantissa bits of the narrower types
+_PRECISIONS = {(5, 10): "f16", (8, 7): "bf16", (8, 23): "f32", (11, 52): "f64"}
+
+
+def _reduce_precision(eqn: Any) -> Expr | None:
+    """There and back where a type has this precision; the same one changes nothing."""
+    own = dtype_name(eqn.outvars[0].aval.dtype)
+    narrow = _PRECISIONS.get((eqn.params["exponent_bits"], eqn.params["mantissa_bits"]))
+    if narrow is None or own is None:
         return None
-    return call("select", arg(0), arg(2), arg(1))
+    return arg(0) if narrow == own else cast(cast(arg(0), narrow), own)
 
 
 def _convert(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
@@ -106,12 +135,6 @@ def _stop_gradient(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] |
     return list(xs)
 
 
-def _view(value: Value, shape: tuple[int, ...], outer: Sequence[Affine]) -> Value:
-    if value.is_constant:
-        return Value(shape, value.dtype, constant=value.constant)
-    return Value(shape, value.dtype, value.node, compose(value.map, outer))
-
-
 def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     if len(xs) != 1:
         return None
@@ -119,36 +142,18 @@ def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value
     where = eqn.params["broadcast_dimensions"]
     same = [s == shape[d] for s, d in zip(xs[0].shape, where, strict=True)]
     outer = [dim(d) if k else affine([]) for d, k in zip(where, same, strict=True)]
-    return [_view(xs[0], shape, outer)]
+    return [view(xs[0], shape, outer)]
 
 
 def _reshape(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     permuted = eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None
     if len(xs) != 1 or permuted:
         return None
-    shape, _ = _result(eqn)
-    x = xs[0]
-    wide = [i for i, s in enumerate(x.shape) if s != 1]
-    places = [i for i, s in enumerate(shape) if s != 1]
-    if x.is_constant or [x.shape[i] for i in wide] == [shape[i] for i in places]:
-        at = dict(zip(wide, places, strict=False))
-        return [
-            _view(x, shape, [dim(at[i]) if i in at else affine([]) for i in range(len(x.shape))])
-        ]
-    node = ctx.materialise(x)
-    return [ctx.add("reshape", (node,), Reshape(x.shape, shape))]
+    return [reshaped(ctx, xs[0], _result(eqn)[0])]
 
 
 def _transpose(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    perm = tuple(int(p) for p in eqn.params["permutation"])
-    shape, _ = _result(eqn)
-    x = xs[0]
-    if perm == tuple(range(len(perm))):
-        return [x]
-    moved = [p for p in perm if x.shape[p] != 1]
-    if x.is_constant or moved == sorted(moved):  # only extent-1 dims move
-        return [_view(x, shape, [dim(perm.index(i)) for i in range(len(perm))])]
-    return [ctx.add("transpose", (ctx.materialise(x),), Transpose(x.shape, perm))]
+    return [transposed(ctx, xs[0], [int(p) for p in eqn.params["permutation"]])]
 
 
 def _rev(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
@@ -157,71 +162,46 @@ def _rev(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     outer = [
         affine([(d, -1)], s - 1) if d in flipped and s > 0 else dim(d) for d, s in enumerate(shape)
     ]
-    return [_view(xs[0], shape, outer)]
+    return [view(xs[0], shape, outer)]
 
 
 def _pad(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    config = [tuple(int(v) for v in c) for c in eqn.params["padding_config"]]
-    if not xs[1].is_constant or any(lo < 0 or hi < 0 or inner for lo, hi, inner in config):
+    x, value = xs
+    edges = [(int(low), int(high), int(k)) for low, high, k in eqn.params["padding_config"]]
+    if value.is_constant:
+        return [padded(ctx, x, edges, value.constant)]
+    if any(low < 0 or high < 0 or k for low, high, k in edges):
         return None
-    shape, _ = _result(eqn)
-    if not any(lo or hi for lo, hi, _ in config):
-        return [xs[0]]
-    low, high = tuple(c[0] for c in config), tuple(c[1] for c in config)
-    args = (low, high, literal(xs[1].constant))
-    node = ctx.materialise(xs[0])
-    return [ctx.add("pad", (node,), Move("pad", (xs[0].shape,), args, shape))]
+    for d, (low, high, _) in enumerate(edges):
+        x = concatenated(ctx, [_line(value, x, d, low), x, _line(value, x, d, high)], d)
+    return [x]
+
+
+def _line(value: Value, like: Value, axis: int, extent: int) -> Value:
+    """A scalar repeated to the shape of `like`, but for one extent."""
+    shape = tuple(extent if d == axis else s for d, s in enumerate(like.shape))
+    return view(value, shape, [])
 
 
 def _slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    shape, _ = _result(eqn)
-    start = tuple(int(v) for v in eqn.params["start_indices"])
-    limit = tuple(int(v) for v in eqn.params["limit_indices"])
-    stride = tuple(int(v) for v in eqn.params["strides"] or (1,) * len(start))
-    return [_slice_node(ctx, xs[0], (start, limit, stride), shape)]
-
-
-def _slice_node(
-    ctx: Context, x: Value, bounds: tuple[tuple[int, ...], ...], shape: tuple[int, ...]
-) -> Value:
-    if x.is_constant:
-        return Value(shape, x.dtype, constant=x.constant)
-    if shape == x.shape:
-        return x
-    return ctx.add("slice", (ctx.materialise(x),), Move("slice", (x.shape,), bounds, shape))
-
-
-def _dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    """Constant indices only, clamped into range as XLA does."""
-    x, *indices = xs
-    if not indices or not all(i.is_constant for i in indices):
-        return None
-    sizes = tuple(int(v) for v in eqn.params["slice_sizes"])
-    room = [s - n for s, n in zip(x.shape, sizes, strict=True)]
-    start = tuple(min(max(int(i.constant), 0), r) for i, r in zip(indices, room, strict=True))
-    limit = tuple(a + n for a, n in zip(start, sizes, strict=True))
-    return [_slice_node(ctx, x, (start, limit, (1,) * len(start)), sizes)]
+    start, limit = (
+        tuple(int(v) for v in eqn.params[k]) for k in ("start_indices", "limit_indices")
+    )
+    strides = eqn.params["strides"]
+    return [sliced(ctx, xs[0], start, limit, strides and tuple(int(v) for v in strides))]
 
 
 def _split(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    x, axis = xs[0], eqn.params["axis"]
-    found, at = [], 0
+    x, axis, at = xs[0], int(eqn.params["axis"]), 0
+    found = []
     for size in eqn.params["sizes"]:
-        start = tuple(at if d == axis else 0 for d in range(len(x.shape)))
-        limit = tuple(at + size if d == axis else s for d, s in enumerate(x.shape))
-        shape = tuple(b - a for a, b in zip(start, limit, strict=True))
-        found.append(_slice_node(ctx, x, (start, limit, (1,) * len(start)), shape))
-        at += size
+        found.append(sliced_along(ctx, x, axis, at, at + int(size)))
+        at += int(size)
     return found
 
 
 def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    shape, _ = _result(eqn)
-    if len(xs) == 1:
-        return [xs[0]]
-    nodes = [ctx.materialise(x) for x in xs]
-    move = Move("concat", tuple(x.shape for x in xs), (int(eqn.params["dimension"]),), shape)
-    return [ctx.add("concat", nodes, move)]
+    return [concatenated(ctx, xs, int(eqn.params["dimension"]))]
 
 
 def _stack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
@@ -229,10 +209,7 @@ def _stack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     axis = int(eqn.params["axis"])
     piece = (*shape[:axis], 1, *shape[axis + 1 :])
     around = [dim(d) for d in range(len(shape)) if d != axis]
-    nodes = [ctx.materialise(_view(x, piece, around)) for x in xs]
-    if len(nodes) == 1:
-        return [ctx.full(nodes[0])]
-    return [ctx.add("concat", nodes, Move("concat", (piece,) * len(xs), (axis,), shape))]
+    return [concatenated(ctx, [view(x, piece, around) for x in xs], axis)]
 
 
 def _unstack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
@@ -240,7 +217,7 @@ def _unstack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     shape, _ = _result(eqn)
     kept = [dim(d) for d in range(len(shape))]
     return [
-        _view(x, shape, [*kept[:axis], affine([], at), *kept[axis:]]) for at in range(x.shape[axis])
+        view(x, shape, [*kept[:axis], affine([], at), *kept[axis:]]) for at in range(x.shape[axis])
     ]
 
 
@@ -249,25 +226,18 @@ def _tile(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     shape, _ = _result(eqn)
     x = xs[0]
     if x.is_constant:
-        return [_view(x, shape, [])]
+        return [view(x, shape, [])]
     pairs = tuple(int(v) for s, r in zip(x.shape, eqn.params["reps"], strict=True) for v in (r, s))
-    wide = ctx.materialise(_view(x, pairs, [dim(2 * d + 1) for d in range(len(x.shape))]))
+    wide = ctx.materialise(view(x, pairs, [dim(2 * d + 1) for d in range(len(x.shape))]))
     return [ctx.add("reshape", (wide,), Reshape(pairs, shape))]
 
 
 def _iota(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    import numpy as np
-
-    from eqsat.ops.meaning import element_dtype
-
     if xs:
         return None
     shape, dtype = _result(eqn)
-    axis = eqn.params["dimension"]
-    line = np.arange(shape[axis]).astype(element_dtype(dtype))
-    value = ctx.weight(line, "iota")
-    outer = [dim(axis)]
-    return [Value(shape, dtype, value.node, compose(identity(1), outer))]
+    axis = int(eqn.params["dimension"])
+    return [view(line(ctx, shape[axis], dtype), shape, [dim(axis)])]
 
 
 # a JAX primitive and a scalar function of one name mean the same, but for these
@@ -287,6 +257,7 @@ PRIMITIVES: dict[str, Lower] = (
         "round": _with_body(_round),
         "pow": _with_body(_pow),
         "select_n": _with_body(_select_n),
+        "reduce_precision": _with_body(_reduce_precision),
         "convert_element_type": _convert,
         "stop_gradient": _stop_gradient,
         "broadcast_in_dim": _broadcast_in_dim,
@@ -296,7 +267,9 @@ PRIMITIVES: dict[str, Lower] = (
         "rev": _rev,
         "pad": _pad,
         "slice": _slice,
-        "dynamic_slice": _dynamic_slice,
+        "dynamic_slice": dynamic_slice,
+        "dynamic_update_slice": dynamic_update_slice,
+        "gather": gather,
         "split": _split,
         "concatenate": _concatenate,
         "stack": _stack,
@@ -314,6 +287,8 @@ PRIMITIVES: dict[str, Lower] = (
         "reduce_window_sum": reduce_window("add"),
         "reduce_window_max": reduce_window("max"),
         "reduce_window_min": reduce_window("min"),
+        "reduce_window": general_reduce_window,
+        "reduce": general_reduce,
     }
 )
 # primitives that only call a jaxpr, and the parameter that holds it

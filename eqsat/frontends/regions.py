@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from eqsat.frontends.values import dtype_name
@@ -107,9 +108,17 @@ def _path_back(needs: list[list[int]], label: list[int]) -> tuple[int, int] | No
 def _order(members: dict[int, list[int]], label: list[int], needs: list[list[int]]) -> list[int]:
     """Groups such that each follows what it reads, in the program's order where it can."""
     waits = {g: {label[s] for i in inside for s in needs[i]} - {g} for g, inside in members.items()}
-    done: list[int] = []
-    while waits:
-        ready = min(g for g, w in waits.items() if w <= set(done))
-        done.append(ready)
-        del waits[ready]
+    readers: dict[int, list[int]] = {g: [] for g in waits}
+    for g, sources in waits.items():
+        for s in sources:
+            readers[s].append(g)
+    left = {g: len(sources) for g, sources in waits.items()}
+    ready, done = [g for g, n in left.items() if not n], []
+    heapify(ready)
+    while ready:
+        done.append(heappop(ready))
+        for g in readers[done[-1]]:
+            left[g] -= 1
+            if not left[g]:
+                heappush(ready, g)
     return done

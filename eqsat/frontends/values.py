@@ -185,8 +185,8 @@ def tensor_type(aval: Any, what: str) -> TensorType:
         raise fail(
             "E302",
             f"`{what}` has element type {aval.dtype}, which programs cannot hold",
-            help="pass real numbers, integers or bools; for a PRNG key pass "
-            "`jax.random.key_data(key)` and wrap it inside the function",
+            help="pass real numbers, integers or bools; make PRNG keys inside the function or "
+            "pass them as arguments, and return `jax.random.key_data(key)`",
         )
     return TensorType(name, tuple(int(d) for d in aval.shape))
 

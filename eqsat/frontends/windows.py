@@ -1,4 +1,4 @@
-"""Primitives with reduction loops → generics: dot_general, convolution, reductions, windows."""
+"""Primitives with reduction loops → generics: dot_general, reductions and pooling."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.frontends.values import Context, Value, dtype_name
+from eqsat.frontends.views import padded
 from eqsat.model.affine import Affine, affine, dim
-from eqsat.model.expr import Expr, arg, call, cast, literal
+from eqsat.model.expr import Expr, arg, call, cast
 from eqsat.model.generic import Yield
-from eqsat.model.movement import Move
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops import scalar
 
 Operand = tuple[Value, Sequence[Affine]]
+Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
 
 
 def _product(lhs: str, rhs: str, accumulator: str) -> Expr:
@@ -24,10 +25,13 @@ def _product(lhs: str, rhs: str, accumulator: str) -> Expr:
     return call("mul", *factors)
 
 
-def _contract(
+def contract(
     ctx: Context, sizes: Sequence[int], rank: int, operands: Sequence[Operand], dtype: str
 ) -> list[Value] | None:
-    """A sum of products; 16- and 8-bit floats are summed in f32 and cast at the end."""
+    """A sum of products; None for bools.
+
+    16- and 8-bit floats are summed in f32 and cast at the end.
+    """
     if any(v.dtype == "bool" for v, _ in operands):
         return None
     small = is_float(dtype) and DTYPES[dtype][0] < 32
@@ -62,112 +66,84 @@ def dot_general(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | No
         (rhs, [dim(rhs_loop[d]) for d in range(len(rhs.shape))]),
     ]
     dtype = dtype_name(eqn.outvars[0].aval.dtype)
-    return _contract(ctx, sizes, len(shape), operands, dtype) if dtype else None
+    return contract(ctx, sizes, len(shape), operands, dtype) if dtype else None
 
 
-def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-    """Any layout, stride, dilation and padding ≥ 0; also depthwise (one filter a channel)."""
-    p = eqn.params
-    spec, (x, kernel) = p["dimension_numbers"], xs
-    padding = [(int(a), int(b)) for a, b in p["padding"]]
-    channels = x.shape[spec.lhs_spec[1]]
-    groups = p["feature_group_count"]
-    depthwise = groups > 1 and groups == channels == kernel.shape[spec.rhs_spec[0]]
-    if (
-        p["batch_group_count"] != 1
-        or set(p["lhs_dilation"]) - {1}
-        or (groups > 1 and not depthwise)
-    ):
-        return None
-    if any(v < 0 for pair in padding for v in pair):
-        return None
-    shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
-    low, high = [0] * len(shape), [0] * len(shape)
-    for d, (a, b) in zip(spec.lhs_spec[2:], padding, strict=True):
-        low[d], high[d] = a, b
-    x = _padded(ctx, x, low, high, 0)
-    sizes, lhs_map, rhs_map = _conv_maps(p, x, kernel, shape, depthwise)
-    dtype = dtype_name(eqn.outvars[0].aval.dtype)
-    operands = [(x, lhs_map), (kernel, rhs_map)]
-    return _contract(ctx, sizes, len(shape), operands, dtype) if dtype else None
-
-
-def _conv_maps(
-    p: dict[str, Any], x: Value, kernel: Value, shape: tuple[int, ...], depthwise: bool
-) -> tuple[list[int], list[Affine], list[Affine]]:
-    """Loops: result dims, input channels, then one per window dim wider than 1."""
-    spec = p["dimension_numbers"]
-    sizes = list(shape)
-    lhs: list[Affine] = [affine([])] * len(x.shape)
-    rhs: list[Affine] = [affine([])] * len(kernel.shape)
-    lhs[spec.lhs_spec[0]] = dim(spec.out_spec[0])
-    feature = dim(spec.out_spec[1])
-    rhs[spec.rhs_spec[0]] = feature
-    if depthwise:
-        lhs[spec.lhs_spec[1]] = feature
-    else:
-        lhs[spec.lhs_spec[1]] = rhs[spec.rhs_spec[1]] = dim(len(sizes))
-        sizes.append(kernel.shape[spec.rhs_spec[1]])
-    for j, (stride, dilation) in enumerate(
-        zip(p["window_strides"], p["rhs_dilation"], strict=True)
-    ):
-        width = kernel.shape[spec.rhs_spec[2 + j]]
-        terms = [(spec.out_spec[2 + j], int(stride))]
-        if width > 1:
-            rhs[spec.rhs_spec[2 + j]] = dim(len(sizes))
-            terms.append((len(sizes), int(dilation)))
-            sizes.append(width)
-        lhs[spec.lhs_spec[2 + j]] = affine(terms)
-    return sizes, lhs, rhs
-
-
-def _padded(
-    ctx: Context, x: Value, low: Sequence[int], high: Sequence[int], value: bool | int | float
-) -> Value:
-    if not any(low) and not any(high):
-        return x
-    shape = tuple(s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
-    fitting = float(value) if is_float(x.dtype) else value
-    move = Move("pad", (x.shape,), (tuple(low), tuple(high), literal(fitting)), shape)
-    return ctx.add("pad", (ctx.materialise(x),), move)
-
-
-def reduction(combine: str) -> Callable[[Context, Any, Sequence[Value]], list[Value] | None]:
+def reduction(combine: str) -> Lower:
     """reduce_sum and its kin: kept dims are the result's loops, reduced dims follow."""
 
     def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-        (x,) = xs
-        axes = [int(a) for a in eqn.params["axes"]]
-        kept = [d for d in range(len(x.shape)) if d not in axes]
-        if not axes:
-            return [x]
-        loop = {d: at for at, d in enumerate(kept + axes)}
-        sizes = [x.shape[d] for d in kept + axes]
-        operands = [(x, [dim(loop[d]) for d in range(len(x.shape))])]
-        return [ctx.generic(sizes, range(len(kept)), operands, Yield(arg(0), x.dtype, combine))]
+        return [_reduced(ctx, xs[0], [int(a) for a in eqn.params["axes"]], combine)]
 
     return lower
 
 
-def reduce_window(combine: str) -> Callable[[Context, Any, Sequence[Value]], list[Value] | None]:
+def _reduced(ctx: Context, x: Value, axes: list[int], combine: str) -> Value:
+    if not axes:
+        return x
+    kept = [d for d in range(len(x.shape)) if d not in axes]
+    loop = {d: at for at, d in enumerate(kept + axes)}
+    sizes = [x.shape[d] for d in kept + axes]
+    operands = [(x, [dim(loop[d]) for d in range(len(x.shape))])]
+    return ctx.generic(sizes, range(len(kept)), operands, Yield(arg(0), x.dtype, combine))
+
+
+def reduce_window(combine: str) -> Lower:
     """Pooling: windows wider than 1 become reduction loops; padding holds the neutral element."""
 
     def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-        p, (x,) = eqn.params, xs
-        padding = [(int(a), int(b)) for a, b in p["padding"]]
-        if set(p["base_dilation"]) - {1} or any(v < 0 for pair in padding for v in pair):
-            return None
-        start = scalar.neutral(combine, x.dtype)
-        x = _padded(ctx, x, [a for a, _ in padding], [b for _, b in padding], start)
-        shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
-        sizes, exprs = list(shape), []
-        for d, width in enumerate(p["window_dimensions"]):
-            terms = [(d, int(p["window_strides"][d]))]
-            if width > 1:
-                terms.append((len(sizes), int(p["window_dilation"][d])))
-                sizes.append(int(width))
-            exprs.append(affine(terms))
-        result = Yield(arg(0), x.dtype, combine if len(sizes) > len(shape) else "")
-        return [ctx.generic(sizes, range(len(shape)), [(x, exprs)], result)]
+        return [_pooled(ctx, eqn, xs[0], combine)]
 
     return lower
+
+
+def _pooled(ctx: Context, eqn: Any, x: Value, combine: str) -> Value:
+    p = eqn.params
+    spread = [int(d) - 1 for d in p["base_dilation"]]
+    edges = [(int(a), int(b), k) for (a, b), k in zip(p["padding"], spread, strict=True)]
+    x = padded(ctx, x, edges, scalar.neutral(combine, x.dtype))
+    shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
+    sizes, exprs = list(shape), []
+    for d, width in enumerate(p["window_dimensions"]):
+        terms = [(d, int(p["window_strides"][d]))]
+        if width > 1:
+            terms.append((len(sizes), int(p["window_dilation"][d])))
+            sizes.append(int(width))
+        exprs.append(affine(terms))
+    result = Yield(arg(0), x.dtype, combine if len(sizes) > len(shape) else "")
+    return ctx.generic(sizes, range(len(shape)), [(x, exprs)], result)
+
+
+def general_reduce_window(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    """`reduce_window` of one operand whose function is one of ours, from any start."""
+    combine = _combiner(eqn.params["jaxpr"])
+    if len(xs) != 2 or combine is None:
+        return None
+    return [_from_start(ctx, _pooled(ctx, eqn, xs[0], combine), xs[1], combine)]
+
+
+def general_reduce(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    """`reduce` of one operand whose function is one of ours, from any start."""
+    combine = _combiner(eqn.params["jaxpr"])
+    if len(xs) != 2 or combine is None:
+        return None
+    x, axes = xs[0], [int(d) for d in eqn.params["dimensions"]]
+    return [_from_start(ctx, _reduced(ctx, x, axes, combine), xs[1], combine)]
+
+
+def _combiner(jaxpr: Any) -> str | None:
+    """The combine function a jaxpr of two scalars is, None if it is another or several."""
+    inner = jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
+    known = {"add", "mul", "max", "min", "and", "or"}
+    if len(inner.eqns) != 1 or inner.eqns[0].primitive.name not in known:
+        return None
+    eqn = inner.eqns[0]
+    direct = list(eqn.outvars) == list(inner.outvars) and set(eqn.invars) == set(inner.invars)
+    return eqn.primitive.name if direct and len(inner.invars) == 2 else None
+
+
+def _from_start(ctx: Context, x: Value, start: Value, combine: str) -> Value:
+    """The start is one more element; nothing to do if it is the neutral one."""
+    if start.is_constant and start.constant == scalar.neutral(combine, x.dtype):
+        return x
+    return ctx.elementwise(call(combine, arg(0), arg(1)), [x, start], x.shape, x.dtype)

@@ -13,6 +13,7 @@ from eqsat.hunt.movements import concat, gather, pad, slice_
 from eqsat.hunt.nests import Misfit, Wish
 from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr
+from eqsat.model.devices import Transfer
 from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
@@ -48,6 +49,13 @@ def encoding(k: Known) -> Encoding:
     return Encoding(shape, k.rng.choice(("lhs", "rhs", "result")), dtypes=(k.dtype,) * 3)
 
 
+def transfer(k: Known) -> Transfer:
+    shape = k.shape if k.source is None else k.source
+    shape = k.any_shape() if shape is None else shape
+    origin = k.fixed.get("origin", k.rng.choice("ab"))
+    return Transfer(shape, origin, k.fixed.get("device", f"{origin}2"))
+
+
 def generic(k: Known, index: int = 0, results: int = 1) -> Generic:
     w = Wish(k.rng, k.scale, k.operands, k.result, index, results)
     return propose_generic(w, k.relatives(Generic))
@@ -69,6 +77,7 @@ PROPOSERS: dict[str, Callable[[Known], Attr]] = {
     "weight": weight,
     "set_encoding": encoding,
     "unset_encoding": encoding,
+    "transfer": transfer,
 }
 
 

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
+from eqsat.hunt.drawer import rows_of
 from eqsat.hunt.findings import Condition, Counterexample, Findings, value_text
 from eqsat.hunt.instances import Functions, Instance, draw
+from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Outcome, attempt
+from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
 from eqsat.ops.attrs import WHOLE
@@ -21,6 +24,7 @@ from eqsat.saturate.rows import slots
 TRIES = 60  # draws per instance asked for
 FIRST = 8000  # draws beside, as the first match may be rare
 KEPT = 30  # instances that others are made like
+BARREN = 1000  # draws without a right side, after which examples of the rule are varied
 SHRINKS = 400  # smaller draws once a counterexample is found
 SMALLER = (Scale(2, 2, 60), Scale(2, 3, 200), Scale(3, 3, 400), Scale(4, 4, 800), Scale(4, 6, 1500))
 
@@ -46,15 +50,18 @@ class _Hunt:
         self.rng = Random(zlib.crc32(f"{rule.name}:{seed}".encode()))
         self.count: Counter[str] = Counter()
         self.known: list[Instance] = []  # some that had a right side
+        self.seeds: list[Instance] = []  # from examples, where nothing drawn has one
         self.met: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
 
     def run(self) -> Findings:
         found: Counterexample | None = None
-        for _ in range(FIRST + TRIES * self.wanted):
+        for tried in range(FIRST + TRIES * self.wanted):
             if self.count["instances"] >= self.wanted:
                 break
-            instance = draw(self.rule, self.rng, like=self._like())
+            if tried == BARREN and not self.known:
+                self.seeds = [s for s in seeds(self.rule, self.rng) if rows_of(s, self.rule)]
+            instance = self._next()
             if instance is None:
                 continue
             outcome = self._note(instance)
@@ -62,6 +69,11 @@ class _Hunt:
                 found = self._shrunk(instance, outcome)
                 break
         return self._findings(found)
+
+    def _next(self) -> Instance | None:
+        if self.seeds:
+            return vary(self.rng.choice(self.seeds), self.rng)
+        return draw(self.rule, self.rng, like=self._like())
 
     def _note(self, instance: Instance) -> Outcome:
         """Try an instance and count what came of it."""

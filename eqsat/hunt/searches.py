@@ -59,6 +59,7 @@ MACHINES: dict[str, tuple[str, tuple[str, ...], int]] = {
     "sm_90": ("sm_90", (), 1),
     "vmvx-like": ("vmvx-like", (), 1),
     "spirv-like": ("spirv-like", (), 1),
+    "iree-like": ("iree-like", (), 1),
 }
 VARIED = {
     "as it is": (),
@@ -68,6 +69,7 @@ VARIED = {
     "three members": ("fusion.members=3",),
     "few operands": ("fusion.operands=3",),
     "several results": ("fusion.multi_result=true",),
+    "rows": ("fusion.row_reductions=3",),
     "siblings": ("fusion.siblings=true", "fusion.multi_result=true"),
     "one result": ("fusion.multi_result=false",),
     "identity": ("fusion.index_relation=identity",),
@@ -265,7 +267,7 @@ def _scheduled(run: Run) -> list[str]:
     s, selection = run.schedule, run.selection
     assert s is not None and selection is not None
     s.verify()
-    values = {"time": s.time_ps, "memory": s.peak_bytes, "dispatches": len(s.dispatches)}
+    values = {"time": s.time_ps, "memory": s.peak_bytes, "dispatches": s.kernels}
     return [
         f"the schedule's {name} is {values[name]}, the selection says {goal.value}"
         for name, goal in selection.goals

@@ -10,6 +10,7 @@ from eqsat.lang.syntax import Tree
 from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
+from eqsat.model.extents import read_tree
 from eqsat.model.tensor import DTYPES
 
 _MASK = re.compile(
@@ -25,6 +26,10 @@ class Refused(Exception):
     def __init__(self, diagnostic: Diagnostic):
         self.diagnostic = diagnostic
         super().__init__(diagnostic.message)
+
+
+class Poisoned(Exception):
+    """A value whose definition was refused before: nothing more to say."""
 
 
 def masked(text: str) -> str:
@@ -61,7 +66,9 @@ def literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
 
 def integer(tree: Tree, node: ast.expr) -> int:
     found = literal(tree, node)
-    if type(found) is not int:
+    if type(found) is not int and tree.symbols:
+        found = read_tree(node, tree.symbols)
+    if not isinstance(found, int) or isinstance(found, bool):
         raise refused(tree, node, "a whole number is wanted here")
     return found
 

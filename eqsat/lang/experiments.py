@@ -23,7 +23,7 @@ from eqsat.model.target import Memory, Target, Workgroup
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
-PROGRAM_SUFFIXES = (".eqs", ".py")
+PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
 # what `vary` may name beside keys of a target
 VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")
 # settings are checked against this one: whether a key exists does not depend on the target

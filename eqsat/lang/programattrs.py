@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from eqsat.lang import bodies
-from eqsat.lang.bodies import refused
+from eqsat.lang.bodies import Poisoned, refused
 from eqsat.lang.syntax import Tree
 from eqsat.model.attr import Attr, Shape
+from eqsat.model.control import Control
+from eqsat.model.devices import Transfer
+from eqsat.model.diag import did_you_mean
 from eqsat.model.expr import Expr, const
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Result, Yield
@@ -187,9 +190,15 @@ def _encoding(c: Call, types: Types) -> Encoding:
     )
 
 
+def _transfer(c: Call, types: Types) -> Transfer:
+    """The device it comes from may be left out: whoever places the program knows it."""
+    origin, device = c.get("origin", bodies.string, ""), c.get("device", bodies.string)
+    return Transfer(types[0].shape, origin, device)
+
+
 def _fill(c: Call, types: Types) -> Fill:
     if "type" in c.keywords:  # inside of a term, where nothing stands behind it
-        found = TensorType.parse(c.get("type", bodies.string))
+        found = TensorType.parse(c.get("type", bodies.string), c.tree.symbols)
     else:
         found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
     value = c.get("value", bodies.number)
@@ -201,6 +210,24 @@ def _opaque(c: Call, types: Types) -> Opaque:
         raise refused(c.tree, c.node, "`opaque` needs its types", "E310", "write them behind it")
     primitive, key = c.get("primitive", bodies.string), c.get("key", bodies.string)
     return Opaque(primitive, key, types, c.want)
+
+
+def _control(c: Call, types: Types) -> Control:
+    """A loop or branch; its bodies were defined before by name."""
+    programs = []
+    for name in c.get("bodies", bodies.strings):
+        if name not in c.bodies:
+            hint = did_you_mean(name, c.bodies) if c.bodies else "define it before with `body`"
+            raise refused(c.tree, c.node, f"no body named `{name}`", "E330", hint)
+        found = c.bodies[name]
+        if found is None:
+            raise Poisoned
+        programs.append(found)
+    flag = c.get("reverse", bodies.number, 0)
+    consts, carries, length = (
+        c.get(key, bodies.integer, 0) for key in ("consts", "carries", "length")
+    )
+    return Control(c.op, tuple(programs), consts, carries, length, bool(flag))
 
 
 def custom(c: Call, types: Types) -> Custom:
@@ -238,7 +265,11 @@ READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], At
     "gather": (2, ("axis",), _gather),
     "set_encoding": (1, _ENCODING_KEYS, _encoding),
     "unset_encoding": (1, _ENCODING_KEYS, _encoding),
+    "transfer": (1, ("origin", "device"), _transfer),
     "fill": (0, ("value", "type"), _fill),
     "opaque": (None, ("primitive", "key"), _opaque),
+    "scan": (None, ("bodies", "consts", "carries", "length", "reverse"), _control),
+    "while_loop": (None, ("bodies", "consts", "carries"), _control),
+    "cond": (None, ("bodies", "consts"), _control),
     "result": (1, ("index",), lambda c, t: Result(c.get("index", bodies.integer))),
 }  # fmt: skip

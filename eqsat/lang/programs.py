@@ -3,9 +3,21 @@
     program mlp
     input x: f32[64, 48]
     weight w: f32[48, 32]            # `key=…` names the content; without it the name does
+    symbol m divisor=16 size=128     # a dim that is not known, a multiple of 16; priced at 128
+    input z: f32[m, 48]
     h = matmul(x, w)
     y = relu(h) : f32[64, 32]        # a type may be written, and is then checked
     return y
+
+A loop or branch names its bodies, which stand in front of it, each from `body` to `end`:
+
+    body step
+      input c: f32[4]
+      input x: f32[4]
+      d = add(c, x)
+      return d, d
+    end
+    s = scan(c0, xs, consts=0, carries=1, length=10, bodies=["step"])
 
 A line that begins with spaces goes on with the one before it while a bracket is open.
 """
@@ -14,17 +26,21 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from eqsat.lang.bodies import Refused, masked
-from eqsat.lang.programterms import Poisoned, TermBuilder, Types
+from eqsat.lang.bodies import Poisoned, Refused, masked
+from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
 from eqsat.lang.syntax import Tree, parse
-from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
+from eqsat.model.control import MOST_NESTED
+from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
+from eqsat.model.extents import is_symbolic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
+from eqsat.model.symbols import NAME, Symbol, check_names, sized
 from eqsat.model.tensor import DTYPES, TensorType
 
 _LEAF = re.compile(
@@ -32,22 +48,33 @@ _LEAF = re.compile(
     \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>"(?:[^"\\]|\\.)*"|\S+))?(?:\s+index=(?P<index>\d+))?\s*""",
     re.VERBOSE,
 )
+_SYMBOL = re.compile(
+    r"\s*symbol\s+(?P<name>\S+?)(?:\s+divisor=(?P<divisor>\d{1,13}))?"
+    r"(?:\s+size=(?P<size>\d{1,13}))?\s*"
+)
+_BODY = re.compile(r"\s*body\s+(?P<name>[^\s=:#]+)\s*")
 _DEFINITION = re.compile(r"\s*(?P<name>%\w+|[^\W\d]\w*)\s*=(?!=)")
 _TYPE = re.compile(r"\s*([A-Za-z]\w*\s*\[[^\]]*\])\s*(,|$)")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 
 
-def load_program(path: str | Path) -> Program:
-    """The program in a `.eqs` file."""
-    return parse_program(read_file(path), str(path))
+def load_program(path: str | Path, sizes: Mapping[str, int] | None = None) -> Program:
+    """The program in a `.eqs` file, its symbols priced at `sizes`."""
+    return parse_program(read_file(path), str(path), sizes)
 
 
-def parse_program(text: str, file: str = "<text>") -> Program:
-    """`.eqs` text → Program; EqsatError (E300–E313) with all problems of the text."""
-    reader = _Reader(Path(file).stem if file != "<text>" else "program")
+def parse_program(
+    text: str, file: str = "<text>", sizes: Mapping[str, int] | None = None
+) -> Program:
+    """`.eqs` text → Program; EqsatError (E300–E313, E385–E388) with all problems of the text."""
+    reader = _Reader(Path(file).stem if file != "<text>" else "program", sizes)
     lines = Lines(file, text.replace("\r\n", "\n"))
     for statement in _statements(lines):
-        reader.statement(statement)
+        if not reader.body(statement):
+            reader.statement(statement)
+    if reader.open is not None:
+        name, begin, _ = reader.open
+        reader.report("E313", f"the body `{name}` does not end", begin.whole(), "write `end`")
     return reader.finish(lines)
 
 
@@ -105,13 +132,18 @@ def _depth(text: str) -> int:
 class _Reader:
     """Reads statements one by one; problems are collected."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, sizes: Mapping[str, int] | None = None):
         self.builder = Builder(name)
+        self.sizes = sizes
+        self.depth = 0  # bodies around it
+        self.symbols: dict[str, Symbol] = {}
         self.names: dict[str, int | None] = {}  # None: its definition was refused
         self.places: dict[str, Span] = {}
         self.results: list[int] | None = None
         self.problems: list[Diagnostic] = []
         self.last: Placed | None = None
+        self.bodies: dict[str, Program | None] = {}  # of loops and branches; None: refused
+        self.open: tuple[str, Placed, _Reader] | None = None  # the body that is being read
 
     def report(self, code: str, message: str, span: Span, help: str = "") -> None:
         self.problems.append(Diagnostic(code, message, span, help=help))
@@ -121,16 +153,57 @@ class _Reader:
             at = self.last.whole() if self.last else lines.span(0, 1)
             self.report("E313", "the program returns nothing", at, "end it with `return x`")
         refuse(self.problems)
-        return self.builder.build(self.results or [])
+        check_names(self.sizes, self.symbols.values())
+        return self.builder.build(self.results or [], tuple(self.symbols.values()))
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """What may stand for a number, by name."""
+        return {name: s.extent for name, s in self.symbols.items()}
+
+    def body(self, s: Placed) -> bool:
+        """Whether a statement begins, ends or is part of a body; if so, it is read."""
+        if self.open is None:
+            found = _BODY.fullmatch(s.text)
+            if found is None or self.results is not None:
+                return False
+            if self.depth >= MOST_NESTED:
+                deep = f"bodies stand at most {MOST_NESTED} deep inside of each other"
+                raise EqsatError(Diagnostic("E332", deep, s.whole()))
+            inner = _Reader(found["name"], self.sizes)
+            inner.symbols, inner.depth = self.symbols, self.depth + 1
+            self.open = found["name"], s, inner
+            return True
+        name, begin, inner = self.open
+        if inner.open is not None or s.text.strip() != "end":
+            if not inner.body(s):
+                inner.statement(s)
+            return True
+        self.open = None
+        self._body_done(name, begin, inner)
+        return True
+
+    def _body_done(self, name: str, begin: Placed, inner: _Reader) -> None:
+        if inner.results is None and not inner.problems:
+            inner.report("E313", f"the body `{name}` returns nothing", begin.whole())
+        self.problems += inner.problems
+        if name in self.bodies:
+            self.report("E304", f"the body `{name}` is defined twice", begin.whole())
+        symbols = tuple(self.symbols.values())
+        whole = not inner.problems and inner.results is not None
+        self.bodies[name] = inner.builder.build(inner.results or [], symbols) if whole else None
 
     def statement(self, s: Placed) -> None:
         word = s.text.split(maxsplit=1)[0]
         leaf, definition = _LEAF.fullmatch(s.text), _DEFINITION.match(s.text)
+        symbol = _SYMBOL.fullmatch(s.text)
         if self.results is not None:
             self.report("E300", "nothing may follow `return`", s.whole())
         elif word == "program" and self.last is None and definition is None:
             name = s.text.strip().removeprefix("program").strip()
             self.builder.name = _unquoted(name) if name else self.builder.name
+        elif symbol is not None and definition is None:
+            self._symbol(s, symbol)
         elif leaf is not None:
             self._leaf(s, leaf)
         elif definition is not None:
@@ -145,6 +218,23 @@ class _Reader:
                 "write `y = op(x, …)`, `input x: f32[4, 8]`, `weight w: f32[8]` or `return y`",
             )  # fmt: skip
         self.last = s
+
+    def _symbol(self, s: Placed, match: re.Match[str]) -> None:
+        """A dim that is not known; E387 if its name is none or taken, E385 or E386 for its size."""
+        name, span = match["name"], s.span(*match.span("name"))
+        if not NAME.fullmatch(name) or keyword.iskeyword(name) or name in self.symbols:
+            taken = "there is one already" if name in self.symbols else "write a word"
+            self.report("E387", f"`{name}` cannot name a symbol: {taken}", span)
+            return
+        divisor = int(match["divisor"] or 1)
+        size = None if match["size"] is None else int(match["size"])
+        try:
+            if divisor < 1:
+                raise fail("E386", f"`{name}`: nothing is a multiple of 0")
+            self.symbols[name] = sized(name, divisor, size, self.sizes)
+        except EqsatError as error:
+            problem = error.diagnostics[0]
+            self.report(problem.code, problem.message, span, problem.help)
 
     # ---- leaves -----------------------------------------------------------------------------
     def _leaf(self, s: Placed, match: re.Match[str]) -> None:
@@ -175,13 +265,15 @@ class _Reader:
             attr = Leaf(name, found, count if index is None else index)
         else:
             attr = Leaf(name, found, -1, key or name)
+            if any(map(is_symbolic, found.shape)):
+                self.report("E388", f"weight `{name}` is {found}: a weight's size is known", span)
         self._define(ref, self.builder.append(op, (), attr), span)
 
     def type(self, text: str, span: Span) -> TensorType | None:
         """A tensor type; reports E302 for an unknown element type, else E300."""
         word = text.split("[", maxsplit=1)[0].strip()
         try:
-            return TensorType.parse(text)
+            return TensorType.parse(text, self.extents)
         except ValueError as error:
             unknown = word.isidentifier() and word not in DTYPES and "[" in text
             hint = did_you_mean(word, DTYPES) if unknown else ""
@@ -214,7 +306,7 @@ class _Reader:
             written = self._types(types)
             if written is None:
                 return None
-        tree = parse(term, "E300", masked(term.text))
+        tree = parse(term, "E300", masked(term.text), self.extents)
         if isinstance(tree, Diagnostic):
             self.problems.append(tree)
             return None
@@ -225,7 +317,8 @@ class _Reader:
 
     def _build(self, tree: Tree, body: ast.expr, want: Types | None, keep: bool) -> int | None:
         try:
-            return TermBuilder(tree, self.builder, self.names).root(body, want, keep)
+            terms = TermBuilder(tree, self.builder, self.names, self.bodies)
+            return terms.root(body, want, keep)
         except Refused as error:
             self.problems.append(error.diagnostic)
         except Poisoned:

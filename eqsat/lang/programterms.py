@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from eqsat.lang import bodies
-from eqsat.lang.bodies import Refused, refused
+from eqsat.lang.bodies import Poisoned, Refused, refused
 from eqsat.lang.programattrs import READERS, Types, custom, typed
 from eqsat.lang.syntax import Tree
 from eqsat.model.affine import dim
@@ -15,21 +15,24 @@ from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Yield
-from eqsat.model.program import Builder
+from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
-
-
-class Poisoned(Exception):
-    """A value whose definition was refused before: nothing more to say."""
 
 
 class TermBuilder:
     """Adds the ops of one term to a builder. `names` maps a name to its node, None if refused."""
 
-    def __init__(self, tree: Tree, builder: Builder, names: dict[str, int | None]):
+    def __init__(
+        self,
+        tree: Tree,
+        builder: Builder,
+        names: dict[str, int | None],
+        bodies: Mapping[str, Program | None] | None = None,
+    ):
         self.tree = tree
         self.builder = builder
         self.names = names
+        self.bodies = bodies or {}
 
     def root(self, node: ast.expr, want: Types | None, keep: bool) -> int:
         """The node of the whole term; `want` are its types if they are written.
@@ -77,6 +80,7 @@ class Call:
         self.op = terms.tree.text(node.func)
         self.want = want
         self.keep = keep
+        self.bodies = terms.bodies
         self.keywords = {k.arg or "**": k for k in node.keywords}
 
     def build(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat.lang.devices import DevicesRecord
 from eqsat.lang.experiments import ExperimentRecord
 from eqsat.lang.problems import Record
 from eqsat.lang.ruleformat import RuleSetRecord
@@ -14,11 +15,12 @@ FORMATS: dict[str, type[Record]] = {
     "ruleset": RuleSetRecord,
     "target": TargetRecord,
     "experiment": ExperimentRecord,
+    "devices": DevicesRecord,
 }
 
 
 def schema(what: str) -> dict[str, Any]:
-    """The JSON schema of `ruleset`, `target` or `experiment`; E267 for anything else."""
+    """The JSON schema of `ruleset`, `target`, `experiment` or `devices`; E267 for anything else."""
     if what not in FORMATS:
         raise fail("E267", f"no schema for `{what}`", help=did_you_mean(what, FORMATS))
     found = FORMATS[what].model_json_schema(by_alias=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from eqsat.lang.source import Placed
 from eqsat.model.diag import Diagnostic, Span
@@ -16,6 +17,7 @@ class Tree:
 
     placed: Placed
     body: ast.expr
+    symbols: Mapping[str, int] = field(default_factory=dict)  # extents that may stand for numbers
 
     def range(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
         """Characters of the text a node covers (`ast` counts UTF-8 bytes)."""
@@ -37,10 +39,16 @@ class Tree:
         return self.placed.span(start, start + len(node.arg or "**"))
 
 
-def parse(placed: Placed, code: str, masked: str | None = None) -> Tree | Diagnostic:
+def parse(
+    placed: Placed,
+    code: str,
+    masked: str | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> Tree | Diagnostic:
     """The tree of a text, or what is wrong with it under `code`.
 
-    masked: the same text, of the same length, with words replaced that Python reserves.
+    masked: the same text, of the same length, with words replaced that Python reserves. symbols:
+    names that may stand where a whole number is wanted.
     """
     text = placed.text if masked is None else masked
     # same length, so that offsets stay: line breaks of a folded term mean nothing
@@ -57,4 +65,5 @@ def parse(placed: Placed, code: str, masked: str | None = None) -> Tree | Diagno
         return Diagnostic(code, f"cannot read this term: {error.msg}", placed.span(at, at + 1))
     except (RecursionError, ValueError, MemoryError):
         return Diagnostic(code, "cannot read this term: it is nested too deeply", placed.whole())
-    return Tree(Placed(placed.text[lead:], placed.lines, placed.offsets[lead:]), body)
+    rest = Placed(placed.text[lead:], placed.lines, placed.offsets[lead:])
+    return Tree(rest, body, symbols or {})

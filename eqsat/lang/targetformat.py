@@ -23,6 +23,7 @@ from eqsat.plugins import plugged_in
 
 ROLES = ("m", "n", "k", "batch")
 CONVOLUTION_ROLES = ("c", "k", "batch")
+KERNEL_ROLES = (*CONVOLUTION_ROLES, "window", "places")
 TYPES = ("lhs", "rhs", "acc")
 _CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>)\s*(\w+)\s*")
 
@@ -144,6 +145,58 @@ class ConvolutionTileRecord(Record):
     )
 
 
+def _letters(letters: str) -> AfterValidator:
+    """A dim order is these letters, each once, in any order."""
+
+    def check(order: str) -> str:
+        if sorted(order) != sorted(letters):
+            raise coded("E424", f"`{order}` is no order of the dims {letters}")
+        return order
+
+    return AfterValidator(check)
+
+
+class MatmulKernelRecord(Record):
+    """The share of the peak that unpacked contractions reach; extents are those of whole roles."""
+
+    rate: Share
+    when: Annotated[list[When], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = Field(
+        default=[]
+    )
+
+
+KernelWhen = Annotated[str, AfterValidator(lambda text: (condition(text, KERNEL_ROLES), text)[1])]
+_KernelConditions = Annotated[list[KernelWhen], BeforeValidator(_conditions), WithJsonSchema(_WHEN)]
+_IMAGE = "the order of the image's dims, and of the result's; left out: any"
+_FILTERS = "the order of the filters' dims; left out: any"
+
+
+class Conv1dKernelRecord(Record):
+    """How fast unpacked convolutions over one place run in one order of dims."""
+
+    image: Annotated[str, _letters("ncw")] = Field(default="", description=_IMAGE)
+    filters: Annotated[str, _letters("oiw")] = Field(default="", description=_FILTERS)
+    rate: Share
+    when: _KernelConditions = Field(default=[])
+
+
+class Conv2dKernelRecord(Record):
+    """How fast unpacked convolutions over two places run in one order of dims."""
+
+    image: Annotated[str, _letters("nchw")] = Field(default="", description=_IMAGE)
+    filters: Annotated[str, _letters("oihw")] = Field(default="", description=_FILTERS)
+    rate: Share
+    when: _KernelConditions = Field(default=[])
+
+
+class UntiledRecord(Record):
+    """Kernels for unpacked contractions by kind of op; the first row that applies counts."""
+
+    matmul: list[MatmulKernelRecord] = Field(default=[])
+    conv1d: list[Conv1dKernelRecord] = Field(default=[])
+    conv2d: list[Conv2dKernelRecord] = Field(default=[])
+
+
 def _strategy(name: str) -> str:
     known = plugged_in("strategies")
     if name not in known:
@@ -182,6 +235,7 @@ class FusionRecord(Record):
     """Which ops may share a dispatch; a key that is left out keeps its default."""
 
     roots: Annotated[int, Field(ge=0)] | None = None
+    row_reductions: Annotated[int, Field(ge=1)] | None = None
     operands: Annotated[int, Field(ge=1)] | None = None
     members: Annotated[int, Field(ge=1)] | None = None
     template: Annotated[int, Field(ge=0)] | None = None
@@ -253,6 +307,9 @@ class TargetRecord(Record):
     rates: dict[Dtype, Annotated[Rate, AfterValidator(_positive)]] = Field(default={})
     untiled_rate: Share = 1.0
     elementwise_rate: Share = 1.0
+    untiled: UntiledRecord = UntiledRecord()
+    trips: Annotated[int, Field(ge=1)] = 1
+    relayout: Annotated[Bandwidth, AfterValidator(_positive)] | None = None
     tiles: TilesRecord = TilesRecord()
     tiles_forced: bool = False
     fusion: FusionRecord = FusionRecord()

@@ -14,6 +14,7 @@ from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import KeyPath, Lines, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import (
     CONVOLUTION_ROLES,
+    KERNEL_ROLES,
     ConvolutionTileRecord,
     FusionRecord,
     StrategyRecord,
@@ -23,7 +24,7 @@ from eqsat.lang.targetformat import (
     condition,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.target import Fusion, Limits, Memory, Target, Tile, Workgroup
+from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile, Workgroup
 from eqsat.plugins import find_names
 
 Folders = Iterable[str | Path]
@@ -171,6 +172,7 @@ def _convert(r: TargetRecord) -> Target:
         _vocabularies(r), r.tiles_forced, _fusion(Fusion(), r.fusion),
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
         strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
+        untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
     )  # fmt: skip
 
 
@@ -179,6 +181,18 @@ def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
     lists = {k: v for k, v in r.tiles if not isinstance(v, StrategyRecord)}
     found = {kind: tuple(_tile(t) for t in tiles) for kind, tiles in lists.items()}
     return tuple((kind, tiles) for kind, tiles in found.items() if tiles)
+
+
+def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[Kernel, ...]], ...]:
+    """Op kind and kernels for unpacked contractions, where there are any."""
+    matmul = tuple(Kernel(k.rate, tuple(map(condition, k.when))) for k in r.untiled.matmul)
+    found = {"matmul": matmul}
+    for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
+        found[kind] = tuple(
+            Kernel(k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters)
+            for k in records
+        )
+    return tuple((kind, kernels) for kind, kernels in found.items() if kernels)
 
 
 def _strategies(r: TargetRecord) -> tuple[tuple[str, str], ...]:
@@ -275,5 +289,9 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
             "tiles": tuple((k, v) for k, v in merged.items() if v),
             "strategies": tuple(computed.items()),
         }
+    if head == "untiled" and len(path) > 1:
+        written = record.untiled.model_fields_set
+        merged = dict(target.untiled) | {kind: new.kernels(kind) for kind in written}
+        return {"untiled": tuple((k, v) for k, v in merged.items() if v)}
     field = {"launch": "launch_ps"}.get(head, head)
     return {field: getattr(new, field)}

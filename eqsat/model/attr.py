@@ -50,7 +50,7 @@ class Attr:
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, TensorType):
-        return str(value)
+        return value.plain
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple):

@@ -101,6 +101,14 @@ class EqsatError(Exception):
         super().__init__("\n".join(d.full() for d in diagnostics))
 
 
+class EqsatWarning(UserWarning):
+    """Something odd that does not stop the work; the command line prints its diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic):
+        self.diagnostic = diagnostic
+        super().__init__(diagnostic.full())
+
+
 def fail(code: str, message: str, span: Span | None = None, **extra: Any) -> EqsatError:
     """The exception for a single problem: `raise fail("E301", "…", span)`."""
     exit_code = extra.pop("exit_code", 2)

@@ -120,7 +120,7 @@ class EGraph:
             "format": 1,
             "attrs": [a.to_json() for a in attrs],
             "nodes": nodes,
-            "types": [[str(t) for t in c] for c in self.types],
+            "types": [[t.plain for t in c] for c in self.types],
             "roots": list(self.roots),
             "values": list(self.values),
             "rules": [list(vars(r).values()) for r in self.rules],

@@ -6,6 +6,8 @@ from typing import Any
 
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr
+from eqsat.model.control import CONTROL, Control
+from eqsat.model.devices import Transfer
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Encoding, Layout
@@ -31,8 +33,10 @@ OPS: dict[str, type[Attr]] = {
     "gather": Move,
     "set_encoding": Encoding,
     "unset_encoding": Encoding,
+    "transfer": Transfer,
     "opaque": Opaque,
     "result": Result,
+    **dict.fromkeys(sorted(CONTROL), Control),
 }
 LEAVES = frozenset({"input", "weight", "fill"})
 VIEWS = frozenset({"reshape", "relax", "result"})  # no data moves
@@ -48,6 +52,8 @@ def attr_from_json(data: Any) -> Attr:
     kinds = {c.kind: c for c in (*OPS.values(), Custom)}
     rest = {k: v for k, v in data.items() if k != "kind"}
     cls = kinds[data["kind"]]
+    if cls is Control:
+        return Control.from_json(data)
     if cls in (Generic, Encoding):
         rest["maps"] = tuple(tuple(Affine.from_json(e) for e in m) for m in rest.get("maps", ()))
     if cls is Generic:

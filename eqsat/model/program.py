@@ -8,10 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.attr import Attr, ShapeError
+from eqsat.model.control import controls
+from eqsat.model.extents import extents_to_json, is_symbolic, learn, names_of, restored
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import LEAVES, OPS, attr_from_json
+from eqsat.model.symbols import Symbol
 from eqsat.model.tensor import TensorType
 
 
@@ -32,14 +35,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Nodes in topological order and the numbers of the results."""
+    """Nodes in topological order and the numbers of the results.
+
+    `symbols` are the dims that are not known: their extents stand in the shapes.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     results: tuple[int, ...]
+    symbols: tuple[Symbol, ...] = ()
 
     def verify(self) -> None:
-        """ShapeError if a node is out of order, ill-typed, or unknown."""
+        """ShapeError if a node is out of order, ill-typed, or unknown, or a dim has no symbol."""
         for i, node in enumerate(self.nodes):
             if not isinstance(node.attr, OPS.get(node.op, Custom)):
                 raise ShapeError(f"%{i}: no op named `{node.op}`")
@@ -50,6 +57,11 @@ class Program:
                 raise ShapeError(f"%{i}: `{node.op}` gives {types}, not {node.types}")
         if any(not 0 <= r < len(self.nodes) for r in self.results):
             raise ShapeError("a result names a node that does not exist")
+        known = {s.name for s in self.symbols}
+        dims = {d for n in self.nodes for t in n.types for d in t.shape if is_symbolic(d)}
+        used = frozenset().union(*map(names_of, dims))
+        if len(known) < len(self.symbols) or not used <= known:
+            raise ShapeError(f"the symbols are {sorted(known)}, the dims name {sorted(used)}")
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
@@ -75,8 +87,9 @@ class Program:
 
     @property
     def op_count(self) -> int:
-        """Ops that are not leaves."""
-        return sum(n.op not in LEAVES for n in self.nodes)
+        """Ops that are not leaves; those of a loop's body count once."""
+        inner = (p.op_count for _, a in controls(self) for p in a.bodies)
+        return sum(n.op not in LEAVES for n in self.nodes) + sum(inner)
 
     @property
     def weight_bytes(self) -> int:
@@ -91,7 +104,7 @@ class Program:
     __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        data: dict[str, Any] = {
             "format": 1,
             "name": self.name,
             "nodes": [
@@ -100,13 +113,18 @@ class Program:
             ],
             "results": list(self.results),
         }
+        if self.symbols:
+            data["symbols"] = [s.to_json() for s in self.symbols]
+            data["extents"] = extents_to_json(n.attr for n in self.nodes)
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Program:
         b = Builder(data["name"])
+        learn(data.get("extents", ()))
         for n in data["nodes"]:
-            b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"]))
-        return b.build(data["results"])
+            b.append(n["op"], tuple(n["operands"]), restored(attr_from_json(n["attr"])))
+        return b.build(data["results"], tuple(Symbol(*s) for s in data.get("symbols", ())))
 
 
 def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[TensorType, ...]:
@@ -144,8 +162,10 @@ class Builder:
     def type(self, i: int) -> TensorType:
         return self.nodes[i].type
 
-    def build(self, results: list[int] | tuple[int, ...]) -> Program:
-        return Program(self.name, tuple(self.nodes), tuple(results))
+    def build(
+        self, results: list[int] | tuple[int, ...], symbols: tuple[Symbol, ...] = ()
+    ) -> Program:
+        return Program(self.name, tuple(self.nodes), tuple(results), symbols)
 
 
 def prune(program: Program) -> Program:
@@ -159,7 +179,7 @@ def prune(program: Program) -> Program:
     for i in sorted(needed):
         n = program.nodes[i]
         new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
-    return b.build([new[r] for r in program.results])
+    return b.build([new[r] for r in program.results], program.symbols)
 
 
 def is_elementwise(attr: Attr) -> bool:

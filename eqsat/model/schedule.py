@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from eqsat.model.control import Control
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 
@@ -24,6 +25,7 @@ class Dispatch:
     time_ps: int
     step: int
     name: str  # e.g. "contraction+elementwise"
+    device: str = ""  # that runs it, if there are several
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,42 @@ class Schedule:
 
     @cached_property
     def bytes_moved(self) -> int:
-        """Traffic at dispatch borders: every buffer a dispatch reads or writes, once each."""
+        """Traffic at dispatch borders: every buffer a dispatch reads or writes, once each.
+
+        Of a table that a dispatch only gathers from, the rows it takes.
+        """
         nodes = self.program.nodes
-        borders = (i for d in self.dispatches for i in (*d.reads, *d.writes))
-        return sum(nodes[i].type.nbytes for i in borders)
+        plain = [d for d in self.dispatches if self.control(d) is None]
+        written = sum(nodes[i].type.nbytes for d in plain for i in d.writes)
+        read = sum(self._read_bytes(d, i) for d in plain for i in d.reads)
+        return written + read + self._inside("bytes_moved")
+
+    def _read_bytes(self, dispatch: Dispatch, buffer: int) -> int:
+        nodes = self.program.nodes
+        nbytes = nodes[buffer].type.nbytes
+        readers = [nodes[m] for m in dispatch.members if buffer in nodes[m].operands]
+        if any(n.op != "gather" or buffer in n.operands[1:] for n in readers):
+            return nbytes
+        return min(nbytes, sum(n.type.nbytes for n in readers)) if readers else nbytes
+
+    def control(self, dispatch: Dispatch) -> Control | None:
+        """The loop or branch that a dispatch is, if it is one."""
+        attrs = (self.program.nodes[m].attr for m in dispatch.members)
+        return next((a for a in attrs if isinstance(a, Control)), None)
+
+    @cached_property
+    def held(self) -> tuple[Control, ...]:
+        """The loops and branches that run, in their order."""
+        return tuple(a for d in self.dispatches if (a := self.control(d)) is not None)
+
+    @cached_property
+    def kernels(self) -> int:
+        """Dispatches; of loops and branches those of their bodies, each once."""
+        return len(self.dispatches) - len(self.held) + sum(a.kernels for a in self.held)
+
+    def _inside(self, figure: str) -> int:
+        """A figure of the bodies of loops and branches, as often as they run."""
+        return sum(a.total([getattr(s, figure) for s in a.schedules] or [0, 0]) for a in self.held)
 
     @cached_property
     def relayout_bytes(self) -> int:
@@ -162,10 +196,11 @@ class Schedule:
         Each counts once, by the data it moves: the smaller of its sides, as padding is no data.
         """
         nodes = self.program.nodes
-        return sum(
+        own = sum(
             min(nodes[j].type.nbytes for j in (i, *nodes[i].operands))
             for _, i in self.ops(CONVERSIONS)
         )
+        return own + self._inside("relayout_bytes")
 
     @cached_property
     def load_peak_bytes(self) -> int:
@@ -180,6 +215,14 @@ class Schedule:
     def load_peak_held_bytes(self) -> int:
         """The same where the originals stay: arrays that the program or its caller holds."""
         return self._loading_bytes(drops=False)
+
+    @property
+    def load_peak_embedded_bytes(self) -> int:
+        """The same where weights were packed before they were stored, as in a saved run.
+
+        Nothing is packed at load, so it is what stays.
+        """
+        return self.resident_bytes
 
     def _loading_bytes(self, *, drops: bool) -> int:
         nodes = self.program.nodes
@@ -205,7 +248,16 @@ class Schedule:
         return node
 
     def counts(self) -> dict[str, int]:
-        """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones."""
+        """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones.
+
+        Those in bodies of loops and branches count once each.
+        """
+        found = self._own_counts()
+        for inner in (s.counts() for a in self.held for s in a.schedules):
+            found = {k: v + inner[k] for k, v in found.items()}
+        return found | {"dispatches": self.kernels}
+
+    def _own_counts(self) -> dict[str, int]:
         nodes = self.program.nodes
         alone = [nodes[i].op for d, i in self.ops(CONVERSIONS) if self.is_conversion(d)]
         ahead = [nodes[i].op for i in self.ahead if nodes[i].op in CONVERSIONS]
@@ -249,6 +301,7 @@ class Schedule:
                 d["time_ps"],
                 d["step"],
                 d["name"],
+                d.get("device", ""),
             )
             for d in data["dispatches"]
         )
@@ -261,13 +314,15 @@ class Schedule:
         for i, d in enumerate(self.dispatches):
             reads = ", ".join(f"%{r}" for r in d.reads)
             writes = ", ".join(f"%{w}" for w in d.writes)
-            lines.append(
-                f"dispatch {i} {d.name} ({d.time_ps / 1e6:.3f} us) reads {reads} writes {writes}"
-            )
+            where = f" on {d.device}" if d.device else ""
+            head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
+            lines.append(f"{head} reads {reads} writes {writes}")
             lines += [
                 f"  %{m} = {self.program.nodes[m].op} : {self.program.nodes[m].types[0]}"
                 for m in d.members
             ]
+            held = self.control(d)
+            lines += [] if held is None else _body_lines(held)
         for b in self.buffers:
             where = "" if b.offset is None else f", offset {b.offset}"
             lines.append(
@@ -279,3 +334,11 @@ class Schedule:
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
+
+
+def _body_lines(control: Control) -> list[str]:
+    """The schedules inside of a loop or branch, moved to the right."""
+    lines: list[str] = []
+    for label, s in zip(control.labels, control.schedules, strict=True):
+        lines += [f"  {label}:", *(f"    {line}" for line in s.to_text().splitlines())]
+    return lines

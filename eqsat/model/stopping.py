@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 OUT_OF_MEMORY = "memory"  # the same for a machine that had no more of it
+OTHER_SIZES = "sizes"  # of an answer that was searched at other sizes of the program's symbols
 INTERRUPTED = "interrupted"  # the word a search that was stopped gives as its stop reason
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from eqsat.model.devices import Link
+
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")
 # kinds of ops as fusion sees them
@@ -24,8 +26,8 @@ class Memory:
 class Condition:
     """`left op right`, e.g. `m <= 8` or `lhs == f32`.
 
-    left: a loop extent (m, n, k, batch; of a convolution c, k, batch) or an element type (lhs,
-    rhs, acc).
+    left: a loop extent (m, n, k, batch; of a convolution c, k, batch, and of a kernel for one also
+    window and places) or an element type (lhs, rhs, acc).
     """
 
     left: str
@@ -57,10 +59,26 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """How fast the executor runs unpacked contractions of one kind.
+
+    image, filters: the orders of dims that a kernel for convolutions works in, such as nhwc and
+    hwio; the result lies like the image. "" is any order.
+    """
+
+    rate: float  # share of the peak
+    when: tuple[Condition, ...] = ()
+    image: str = ""
+    filters: str = ""
+
+
+@dataclass(frozen=True)
 class Fusion:
     """Which ops may share a dispatch."""
 
     roots: int = 1  # contractions and reductions per dispatch
+    # reductions over the same rows that count as one root (softmax and layer norm have two)
+    row_reductions: int = 1
     operands: int = 16  # operands + results per dispatch
     members: int = 4  # ops per dispatch the search enumerates in every way
     # ops of a template: a contraction or reduction, its elementwise prologue and epilogue; 0: none
@@ -134,9 +152,43 @@ class Target:
     # op kind -> the plugged-in strategy that computes its vocabulary
     strategies: tuple[tuple[str, str], ...] = ()
     workgroup: Workgroup | None = None  # None: only tiles of packed contractions are in scratch
+    # op kind -> kernels for unpacked contractions, the first one that applies counts
+    untiled: tuple[tuple[str, tuple[Kernel, ...]], ...] = ()
+    trips: int = 1  # how often a while loop is taken to run
+    relayout: float | None = None  # bytes per second of a pass that changes the innermost dim
+    # of a machine made of several: device -> its target, in which case all above is the first one's
+    devices: tuple[tuple[str, Target], ...] = ()
+    links: tuple[Link, ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()  # arguments that are not on the first device
+
+    @property
+    def default_device(self) -> str:
+        return self.devices[0][0] if self.devices else ""
+
+    def link(self, origin: str, device: str) -> Link:
+        """The link between two devices; KeyError if there is none."""
+        return {(k.origin, k.device): k for k in self.links}[origin, device]
+
+    def verify_devices(self) -> None:
+        """ValueError if a link or an input names a device that is not there, or twice."""
+        if not self.devices:  # one of several: the links are those of the whole
+            return
+        known, pairs = dict(self.devices), [(k.origin, k.device) for k in self.links]
+        if len(known) < len(self.devices) or len(set(pairs)) < len(pairs):
+            raise ValueError("a device or a link is named twice")
+        if not {*(d for p in pairs for d in p), *dict(self.inputs).values()} <= known.keys():
+            raise ValueError("a link or an input names a device that is not there")
+        for _, target in self.devices:
+            target.verify()
 
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
+
+    def kernels(self, kind: str) -> tuple[Kernel, ...]:
+        """What runs unpacked contractions of an op kind; none: all at `untiled_rate`."""
+        if self.devices:
+            return tuple(dict.fromkeys(k for _, t in self.devices for k in t.kernels(kind)))
+        return dict(self.untiled).get(kind, ())
 
     def strategy(self, kind: str) -> str:
         """The name of the strategy for an op kind; "" if its vocabulary is a list."""
@@ -165,10 +217,22 @@ class Target:
             for kind, tiles in self.tiles
             for t in tiles
         ]
+        lines += [f"  a while loop: {self.trips} steps"] if self.trips != 1 else []
         lines += [f"  tiles of {kind}: strategy {name}" for kind, name in self.strategies]
+        lines += [
+            f"  untiled {kind} {k.image or 'in any order'}: {k.rate:g} of the peak"
+            for kind, kernels in self.untiled
+            for k in kernels
+        ]
+        lines += [f"  relayout: {self.relayout:g} B/s"] if self.relayout else []
         lines += [f"  {self.fusion}", f"  {self.limits}"]
         lines += [f"  {self.workgroup}"] if self.workgroup else []
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
+        lines += [f"  device {name}: {t.name}" for name, t in self.devices]
+        lines += [
+            f"  link {k.origin} to {k.device}: {k.bandwidth:g} B/s, {k.latency_ps} ps"
+            for k in self.links
+        ]
         return "\n".join([*lines, f"  source: {self.source}"]) + "\n"
 
     __str__ = to_text
@@ -184,14 +248,19 @@ class Target:
         f = d["fusion"]
         f["join"] = tuple((k, tuple(v)) for k, v in f["join"])
         d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
+        d["untiled"] = tuple((k, tuple(map(_kernel, v))) for k, v in d.get("untiled", ()))
         d["limits"] = Limits(**d["limits"])
         d["workgroup"] = _workgroup(d.get("workgroup"))
         for key in ("rates", "budget", "places", "strategies"):
             d[key] = tuple((k, v) for k, v in d.get(key, ()))
+        d["devices"] = tuple((name, Target.from_json(t)) for name, t in d.get("devices", ()))
+        d["links"] = tuple(Link(**k) for k in d.get("links", ()))
+        d["inputs"] = tuple((name, device) for name, device in d.get("inputs", ()))
         return cls(**d)
 
     def verify(self) -> None:
         """ValueError if a figure makes no sense."""
+        self.verify_devices()
         if not self.memory or any(m.bandwidth <= 0 or m.size_bytes <= 0 for m in self.memory):
             raise ValueError("a target needs memory levels with positive size and bandwidth")
         if self.fusion.index_relation not in INDEX_RELATIONS:
@@ -203,6 +272,11 @@ def _workgroup(data: dict[str, Any] | None) -> Workgroup | None:
         return None
     lists = {key: tuple(data[key]) for key in ("m", "n", "k", "promote")}
     return Workgroup(**lists, unaligned=data["unaligned"])
+
+
+def _kernel(data: dict[str, Any]) -> Kernel:
+    when = tuple(Condition(**c) for c in data["when"])
+    return Kernel(data["rate"], when, data["image"], data["filters"])
 
 
 def _tile(data: dict[str, Any]) -> Tile:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from eqsat.model.extents import read_extent
 
 # name -> (bits, kind); kinds: f floating, i signed, u unsigned, b boolean
 DTYPES: dict[str, tuple[int, str]] = {
@@ -44,7 +47,10 @@ def cdiv(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class TensorType:
-    """An element type and a static shape (elements, row-major); prints as `f32[64, 48]`."""
+    """An element type and a shape (elements, row-major); prints as `f32[64, 48]`.
+
+    A dim that is not known is an extent (`model.extents`) and prints as it is computed: `m // 16`.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -75,13 +81,28 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
+    @property
+    def plain(self) -> str:
+        """With every extent as a number, for JSON."""
+        return f"{self.dtype}[{', '.join(map(int.__repr__, self.shape))}]"
+
     @classmethod
-    def parse(cls, text: str) -> TensorType:
-        """`f32[64, 48]` → TensorType; ValueError says what is wrong."""
+    def parse(cls, text: str, symbols: Mapping[str, int] | None = None) -> TensorType:
+        """`f32[64, 48]` → TensorType; symbols: extents by name. ValueError says what is wrong."""
         match = _TYPE.match(text)
         if not match:
             raise ValueError(f"`{text}` is not a tensor type; write `f32[64, 48]`")
         dims = [d.strip() for d in match[2].split(",") if d.strip()]
-        if not all(d.isdigit() for d in dims):
-            raise ValueError(f"`{text}`: every dimension is a whole number")
-        return cls(match[1], tuple(int(d) for d in dims))
+        found = [int(d) if d.isdecimal() else _extent(d, symbols or {}, text) for d in dims]
+        return cls(match[1], tuple(found))
+
+
+def _extent(dim: str, symbols: Mapping[str, int], text: str) -> int:
+    """A dim that is no plain number; ValueError if it is no extent either."""
+    found = read_extent(dim, symbols) if symbols else None
+    if found is None:
+        raise ValueError(
+            f"`{text}`: every dimension is a whole number"
+            + (f" or computed from {', '.join(symbols)}" if symbols else "")
+        )
+    return found

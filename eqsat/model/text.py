@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import TYPE_CHECKING
 
 from eqsat.model.affine import Map
 from eqsat.model.attr import Attr
+from eqsat.model.control import COND, SCAN, Control
+from eqsat.model.devices import Transfer
 from eqsat.model.expr import literal
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Result
@@ -94,15 +97,48 @@ def attr_text(op: str, attr: Attr) -> str:
             return _move(attr)
         case Encoding():
             return _encoding(attr)
+        case Transfer():
+            return f"origin={json.dumps(attr.origin)}, device={json.dumps(attr.device)}"
         case Fill():
             return f"value={literal(attr.value)}"
-        case Opaque():
-            return f'primitive="{attr.primitive}", key="{attr.key}"'
+        case Opaque() | Control():
+            return _keyed(attr)
         case Result():
             return f"index={attr.index}"
         case Custom():
             return ", ".join(f"{key}={_value(value)}" for key, value in attr.values)
     return ""
+
+
+def _keyed(a: Opaque | Control) -> str:
+    """What the op is, and a key that stands for the rest of it."""
+    if isinstance(a, Opaque):
+        return f'primitive="{a.primitive}", key="{a.key}"'
+    return f'{_control(a)}, key="{_digest(a)}"'
+
+
+def _control(a: Control) -> str:
+    """The keywords of a loop or branch, without its bodies."""
+    parts = [f"consts={a.consts}"]
+    parts += [f"carries={a.carries}"] if a.op != COND else []
+    parts += [f"length={a.length}"] if a.op == SCAN else []
+    return ", ".join([*parts, "reverse=true"] if a.reverse else parts)
+
+
+def _digest(a: Control) -> str:
+    """What the bodies are, in a word: loops with equal ones are equal."""
+    texts = "".join(program_text(p) for p in a.bodies)
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
+
+
+def _bodies(i: int, a: Control) -> tuple[list[str], str]:
+    """The lines that define the bodies of node i, and the keywords that name them."""
+    names = [f"%{i}/{label}" for label in a.labels]
+    lines: list[str] = []
+    for name, program in zip(names, a.bodies, strict=True):
+        inner = program_text(program).splitlines()[1:]
+        lines += [f"body {name}", *(f"  {line}" for line in inner), "end"]
+    return lines, f"{_control(a)}, bodies=[{', '.join(map(json.dumps, names))}]"
 
 
 # names of leaves that a term can hold as they are, e.g. `x`, `params['w1']`, `layers[0].bias`
@@ -128,9 +164,12 @@ def _leaf(i: int, op: str, leaf: Leaf, argument: int, taken: set[str]) -> tuple[
 
 
 def program_text(program: Program) -> str:
-    """One line per node; leaves by their names, other values as `%3`."""
+    """One line per node; leaves by their names, other values as `%3`.
+
+    The bodies of a loop or branch stand in front of it, each from `body` to `end`.
+    """
     names: dict[int, str] = {}
-    lines = [f"program {_word(program.name)}"]
+    lines = [f"program {_word(program.name)}", *map(str, program.symbols)]
     arguments = 0
     taken: set[str] = set()
     for i, n in enumerate(program.nodes):
@@ -142,7 +181,10 @@ def program_text(program: Program) -> str:
             continue
         names[i] = f"%{i}"
         inner = [names[o] for o in n.operands]
-        text = attr_text(n.op, n.attr)
+        text = "" if isinstance(n.attr, Control) else attr_text(n.op, n.attr)
+        if isinstance(n.attr, Control):
+            bodies, text = _bodies(i, n.attr)
+            lines += bodies
         types = ", ".join(map(str, n.types))
         lines.append(f"%{i} = {n.op}({', '.join([*inner, text] if text else inner)}) : {types}")
     lines.append("return " + ", ".join(names[r] for r in program.results))

@@ -12,6 +12,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops import (
     algebra,
+    borders,
     collapse,
     contract,
     convolution,
@@ -23,6 +24,7 @@ from eqsat.ops import (
     merging,
     moved_generics,
     moves,
+    orders,
     packed_moves,
     permuted_moves,
     propagate,
@@ -44,7 +46,9 @@ MODULES = (
     relayout,
     collapse,
     convolution,
+    orders,
     encodings,
+    borders,
     guards,
     moves,
     permuted_moves,
@@ -78,6 +82,7 @@ WHOLE: dict[str, tuple[str, str]] = {
     "weight": ("leaf", "leaf"),
     "set_encoding": ("encoding", "encoding"),
     "unset_encoding": ("encoding", "encoding"),
+    "transfer": ("border", "border"),
 }
 _LAYOUT_FIELDS = {"pos": "ints", "tiles": "ints", "outer": "ints", "pad": "pads"}
 FIELDS: dict[str, dict[str, str]] = {
@@ -91,6 +96,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "slice": {"start": "ints", "limit": "ints", "stride": "ints"},
     "concat": {"axis": "int"},
     "gather": {"axis": "int"},
+    "transfer": {"origin": "str", "device": "str"},
     "result": {"index": "int"},
 }
 # the list of a kind, one entry per operand
@@ -121,6 +127,7 @@ ARITY: dict[str, int | None] = {
     "weight": 0,
     "set_encoding": 1,
     "unset_encoding": 1,
+    "transfer": 1,
     "result": 1,
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eqsat.model.affine import Map
+from eqsat.model.control import CONTROL
 from eqsat.model.expr import Expr
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
@@ -111,7 +112,7 @@ def tile_dims(g: Generic, operand: int | None) -> int:
 
 
 def kind(op: str, attr: object) -> str:
-    """The kind of an op as fusion sees it (see `model.target.KINDS`), or "view" or "leaf"."""
+    """The kind of an op as fusion sees it (see `model.target.KINDS`), or view, leaf, transfer."""
     if op == "generic":
         assert isinstance(attr, Generic)
         if attr.rank == len(attr.sizes):
@@ -127,5 +128,6 @@ _KINDS = (
         ("pack", "unpack", "transpose", "retype", "set_encoding", "unset_encoding"), "conversion"
     )
     | dict.fromkeys(("pad", "slice", "concat", "gather"), "move")
-    | {"opaque": "opaque"}
+    | {"transfer": "transfer"}
+    | dict.fromkeys(("opaque", *sorted(CONTROL)), "opaque")
 )

@@ -45,19 +45,28 @@ def convolution(g: Generic) -> Convolution | None:
     The image is the operand with windows; without any, the one with more loops of its own.
     """
     roles = contraction_roles(g)
-    if roles is None or not roles.k:
+    return None if roles is None or not roles.k else spatial_contraction(g)
+
+
+def spatial_contraction(g: Generic) -> Convolution | None:
+    """The same, a depthwise convolution included: groups, and neither filters nor channels."""
+    roles = contraction_roles(g)
+    if roles is None or not (roles.k or (roles.batch and has_windows(g, roles))):
         return None
     image = _image(g, roles)
     own, filters = (roles.m, roles.n) if image == 0 else (roles.n, roles.m)
-    places = tuple(sorted({*own, *(d for d in roles.other if d < g.rank)}))
-    windows = sum(d < g.rank for d in roles.other)
-    # the loop over images comes first and is always there in practice
-    spatial = max(windows, len(places) - 1)
+    read = {d for m in g.maps for e in m for d, _ in e.terms}
+    units = tuple(d for d in roles.other if d < g.rank and d not in read)
+    windows = sum(d < g.rank for d in roles.other) - len(units)
+    places = tuple(sorted({*own, *(d for d in roles.other if d < g.rank)} - {*units}))
+    # the loop over images comes first and is always there in practice, be it one that nobody reads
+    spatial = len(places) if units else max(windows, len(places) - 1)
     if spatial < 1 or (not has_windows(g, roles) and _large(g, places) < 2):
         return None
     cut = len(places) - spatial
     rest = tuple(d for d in roles.other if d >= g.rank)
-    return Convolution(image, roles.batch, places[:cut], places[cut:], filters, roles.k, rest)
+    images = (*units, *places[:cut])
+    return Convolution(image, roles.batch, images, places[cut:], filters, roles.k, rest)
 
 
 def has_windows(g: Generic, roles: Roles) -> bool:

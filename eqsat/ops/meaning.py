@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.attr import Attr
+from eqsat.model.control import Control
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom, Opaque
@@ -21,6 +22,7 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
+from eqsat.ops.control import evaluate_control
 from eqsat.ops.custom import evaluate_custom
 from eqsat.ops.structured import evaluate_generic
 
@@ -186,11 +188,15 @@ def evaluate_node(
             return [np.full(attr.type.shape, attr.value, held)]
         case Opaque():
             return _opaque_op(attr, operands, opaque)
+        case Control():
+            return evaluate_control(
+                attr, operands, lambda p, xs: evaluate_program(p, xs, {}, opaque)
+            )
         case Result():
             return [operands[attr.index]]
         case Custom():
             return [evaluate_custom(attr, operands)]
-    if op in ("set_encoding", "unset_encoding"):
+    if op in ("set_encoding", "unset_encoding", "transfer"):
         return [operands[0]]
     raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
 

@@ -16,8 +16,14 @@ from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.canonical import compose, generic_node
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.squeeze import drop_unit_dims
 
 MOST_OPERANDS = 6  # a rule is compiled once per arity and position
+
+
+def canonical(program: Program) -> Program:
+    """The program that is searched: without unit dims, and elementwise chains merged."""
+    return merge_elementwise(drop_unit_dims(program))
 
 
 def merge_elementwise(program: Program) -> Program:
@@ -35,7 +41,7 @@ def _once(program: Program) -> Program:
         new[i] = (
             _merged(b, n, operands, single) if _is_consumer(n) else b.add(n.op, operands, n.attr)
         )
-    return prune(b.build([new[r] for r in program.results]))
+    return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
 def _is_consumer(n: Node) -> bool:

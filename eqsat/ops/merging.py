@@ -184,6 +184,82 @@ def merge_three(
     return _merge((_part(g, a, i), _part(h, b, i), _part(f, c, i)))
 
 
+@dataclass(frozen=True)
+class _Lane:
+    """An elementwise op over one slice of a value and a weight that varies along the cut axis."""
+
+    leaf: Leaf
+    weight: Map
+    shape: Shape
+    sizes: Shape
+    start: int
+    axis: int
+    body: Yield
+    dtypes: tuple[str, str]
+
+
+def _lane(g: Generic, leaf: Leaf, cut: Move, side: int) -> _Lane | None:
+    """`side` is the operand of g that is the weight; the other is read in order, whole."""
+    if g.rank != len(g.sizes) or len(g.yields) != 1 or len(g.maps) != 2:
+        return None
+    in_order = [e.dim for e in g.maps[1 - side]] == list(range(g.rank))
+    start, limit, stride = cut.args
+    spans = zip(start, limit, cut.sources[0], strict=True)
+    axes = [d for d, (a, b, s) in enumerate(spans) if (a, b) != (0, s)]
+    if not in_order or len(axes) != 1 or set(stride) != {1}:
+        return None
+    along = [e.dim for e in g.maps[side]]
+    bare = all(e.dim is not None or not e.terms for e in g.maps[side])
+    if not bare or along.count(axes[0]) != 1:
+        return None
+    y = g.yields[0]
+    body = y.body if side else y.body.substitute({0: arg(1), 1: arg(0)})
+    return _Lane(
+        leaf, g.maps[side], g.shapes[side], g.sizes, start[axes[0]], axes[0],
+        Yield(body, y.dtype), (g.dtypes[1 - side], g.dtypes[side]),
+    )  # fmt: skip
+
+
+def merge_lanes(
+    g: Generic, a: Leaf, p: Move, h: Generic, b: Leaf, q: Move, f: Generic, c: Leaf, r: Move, i: int
+) -> Merged | None:
+    """The op over the whole value, for three that read slices p, q, r of it and weight operand i.
+
+    The slices lie side by side and leave nothing out; the second and third match in order.
+    """
+    found = (_lane(g, a, p, i), _lane(h, b, q, i), _lane(f, c, r, i))
+    lanes = [lane for lane in found if lane is not None]
+    if len(lanes) < len(found) or lanes[1].start >= lanes[2].start:
+        return None
+    root, axis = lanes[0], lanes[0].axis
+    lanes = sorted(lanes, key=lambda lane: lane.start)
+    widths = [lane.sizes[axis] for lane in lanes]
+    starts = [sum(widths[:at]) for at in range(len(lanes))]
+    whole = p.sources[0]
+    if [lane.start for lane in lanes] != starts or sum(widths) != whole[axis]:
+        return None
+    if not all(_beside(root, lane) for lane in lanes):
+        return None
+    at = [e.dim for e in root.weight].index(axis)
+    shapes = tuple(lane.shape for lane in lanes)
+    wide = tuple(sum(widths) if d == at else s for d, s in enumerate(root.shape))
+    maps = [tuple(dim(d) for d in range(len(whole))), root.weight]
+    loops = range(len(whole))
+    sig = canonical_generic(whole, loops, maps, [whole, wide], [root.body], (), root.dtypes)
+    one, two, three = (lane.leaf for lane in lanes)
+    concat = Move("concat", shapes, (at,), wide)
+    return Merged(one, two, three, None, None, None, concat, sig, p, None)
+
+
+def _beside(a: _Lane, b: _Lane) -> bool:
+    """Equal but for the weight and the extent along the axis."""
+    at = [e.dim for e in a.weight].index(a.axis)
+    rest = [s for d, s in enumerate(a.shape) if d != at]
+    return (a.axis, a.weight, a.body, a.dtypes, rest) == (
+        b.axis, b.weight, b.body, b.dtypes, [s for d, s in enumerate(b.shape) if d != at],
+    )  # fmt: skip
+
+
 ROWS: dict[str, dict[str, str]] = {
     "merged": {
         "first": "leaf",
@@ -210,5 +286,11 @@ FUNCTIONS: dict[str, AttrFunction] = {
         "row:merged",
         "three contractions of one operand with weights as operand i; its uses",
         merge_three,
+    ),
+    "merge_lanes": AttrFunction(
+        ("sig", "leaf", "move", "sig", "leaf", "move", "sig", "leaf", "move", "int"),
+        "row:merged",
+        "three elementwise ops of slices of one value, each with its weight, operand i, and slice",
+        merge_lanes,
     ),
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.model.attr import Attr, Shape, ShapeError
+from eqsat.model.devices import Transfer
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
@@ -87,6 +88,8 @@ def make_attr(op: str, shapes: Sequence[Shape], given: dict[str, Any]) -> Attr:
         attr: Attr = Transpose(shapes[0], given["perm"])
     elif op == "reshape":
         attr = Reshape(shapes[0], given["shape"])
+    elif op == "transfer":
+        attr = Transfer(shapes[0], given["origin"], given["device"])
     elif op in MOVE_FIELDS:
         attr = _move(op, tuple(shapes), given)
     else:

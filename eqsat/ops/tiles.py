@@ -44,6 +44,8 @@ def tiles_of(target: Target, g: Generic) -> tuple[Tile, ...]:
     """Tiles for this contraction, in the order of the vocabularies."""
     if g.tile:
         return ()
+    if target.devices:  # every device's; which of them fits is judged where it is known
+        return tuple(dict.fromkeys(t for _, d in target.devices for t in tiles_of(d, g)))
     return tuple(t for kind in vocabulary_kinds(g) for t in _vocabulary(target, kind, g))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat.model.control import Control
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
 from eqsat.model.selection import Group, Removed, Selection
@@ -38,6 +40,7 @@ class Choice:
     reads: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
     is_read: bool = True  # at run time
+    holds: tuple[str, ...] = ()  # bodies of a loop or branch, by the names that explain knows
     price: Price | None = None  # of going without this node; ahead of time: without its result
 
     @property
@@ -58,6 +61,7 @@ class Choice:
             "where": self.where,
             "rules": rules,
             "reads": list(self.reads),
+            "holds": list(self.holds),
             "without": self.price and self.price.to_json(),
             "alternatives": [a.to_json() for a in self.alternatives],
         }
@@ -104,10 +108,10 @@ def explain(run: Finished, value: str | None = None, prices: Prices | None = Non
     prices: asked once, for going without each choice and for all its alternatives. Raises
     EqsatError (E303 no such value, E405 the run stopped before extraction).
     """
-    egraph, selection, _ = chosen(run)
+    egraph, selection, schedule = chosen(run)
     names = Names(egraph, run.canonical)
     goal = run.goals[0].name
-    everything = _choices(names, selection)
+    everything = _choices(names, selection, tuple(d.device for d in schedule.dispatches))
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
@@ -185,15 +189,31 @@ def _value_title(names: Names, selection: Selection, number: int, computed: bool
     return f"{head}, never computed in this form: its users read the data in another form"
 
 
-def _choices(names: Names, selection: Selection) -> tuple[Choice, ...]:
-    egraph = names.egraph
+def _choices(names: Names, selection: Selection, devices: tuple[str, ...]) -> tuple[Choice, ...]:
     nodes = set(chosen_nodes(selection))
     memory = Memory(names, selection)
     found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
     for i, g in enumerate(selection.groups):
-        where = f"dispatch {i} ({time_text(g.time_ps)})"
+        on = f" on {devices[i]}" if devices[i] else ""
+        where = f"dispatch {i}{on} ({time_text(g.time_ps)})"
         found += [_choice(memory, n, where, g, nodes) for n in g.members]
-    return tuple(c for c in found if egraph.nodes[c.node].op not in LEAVES)
+    return tuple(c for c in found if _is_told(names, c.node))
+
+
+def _is_told(names: Names, node: int) -> bool:
+    """Leaves tell nothing, nor does the result that stands for the scratch of a loop."""
+    n, egraph = names.egraph.nodes[node], names.egraph
+    if n.op != "result" or not isinstance(n.attr, Result):
+        return n.op not in LEAVES
+    made = [egraph.nodes[i].attr for i in egraph.classes[n.children[0]]]
+    return all(n.attr.index < len(a.result_types) for a in made if isinstance(a, Control))
+
+
+def _held(names: Names, node: int) -> tuple[str, ...]:
+    n = names.egraph.nodes[node]
+    if not isinstance(n.attr, Control):
+        return ()
+    return tuple(f"{names.of(n.eclass)}/{label}" for label in n.attr.labels)
 
 
 def _choice(memory: Memory, node: int, where: str, group: Group | None, nodes: set[int]) -> Choice:
@@ -214,6 +234,7 @@ def _choice(memory: Memory, node: int, where: str, group: Group | None, nodes: s
         tuple(dict.fromkeys(reads)),
         tuple(others),
         group is not None or names.buffer[n.eclass] in memory.read,
+        holds=_held(names, node),
     )
 
 
@@ -254,6 +275,7 @@ def choice_lines(c: Choice) -> list[str]:
     else:
         lines.append("    from   the input program")
     lines += [f"    reads  {r}" for r in c.reads]
+    lines += [f"    holds  {h}: `eqsat explain DIR {h}` tells why" for h in c.holds]
     if c.price is not None:
         lines.append(f"    next best: {without_text(c.price)}")
     return lines + alternatives.lines(c.alternatives)

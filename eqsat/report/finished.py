@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.family import Family
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -20,6 +22,8 @@ class Finished(Protocol):
     def program(self) -> Program: ...
     @property
     def canonical(self) -> Program: ...
+    @property
+    def family(self) -> Family | None: ...
     @property
     def target(self) -> Target: ...
     @property
@@ -38,6 +42,8 @@ class Finished(Protocol):
     def baseline(self) -> Selection | None: ...
     @property
     def baseline_schedule(self) -> Schedule | None: ...
+    @property
+    def bodies(self) -> Mapping[str, Finished]: ...
     @property
     def verification(self) -> Any: ...
     def summary(self) -> dict[str, Any]: ...

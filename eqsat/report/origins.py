@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.model.control import Control
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
@@ -69,6 +70,10 @@ class Names:
         names: dict[int, str] = {}
         for i, c in enumerate(self.egraph.values):
             names.setdefault(c, self.value_name(i))
+        for n in self.egraph.nodes:  # a loop with other bodies is called as the input's
+            if isinstance(n.attr, Control) and n.source >= 0:
+                known = names.get(self.egraph.nodes[n.source].eclass)
+                names |= {} if known is None else {n.eclass: known}
         return names
 
     @cached_property

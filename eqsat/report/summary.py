@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat.model.schedule import Schedule
+from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 
 PS_PER_US = 1e6
@@ -30,6 +31,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "name": run.program.name,
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
+            "symbols": _symbols(run),
         },
         "target": run.target.name,
         "rules": [r.name for r in run.rules.rules],
@@ -39,9 +41,18 @@ def summary(run: Finished) -> dict[str, Any]:
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
         "bytes": _bytes(run.schedule),
+        "devices": _devices(run),
         "verify": _verify(run.verification),
         "seconds": _seconds(run.seconds),
     }
+
+
+def _symbols(run: Finished) -> dict[str, Any]:
+    """Dims that are not known: what divides them, and what they are priced at."""
+    family = run.family
+    if family is None:
+        return {}
+    return {s.name: {"divisor": s.divisor, "size": s.size} for s in family.symbols}
 
 
 def _egraph(run: Finished) -> dict[str, Any] | None:
@@ -62,7 +73,7 @@ def figures(schedule: Schedule) -> dict[str, float | int]:
     return {
         "time_us": schedule.time_ps / PS_PER_US,
         "peak_bytes": schedule.peak_bytes,
-        "dispatches": len(schedule.dispatches),
+        "dispatches": schedule.kernels,
     }
 
 
@@ -107,8 +118,21 @@ def _bytes(schedule: Schedule | None) -> dict[str, int | None] | None:
         "resident_bytes": schedule.resident_bytes,
         "load_peak_bytes": schedule.load_peak_bytes,
         "load_peak_held_bytes": schedule.load_peak_held_bytes,
+        "load_peak_embedded_bytes": schedule.load_peak_embedded_bytes,
         "arena_bytes": schedule.arena_bytes,
         "arena_bound": schedule.arena_bound,
+    }
+
+
+def _devices(run: Finished) -> dict[str, Any]:
+    """Per device its dispatches, their time and its peak bytes; empty if there is only one."""
+    if run.schedule is None:
+        return {}
+    found = device_figures(run.schedule, run.target)
+    return {
+        name: {k: v for k, v in f.items() if k != "time_ps"}
+        | {"time_us": float(f["time_ps"]) / PS_PER_US}
+        for name, f in found.items()
     }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
+from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.origins import rules_in_result
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
@@ -18,7 +21,7 @@ def summary_text(run: Finished) -> str:
     """One line per phase that ran, then baseline against chosen."""
     lines = phase_lines(run)
     if run.schedule is not None:
-        lines += ["", *goal_table(run), *_arena_line(run.schedule)]
+        lines += ["", *goal_table(run), *_arena_line(run.schedule), *_device_lines(run)]
     return "\n".join(lines) + "\n"
 
 
@@ -28,6 +31,16 @@ def _arena_line(s: Schedule) -> list[str]:
         return []
     arena, bound = bytes_text(s.arena_bytes), bytes_text(s.arena_bound)
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
+
+
+def _device_lines(run: Finished) -> list[str]:
+    """A line per device, if there are several."""
+    assert run.schedule is not None
+    return [
+        f"on {name} ({f['target']}): {count_text(int(f['dispatches']), 'dispatch', 'dispatches')},"
+        f" {goal_text('time', int(f['time_ps']))}, peak {bytes_text(int(f['peak_bytes']))}"
+        for name, f in device_figures(run.schedule, run.target).items()
+    ]
 
 
 def phase_lines(run: Finished) -> list[str]:
@@ -156,7 +169,7 @@ def goal_rows(run: Finished) -> list[Row]:
     values = [
         ("time", "time", before and before.time_ps, after.time_ps),
         ("memory", "memory", before and before.peak_bytes, after.peak_bytes),
-        ("dispatches", "dispatches", before and len(before.dispatches), len(after.dispatches)),
+        ("dispatches", "dispatches", before and before.kernels, after.kernels),
         ("bytes moved", "memory", before and before.bytes_moved, after.bytes_moved),
     ]
     own = dict.fromkeys(name for name, *_ in values)
@@ -179,7 +192,7 @@ def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
     """
     if run.egraph is None:
         return []
-    used = rules_in_result(run.egraph, run.selection) if run.selection else {}
+    used = _used(run)
     keys = {
         "rule": lambda r: r.name,
         "matches": lambda r: (-r.matches, r.name),
@@ -198,6 +211,15 @@ def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
         }
         for r in sorted(run.egraph.rules, key=keys[sort])
     ]
+
+
+def _used(run: Finished) -> Counter[str]:
+    """Chosen nodes each rule led to, those of bodies included."""
+    if run.egraph is None or run.selection is None:
+        return Counter()
+    bodies = {id(b): b for b in run.bodies.values()}.values()
+    inner = (_used(b) for b in bodies)
+    return sum(inner, rules_in_result(run.egraph, run.selection))
 
 
 def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
@@ -239,15 +261,18 @@ def _zip(row: tuple[str, ...], widths: list[int]) -> list[tuple[str, int]]:
 
 def _read_text(run: Finished) -> str:
     p = run.program
-    opaque = sum(n.op == "opaque" for n in p.nodes)
+    opaque = sum(n.op == "opaque" for q in every_program(p) for n in q.nodes)
     text = f"{count_text(p.op_count, 'op')}, {count_text(len(p.weights), 'weight')}"
     if p.weights:
         text += f" ({bytes_text(p.weight_bytes)})"
+    if run.family is not None:
+        shown = (f"{s.name} = {s.size}" for s in run.family.symbols)
+        text += f", priced at {', '.join(shown)}"
     return f"{text}, {opaque} opaque (not independently checked)" if opaque else text
 
 
 def _schedule_text(s: Schedule, base: Schedule | None) -> str:
-    was = f" (was {len(base.dispatches)})" if base else ""
-    text = f"{count_text(len(s.dispatches), 'dispatch', 'dispatches')}{was}"
+    was = f" (was {base.kernels})" if base else ""
+    text = f"{count_text(s.kernels, 'dispatch', 'dispatches')}{was}"
     before = f" (was {bytes_text(base.peak_bytes)})" if base else ""
     return f"{text}, memory {bytes_text(s.peak_bytes)}{before}"

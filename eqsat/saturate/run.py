@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -13,8 +13,11 @@ from typing import Any
 from eqsat.model.egraph import BlockReuse, EGraph
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
+from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
+from eqsat.ops.binding import bind_attr
 from eqsat.ops.encodings import encoding_tiles
+from eqsat.ops.orders import target_orders
 from eqsat.ops.tiles import target_tiles
 from eqsat.saturate.blocks import Blocks, Short, find_blocks, shorten
 from eqsat.saturate.encode import ASKS, Interner, RuleText, prelude, program_lines, variants
@@ -105,6 +108,11 @@ def _with_blocks(
     return replace(graph, blocks=BlockReuse(blocks.count, short.kept, ""))
 
 
+def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function asked about attributes at these sizes."""
+    return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
+
+
 class NotComplete(NotPeriodic):
     """The search of few blocks would not end with all that the rules can reach."""
 
@@ -126,9 +134,11 @@ class Saturation:
         self.engine = Engine()
         self.interner = Interner()
         self.variants, self.signatures = variants(rules.rules, program)
+        sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
         functions: dict[str, Callable[..., Any]] = {
-            "target.tiles": cache(target_tiles(target)),
-            "target.encoding_tiles": cache(partial(encoding_tiles, target)),
+            "target.tiles": cache(_priced(sizes, target_tiles(target))),
+            "target.orders": cache(partial(target_orders, target)),
+            "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
         }
         self.rows = [Rows(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]

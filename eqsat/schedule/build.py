@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
+from eqsat.model.attr import Attr
+from eqsat.model.control import CONTROL
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape
 from eqsat.model.ops import VIEWS
-from eqsat.model.program import Builder
+from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
+from eqsat.schedule.devices import with_devices
 
 
 def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
@@ -28,7 +31,7 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
     found = {
         "time": schedule.time_ps,
         "memory": schedule.peak_bytes,
-        "dispatches": len(schedule.dispatches),
+        "dispatches": schedule.kernels,
     }
     for name, value in found.items():
         if name in promised and promised[name].value != value:
@@ -46,6 +49,8 @@ class _Writer:
     def __init__(self, egraph: EGraph, selection: Selection, target: Target):
         self.egraph, self.selection, self.target = egraph, selection, target
         self.builder = Builder("schedule")
+        # a node per e-node: at given sizes two values may be computed by the same words
+        self.known: dict[tuple[str, tuple[int, ...], Attr, int], int] = {}
         self.held: dict[int, int] = {}  # class -> node, for what is in memory
         self.owner: dict[int, int] = {}  # node -> the node whose buffer it views
         self.written: dict[int, int] = {}  # node -> step that writes its buffer
@@ -57,6 +62,7 @@ class _Writer:
         dispatches = tuple(self._dispatch(g) for g in self.selection.groups)
         results = [self._value(r, self.held) for r in self.egraph.roots]
         program = self.builder.build(results)
+        dispatches = with_devices(dispatches, program, self.target)
         buffers = self._buffers(set(ahead), [self._base(r) for r in results])
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
         return Schedule(program, dispatches, buffers, ahead_nodes, self.target.name)
@@ -93,7 +99,10 @@ class _Writer:
 
     def _add(self, n: ENode, *known: dict[int, int]) -> int:
         operands = tuple(self._value(c, *known) for c in n.children)
-        node = self.builder.add(n.op, operands, n.attr)
+        key = n.op, operands, n.attr, n.eclass
+        if key not in self.known:
+            self.known[key] = self.builder.append(n.op, operands, n.attr)
+        node = self.known[key]
         if n.op in ("reshape", "relax"):
             self.owner.setdefault(node, self._base(operands[0]))
         return node
@@ -156,11 +165,7 @@ class _Writer:
     def _name(self, members: list[int]) -> str:
         """The kinds of the members in order, views left out: `contraction+elementwise`."""
         nodes = [self.builder.nodes[m] for m in members]
-        words = [
-            n.op if kind(n.op, n.attr) in ("conversion", "move") else kind(n.op, n.attr)
-            for n in nodes
-            if n.op not in VIEWS
-        ]
+        words = [n.op if _is_named(n) else kind(n.op, n.attr) for n in nodes if n.op not in VIEWS]
         return "+".join(words)
 
     def _buffers(self, ahead: set[int], results: list[int]) -> tuple[Buffer, ...]:
@@ -184,6 +189,11 @@ class _Writer:
 
     def _buffer(self, node: int, role: str, first: int, last: int) -> Buffer:
         return Buffer(node, self.builder.type(node).nbytes, role, first, last)
+
+
+def _is_named(n: Node) -> bool:
+    """Whether its op says more than its kind."""
+    return n.op in CONTROL or kind(n.op, n.attr) in ("conversion", "move")
 
 
 def _argument_number(n: ENode) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,6 +79,19 @@ class OneDispatch:
         return tuple(m for m in self.ops if self.what(m) in ("contraction", "reduction"))
 
     @cached_property
+    def root_count(self) -> int:
+        """Roots, with every `row_reductions` reductions over the same rows as one."""
+        most = self.target.fusion.row_reductions
+        rows = Counter(self._rows(r) for r in self.roots)
+        return sum(-(-count // most) for count in rows.values())
+
+    def _rows(self, root: int) -> tuple[object, ...]:
+        node = self.node(root)
+        if self.what(root) == "contraction":
+            return ("alone", root)
+        return tuple(s for s in node.types[0].shape if s != 1), _runs(node)
+
+    @cached_property
     def edges(self) -> tuple[_Edge, ...]:
         inside, found = set(self.ops), []
         for m in self.ops:
@@ -105,7 +119,7 @@ class OneDispatch:
         operands = len(self.dispatch.reads) + len(self.dispatch.writes)
         for count, bound, key, words in (
             (len(self.ops), self._most_ops(), "members", "ops"),
-            (len(self.roots), fusion.roots, "roots", "contractions and reductions"),
+            (self.root_count, fusion.roots, "roots", "contractions and reductions"),
             (operands, fusion.operands, "operands", "operands and results"),
         ):
             if count > bound:
@@ -116,7 +130,7 @@ class OneDispatch:
         """`members`, or `template` for one root with elementwise ops and conversions."""
         fusion = self.target.fusion
         around = {self.what(m) for m in self.ops if m not in self.roots}
-        is_template = len(self.roots) == 1 and around <= {"elementwise", "conversion"}
+        is_template = self.root_count == 1 and around <= {"elementwise", "conversion"}
         if fusion.members > 1 and fusion.roots > 0 and is_template:
             return max(fusion.members, fusion.template)
         return fusion.members
@@ -157,13 +171,18 @@ class OneDispatch:
         return True
 
     def _repeat_faults(self) -> Iterator[str]:
-        rooted = set(self.roots)
+        rows = self.target.fusion.row_reductions > 1
+        most = {  # how often a reader of a root, or of what comes from one, may run at least
+            r: _runs(self.node(r)) if rows and self.what(r) == "reduction" else 0
+            for r in self.roots
+        }
         for e in self.edges:  # by reader, in the order of the members
-            if e.maker not in rooted:
+            if e.maker not in most:
                 continue
-            rooted.add(e.reader)
+            most[e.reader] = min(most[e.maker], most.get(e.reader, most[e.maker]))
             operand = self.node(e.reader).operands[e.operand]
-            if _runs(self.node(e.reader)) > self.node(operand).type.size:
+            once = self.node(operand).type.size
+            if _runs(self.node(e.reader)) > max(once, most[e.maker]):
                 yield f"%{e.reader} would compute %{e.maker} more than once"
 
     def _connection_faults(self) -> Iterator[str]:

@@ -6,12 +6,15 @@ Nothing here knows the e-graph or how the search enumerates dispatches; a fault 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+from eqsat.model.control import every_program
 from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.contraction import kind
+from eqsat.schedule.devices import device_faults, parts
 from eqsat.schedule.fused import OneDispatch, behind_views
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
@@ -26,13 +29,17 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
         schedule.verify()
     except ValueError as error:
         return [str(error)]
-    found = _flow_faults(schedule)
+    found, machines = _flow_faults(schedule), dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
-        one = OneDispatch(i, d, schedule.program, target)
+        one = OneDispatch(i, d, schedule.program, machines.get(d.device, target))
         found += [f"dispatch {i} ({d.name}): {fault}" for fault in one.faults()]
-    written = () if given is None else tuple(n.attr for n in given.nodes)
-    found += _tiling_faults(schedule, target, written)
-    return found + _clone_faults(schedule, target) + _budget_faults(schedule, target)
+        found += _body_faults(schedule, i, target, given)
+    programs = () if given is None else every_program(given)
+    written = tuple(n.attr for p in programs for n in p.nodes)
+    found += device_faults(schedule, target, written)
+    for part, machine in parts(schedule, target):
+        found += _tiling_faults(part, machine, written) + _clone_faults(part, machine)
+    return found + _budget_faults(schedule, target)
 
 
 # ---- the whole schedule --------------------------------------------------------------------------
@@ -46,6 +53,23 @@ def _flow_faults(schedule: Schedule) -> list[str]:
         there |= set(d.writes)
     bases = [behind_views(program, r) for r in program.results]
     return found + [f"result %{b} is never written" for b in bases if b not in there]
+
+
+def _body_faults(
+    schedule: Schedule, dispatch: int, target: Target, given: Program | None
+) -> list[str]:
+    """The bodies of a loop or branch are schedules of their own; budgets are those of the whole."""
+    control = schedule.control(schedule.dispatches[dispatch])
+    if control is None:
+        return []
+    found = [
+        f"dispatch {dispatch}, {label}: {fault}"
+        for label, body in zip(control.labels, control.schedules, strict=True)
+        for fault in faults(body, replace(target, budget=()), given)
+    ]
+    if any(s.program.weights or s.ahead for s in control.schedules):
+        found.append(f"dispatch {dispatch} computes something from weights in every step")
+    return found
 
 
 def _clone_faults(schedule: Schedule, target: Target) -> list[str]:
@@ -78,7 +102,7 @@ def _budget_faults(schedule: Schedule, target: Target) -> list[str]:
     needs = {
         "time": (schedule.time_ps, "ps"),
         "memory": (schedule.peak_bytes, "bytes"),
-        "dispatches": (len(schedule.dispatches), "dispatches"),
+        "dispatches": (schedule.kernels, "dispatches"),
         "relayout": (schedule.relayout_bytes, "bytes"),
     }
     return [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from eqsat.extract.candidates.costs import Costs
@@ -16,7 +17,7 @@ from eqsat.extract.candidates.places import Places, answer_places, program_place
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import obtainable, possible, undominated
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.templates import templates, widened
+from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
 from eqsat.extract.solve.anyorder import any_order
 from eqsat.extract.solve.linear import OWN
@@ -188,9 +189,7 @@ def _assembly(
 def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Removed, ...]]:
     """Groups of every buffer some group reads, starting at the roots; then their merges."""
     space = pool.space
-    grower, merger = Grower(pool, costs), Merger(pool, costs)
-    own = Grower(Pool(pool.legality, True), costs)
-    makers = templates(grower)
+    ways = _Ways(pool, costs)
     removed = list(pool.limited.values())
     done: set[int] = set(pool.held)
     started: set[int] = set()
@@ -206,6 +205,7 @@ def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Remove
             found.append(_fill(pool, costs, pool.fills[b]))
         for sink in (p for p in pool.producers.get(b, ()) if p not in started):
             started.add(sink)
+            grower, own, makers = ways.of(sink)
             most = GROUPS_PER_NODE if len(found) < enough else FEW
             grown = list(islice(grower.grown(sink), most))
             if len(grown) >= most:
@@ -215,13 +215,48 @@ def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Remove
             new = [grower.candidate(state, sink) for state in grown]
             found += new
             work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
-    found += merger.merged(found)
-    return found, (*removed, *merger.removed.values(), *pool.legality.crowded.values())
+    merged, refused = ways.merged(found)
+    return found + merged, (*removed, *refused, *pool.legality.all_crowded)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How dispatches are made on each device; no dispatch is on two."""
+
+    pool: Pool
+    costs: Costs
+
+    def _device(self, members: Iterable[int]) -> str:
+        legality = self.pool.legality
+        return legality.devices.of(members) if legality.target.devices else ""
+
+    @cached_property
+    def _makers(self) -> dict[str, tuple[Grower, Grower, tuple[Templates, ...]]]:
+        return {}
+
+    def of(self, sink: int) -> tuple[Grower, Grower, tuple[Templates, ...]]:
+        """What grows groups that end at a node: all nodes', the program's own, templates."""
+        device = self._device((sink,))
+        if device not in self._makers:
+            costs = self.costs.part(device)
+            grower = Grower(self.pool, costs, device)
+            own = Grower(Pool(self.pool.legality, True), costs, device)
+            self._makers[device] = grower, own, templates(grower)
+        return self._makers[device]
+
+    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
+        """All legal merges of groups, and what limits have refused."""
+        by: dict[str, list[Candidate]] = {}
+        for c in found:
+            by.setdefault(self._device(c.members), []).append(c)
+        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
+        merged = [c for d, m in mergers.items() for c in m.merged(by[d])]
+        return merged, [r for m in mergers.values() for r in m.removed.values()]
 
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
-    outputs = pool.space.outputs[node]
-    return Candidate((node,), (), outputs, (), costs.group_ps((node,), (), list(outputs)))
+    outputs, here = pool.space.outputs[node], costs.of((node,))
+    return Candidate((node,), (), outputs, (), here.group_ps((node,), (), list(outputs)))
 
 
 def _capped(what: str, count: int, most: int) -> Removed:

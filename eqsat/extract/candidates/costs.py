@@ -7,13 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.legality import iterations
 from eqsat.extract.candidates.space import Space
-from eqsat.model.attr import Attr
+from eqsat.model.control import Control
+from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target
+from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.kernels import RESULT, Call, calls
+from eqsat.ops.passes import misread, moves_innermost
 from eqsat.ops.tiles import tiles_of
 
 PS_PER_SECOND = 10**12
@@ -25,6 +30,23 @@ class Costs:
 
     space: Space
     target: Target
+
+    # ---- several devices ---------------------------------------------------------------------
+    @cached_property
+    def _parts(self) -> dict[str, Costs]:
+        return {device: Costs(self.space, target) for device, target in self.target.devices}
+
+    @cached_property
+    def devices(self) -> Devices:
+        return Devices(self.space, self.target)
+
+    def part(self, device: str) -> Costs:
+        """The prices on one device; these if there is only one."""
+        return self._parts[device] if self._parts else self
+
+    def of(self, members: Iterable[int]) -> Costs:
+        """The prices on the device that runs these nodes."""
+        return self._parts[self.devices.of(members)] if self._parts else self
 
     @cached_property
     def _traffic(self) -> dict[int, int]:
@@ -56,10 +78,70 @@ class Costs:
             found.setdefault((n, m, k), tile.rate)
         return found
 
-    def share(self, attr: Attr) -> float:
+    def share(self, node: int) -> float:
         """Share of the peak rate a contraction reaches."""
-        tile = attr.tile if isinstance(attr, Generic) else ()
-        return self._shares.get(tile, self.target.untiled_rate)
+        call = self._call(node)
+        return self.target.untiled_rate if call is None else call.rate
+
+    # ---- what is laid out anew -----------------------------------------------------------------
+    def _call(self, node: int) -> Call | None:
+        """The kernel for a contraction that takes the least time, transposes included.
+
+        XLA's library knows no packed forms: it is handed plain ones, so all of them is laid out.
+        """
+        attr = self.space.egraph.nodes[node].attr
+        if not isinstance(attr, Generic) or contraction_roles(attr) is None:
+            return None
+        if attr.tile:
+            share = self._shares.get(attr.tile, self.target.untiled_rate)
+            return Call(share, (0, 1, RESULT) if self.target.executor == "xla" else ())
+        found = calls(self.target, attr)
+        if len(found) == 1:
+            return found[0]
+        n, rate = self.space.egraph.nodes[node], self._peak(node) or math.inf
+        work = self._operations(n, True) * self.iterations[node] * PS_PER_SECOND / rate
+        return min(found, key=lambda c: work / c.rate + self._moved_ps(node, c.misplaced))
+
+    def _moved_ps(self, node: int, misplaced: Iterable[int]) -> float:
+        """Picoseconds of the passes that lay operands (RESULT: the result) out for a kernel."""
+        if self.target.relayout is None:
+            return 0.0
+        n = self.space.egraph.nodes[node]
+        nbytes = [self.space.nbytes(n.eclass if i == RESULT else n.children[i]) for i in misplaced]
+        return sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
+
+    @cached_property
+    def relayout_ps(self) -> tuple[int, ...]:
+        """Per node: what it costs beyond its traffic that a dim moves inwards or outwards.
+
+        None of it where the target does not say how fast that is.
+        """
+        nodes = self.space.egraph.nodes
+        if self.target.relayout is None:
+            return (0,) * len(nodes)
+        return tuple(math.ceil(self._relayout_of(i)) for i in range(len(nodes)))
+
+    def _relayout_of(self, node: int) -> float:
+        n, call = self.space.egraph.nodes[node], self._call(node)
+        if call is not None:
+            return self._moved_ps(node, call.misplaced)
+        if self.space.kinds[node] == "conversion" and moves_innermost(n.op, n.attr):
+            return self._slower_ps(n.children[0])
+        if not isinstance(n.attr, Generic):
+            return 0.0
+        return sum(self._slower_ps(n.children[i]) for i in misread(n.attr))
+
+    def _slower_ps(self, eclass: int) -> float:
+        """What reading and writing a buffer in another order costs more than in its own."""
+        assert self.target.relayout is not None
+        nbytes = self.space.nbytes(eclass)
+        there = 2 * nbytes * PS_PER_SECOND / self.target.relayout
+        return max(0.0, there - 2 * self.traffic_ps(nbytes))
+
+    def _peak(self, node: int) -> float | None:
+        """Operations per second at the peak, for the element type a node reads."""
+        n = self.space.egraph.nodes[node]
+        return self.target.rate(self.space.type(n.children[0] if n.children else n.eclass).dtype)
 
     @cached_property
     def iterations(self) -> tuple[int, ...]:
@@ -72,15 +154,14 @@ class Costs:
         nodes = self.space.egraph.nodes
         if not self.target.rates:
             return (None,) * len(nodes)
-        return tuple(self._work_of(n, k) for n, k in zip(nodes, self.space.kinds, strict=True))
+        return tuple(self._work_of(i, k) for i, k in enumerate(self.space.kinds))
 
-    def _work_of(self, n: ENode, kind: str) -> tuple[int, float] | None:
-        operations = self._operations(n, kind == "contraction")
+    def _work_of(self, node: int, kind: str) -> tuple[int, float] | None:
+        operations = self._operations(self.space.egraph.nodes[node], kind == "contraction")
         if not operations:
             return None
-        share = self.share(n.attr) if kind == "contraction" else self.target.elementwise_rate
-        dtype = self.space.type(n.children[0] if n.children else n.eclass).dtype
-        rate = self.target.rate(dtype)
+        share = self.share(node) if kind == "contraction" else self.target.elementwise_rate
+        rate = self._peak(node)
         assert rate is not None, "targets without rates were handled above"
         return operations, rate * share
 
@@ -120,6 +201,53 @@ class Costs:
         """Per class: picoseconds to move it."""
         return tuple(self.traffic_ps(s) for s in self.space.sizes)
 
+    def _reads_ps(self, members: tuple[int, ...], reads: Iterable[int]) -> int:
+        """Time to read these; of a table that is gathered from and read nowhere else, the rows."""
+        class_ps = self.class_ps
+        if self._gathers.isdisjoint(members):
+            return sum([class_ps[c] for c in reads])
+        rows = self._gathered_ps(members)
+        return sum([min(class_ps[c], rows.get(c, class_ps[c])) for c in reads])
+
+    @cached_property
+    def _gathers(self) -> frozenset[int]:
+        return frozenset(i for i, n in enumerate(self.space.egraph.nodes) if n.op == "gather")
+
+    def _gathered_ps(self, members: tuple[int, ...]) -> dict[int, int]:
+        """Per table that these gathers alone read: picoseconds to read what they take of it."""
+        nodes, found = self.space.egraph.nodes, dict[int, int]()
+        for m in self._gathers.intersection(members):
+            table = nodes[m].children[0]
+            found[table] = found.get(table, 0) + self.class_ps[nodes[m].eclass]
+        other = {c for m in members if m not in self._gathers for c in nodes[m].children}
+        indices = {c for m in self._gathers.intersection(members) for c in nodes[m].children[1:]}
+        return {c: ps for c, ps in found.items() if c not in other | indices}
+
+    @cached_property
+    def _control_ps(self) -> dict[int, int]:
+        """Per loop or branch whose bodies are scheduled: its time."""
+        nodes = self.space.egraph.nodes
+        return {
+            i: self._bodies_ps(n.attr)
+            for i, n in enumerate(nodes)
+            if isinstance(n.attr, Control) and n.attr.schedules
+        }
+
+    def _bodies_ps(self, attr: Control) -> int:
+        """The dispatches of the bodies as often as they run, and copies of what is handed on."""
+        per_body = [
+            s.time_ps + sum(2 * self.traffic_ps(t.nbytes) for t in copied)
+            for s, copied in zip(attr.schedules, attr.copied, strict=True)
+        ]
+        return attr.total(per_body, self.target.trips)
+
+    def _transfer_ps(self, node: int) -> int:
+        """Picoseconds of a transfer: its bytes over the link, and the link's latency."""
+        n = self.space.egraph.nodes[node]
+        assert isinstance(n.attr, Transfer)
+        link = self.target.link(n.attr.origin, n.attr.device)
+        return link.price_ps(self.space.nbytes(n.eclass))
+
     def group_ps(
         self,
         members: tuple[int, ...],
@@ -132,9 +260,15 @@ class Costs:
         `runs` of the members, if somebody knows them already.
         """
         class_ps, compute = self.class_ps, 0.0
+        if self.target.links and self.space.kinds[members[-1]] == "transfer":
+            return self._transfer_ps(members[-1])
+        known = self._control_ps
+        if known and not known.keys().isdisjoint(members):
+            return next(known[m] for m in members if m in known)
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs
             compute = sum([self.compute_ps(m, runs[m]) for m in busy])
-        traffic = sum([class_ps[c] for c in reads]) + sum([class_ps[c] for c in sinks])
-        return max(math.ceil(compute), traffic) + self.target.launch_ps
+        traffic = self._reads_ps(members, reads) + sum([class_ps[c] for c in sinks])
+        relayout = sum([self.relayout_ps[m] for m in members])
+        return max(math.ceil(compute), traffic) + relayout + self.target.launch_ps

@@ -74,6 +74,7 @@ class Grower:
 
     pool: Pool
     costs: Costs
+    device: str = ""  # whose dispatches these are, if there are several
 
     @cached_property
     def space(self) -> Space:
@@ -81,7 +82,7 @@ class Grower:
 
     @cached_property
     def legality(self) -> Legality:
-        return self.pool.legality
+        return self.pool.legality.part(self.device)
 
     @cached_property
     def held(self) -> frozenset[int]:
@@ -110,9 +111,17 @@ class Grower:
         if producers is not None and state.members < self.legality.fusion.members:
             nodes = (*nodes, *producers)
         found = [s for s in [self.add(state, buffer, n) for n in nodes] if s is not None]
-        if producers is not None:
+        if producers is not None and self._is_here(state, buffer):
             found.append(self.read(state, buffer))
         return found
+
+    def _is_here(self, state: State, buffer: int) -> bool:
+        """Whether a buffer is on the device of its readers; a transfer reads from elsewhere."""
+        if not self.device:
+            return True
+        kinds = self.space.kinds
+        crosses = any(kinds[q] == "transfer" for q, _ in state.readers[buffer])
+        return crosses or self.pool.legality.devices.may_read(self.device, buffer)
 
     def read(self, state: State, buffer: int) -> State:
         node, operand = state.readers[buffer][0]
@@ -140,8 +149,11 @@ class Grower:
             return None
         is_root = legality.is_root(node)
         repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
+        roots = legality.count_roots((node, *state.inside.values())) if is_root else state.roots
         if is_root and readers:
-            if repeated or state.roots >= legality.fusion.roots:
+            if repeated and legality.recomputes_root(node, runs):
+                return None
+            if roots > legality.fusion.roots:
                 return None
             if legality.crowds([(node, readers)]):
                 return None
@@ -158,7 +170,7 @@ class Grower:
             {**state.runs, node: runs},
             state.at + (buffer is not None),
             state.members + (not is_view),
-            state.roots + is_root,
+            roots,
             state.met,
         )
         return self._connect(grown, node, readers if is_view else None)
@@ -234,6 +246,7 @@ class Grower:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
         legality, kinds = self.legality, self.space.kinds
         repeated: set[int] = set()
+        runs: dict[int, int] = {}
         waiting = dict(state.inside)
         above = self._views_above(state)
         done: set[int] = set()
@@ -253,10 +266,13 @@ class Grower:
                     legality.may_join(node, q, i) for q, i in readers
                 ):
                     return None
+                above_runs = (runs[q] for q, _ in readers)
+                runs[node] = max(self.costs.iterations[node], *above_runs, 0)
                 if any(q in repeated or legality.repeats(q, i) for q, i in readers):
                     repeated.add(node)
                 if legality.is_root(node) and (
-                    node in repeated or legality.crowds([(node, readers)])
+                    (node in repeated and legality.recomputes_root(node, runs[node]))
+                    or legality.crowds([(node, readers)])
                 ):
                     return None
                 done.add(node)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.model.affine import Affine, Map
@@ -62,12 +64,56 @@ class Legality:
     def fusion(self) -> Fusion:
         return self.target.fusion
 
+    # ---- several devices ---------------------------------------------------------------------
+    @cached_property
+    def devices(self) -> Devices:
+        """Who computes what, if the target is made of several devices."""
+        return Devices(self.space, self.target)
+
+    @cached_property
+    def _parts(self) -> dict[str, Legality]:
+        return {device: Legality(self.space, target) for device, target in self.target.devices}
+
+    def part(self, device: str) -> Legality:
+        """The rules of one device; these if there is only one."""
+        return self._parts[device] if self._parts else self
+
+    def of(self, members: Iterable[int]) -> Legality:
+        """The rules of the device that runs these nodes."""
+        return self._parts[self.devices.of(members)] if self._parts else self
+
     @cached_property
     def _pairs(self) -> dict[tuple[int, int, int], bool]:
         return {}
 
     def is_root(self, node: int) -> bool:
         return self.space.kinds[node] in ("contraction", "reduction")
+
+    def count_roots(self, nodes: Iterable[int]) -> int:
+        """Roots among these ops; reductions over the same rows count once, `row_reductions` each.
+
+        Those of a softmax or a layer norm: equal result extents, equally many iterations.
+        """
+        roots = [n for n in nodes if self.is_root(n)]
+        most = self.fusion.row_reductions
+        if most < 2 or len(roots) < 2:
+            return len(roots)
+        return sum(cdiv(count, most) for count in Counter(map(self._rows, roots)).values())
+
+    def _rows(self, root: int) -> tuple[object, ...]:
+        space = self.space
+        if space.kinds[root] != "reduction":
+            return ("alone", root)
+        shape = space.type(space.outputs[root][0]).shape
+        return tuple(s for s in shape if s > 1), iterations(space.egraph.nodes[root])
+
+    def recomputes_root(self, root: int, runs: int) -> bool:
+        """Whether a reader below a broadcast, which runs so often, would compute a root again.
+
+        Not a reduction that is read along its rows: one row is reduced, and used all along.
+        """
+        in_rows = self.fusion.row_reductions > 1 and self.space.kinds[root] == "reduction"
+        return not in_rows or runs > iterations(self.space.egraph.nodes[root])
 
     def is_template_kind(self, node: int) -> bool:
         """Whether a template may hold an op: its root, or a part of prologue or epilogue."""
@@ -90,7 +136,7 @@ class Legality:
         return (
             self.has_templates
             and len(ops) <= self.fusion.template
-            and sum(map(self.is_root, ops)) == 1
+            and self.count_roots(ops) == 1
             and all(map(self.is_template_kind, ops))
         )
 
@@ -185,7 +231,7 @@ class Legality:
         return self._exclusive[member]
 
     def _owned(self, member: int) -> set[int]:
-        if self.is_cloneable(member):
+        if self.of((member,)).is_cloneable(member):
             return set()
         space = self.space
         values = [space.value[c] for c in space.outputs[member]]
@@ -221,6 +267,12 @@ class Legality:
         return self._over("scratch", result + sum(sides), what, node)
 
     # ---- scratch of a whole dispatch ---------------------------------------------------------
+    @property
+    def all_crowded(self) -> tuple[Removed, ...]:
+        """What `crowds` has refused on any device."""
+        parts = (self, *self._parts.values())
+        return tuple(r for p in parts for r in p.crowded.values())
+
     @cached_property
     def crowded(self) -> dict[str, Removed]:
         """What `crowds` has refused so far, by name."""

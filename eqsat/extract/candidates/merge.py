@@ -9,6 +9,7 @@ from itertools import combinations
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, order
+from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.model.selection import Removed
@@ -38,10 +39,15 @@ class Merger:
 
     pool: Pool
     costs: Costs
+    device: str = ""  # whose dispatches these are, if there are several
 
     @cached_property
     def space(self) -> Space:
         return self.pool.space
+
+    @cached_property
+    def legality(self) -> Legality:
+        return self.pool.legality.part(self.device)
 
     @cached_property
     def removed(self) -> dict[str, Removed]:
@@ -79,7 +85,7 @@ class Merger:
 
     def merged(self, singles: Iterable[Candidate]) -> list[Candidate]:
         """All legal merges the target's `multi_result` and `siblings` allow."""
-        fusion, is_op = self.pool.legality.fusion, self.space.is_op
+        fusion, is_op = self.legality.fusion, self.space.is_op
         if not (fusion.multi_result or fusion.siblings):
             return []
         small = [
@@ -132,7 +138,7 @@ class Merger:
 
     def _may_be_siblings(self, operand: int, a: _Part, b: _Part) -> bool:
         first, second = sorted((a.at[operand], b.at[operand]))
-        unfused = self.pool.legality.unfused(first, second)
+        unfused = self.legality.unfused(first, second)
         if unfused is None or unfused[1] is None:
             return True
         if self._joined(a, b) is not None:
@@ -164,7 +170,7 @@ class Merger:
         """Both groups as one dispatch; None if they contradict each other or it grows too big."""
         if not self._agree(a, b):
             return None
-        legality, space, ops = self.pool.legality, self.space, a.ops | b.ops
+        legality, space, ops = self.legality, self.space, a.ops | b.ops
         fusion, buffer = legality.fusion, space.buffer
         one, two = a.candidate, b.candidate
         writes = (*one.writes, *two.writes)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.space import Space
+from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
 
@@ -33,7 +34,8 @@ class Pool:
     @cached_property
     def limited(self) -> dict[int, Removed]:
         """Nodes a limit of the target removes, whatever dispatch they are in."""
-        found = {i: self.legality.limit_of(i) for i in self._nodes if not self.is_ahead_node(i)}
+        of = self.legality.of
+        found = {i: of((i,)).limit_of(i) for i in self._nodes if not self.is_ahead_node(i)}
         return {i: r for i, r in found.items() if r is not None}
 
     @cached_property
@@ -42,8 +44,17 @@ class Pool:
         return tuple(
             i
             for i in self._nodes
-            if not self.legality.is_admissible(i) and not self.is_ahead_node(i)
+            if not self.legality.of((i,)).is_admissible(i) and not self.is_ahead_node(i)
         )
+
+    @cached_property
+    def misplaced(self) -> frozenset[int]:
+        """What rules made and its device does not have: another one's tiles, or any at all."""
+        legality = self.legality
+        if not legality.target.devices:
+            return frozenset()
+        away = (i for i in self._nodes if not legality.devices.may_run(i))
+        return frozenset(i for i in away if not self.is_ahead_node(i))
 
     def is_ahead_node(self, node: int) -> bool:
         outputs = self.space.outputs[node]
@@ -53,7 +64,7 @@ class Pool:
     def producers(self) -> dict[int, tuple[int, ...]]:
         """Per buffer: the nodes that compute it at run time, by number."""
         found: dict[int, list[int]] = {}
-        gone = set(self.untiled) | self.limited.keys()
+        gone = self.misplaced.union(self.untiled, self.limited)
         for i in self._nodes:
             if self.space.kinds[i] in ("leaf", "view") or i in gone:
                 continue
@@ -134,7 +145,7 @@ class Pool:
         return 1 + sum(costs[o] for o in weights)
 
     def _constant_cost(self, node: int, costs: dict[int, int]) -> int | None:
-        if self.space.egraph.nodes[node].op in ("weight", "opaque"):
+        if self.space.egraph.nodes[node].op in ("weight", "opaque", *CONTROL):
             return None
         rest = [o for o in self.space.operands[node] if o not in self.fills]
         return None if any(o not in costs for o in rest) else 1 + sum(costs[o] for o in rest)

@@ -144,9 +144,17 @@ class Templates:
             for p in producers:
                 if space.kinds[p] == "conversion":
                     continue
-                for n in (0,) if legality.is_root(p) else (0, 1):
+                for n in (0, 1) if self._follows_a_root(p) else (0,):
                     found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
         return found
+
+    def _follows_a_root(self, node: int) -> bool:
+        """Whether a group with a root may compute an op too: a second reduction of a row."""
+        legality = self.grower.legality
+        in_rows = legality.fusion.row_reductions > 1
+        return not legality.is_root(node) or (
+            in_rows and self.grower.space.kinds[node] == "reduction"
+        )
 
     @cached_property
     def _joining(self) -> dict[int, tuple[int, ...]]:
@@ -191,7 +199,8 @@ class Templates:
         if not users <= space.computes(state.inside.values()):
             ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
         if state.roots:
-            ways = tuple(p for p in ways if not legality.is_root(p))
+            inside = tuple(state.inside.values())
+            ways = tuple(p for p in ways if legality.count_roots((p, *inside)) == state.roots)
         if not ways:
             return ()
         readers = state.readers[buffer]

@@ -15,7 +15,16 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.places import BEGIN, Places
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment, Space
-from eqsat.extract.solve.linear import Dispatches, Relayout, Time, added, moved_bytes
+from eqsat.extract.solve.linear import (
+    Dispatches,
+    Relayout,
+    Ties,
+    Time,
+    added,
+    kernels,
+    moved_bytes,
+    tie,
+)
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 
@@ -85,13 +94,13 @@ class Variants:
         convert = not computed and self._is_conversion(c)
         owed = self._owed(exclusive, computed)
         sides = reads - pool.held, reads & pool.resident
-        moved = sum([self._moved[m] for m in c.members])
+        fixed = self._fixed(c)
         found = []
         for extra in self._extra_sets(c, sinks, computed):
             writes = (*sinks, *extra)
             if owed and not owed <= {space.value[b] for b in writes}:
                 continue
-            adds = self._adds(c, writes, self._time_ps(c, extra), moved)
+            adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
             found.append(Variant(c, BEGIN, adds, *sides, writes, exclusive, convert))
         return found
 
@@ -101,7 +110,10 @@ class Variants:
 
     def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
         """With the traffic of what is written besides."""
-        return c.time_ps + sum([self.costs.class_ps[b] for b in extra])
+        if not extra:
+            return c.time_ps
+        class_ps = self.costs.of(c.members).class_ps
+        return c.time_ps + sum([class_ps[b] for b in extra])
 
     @cached_property
     def _moved(self) -> tuple[int, ...]:
@@ -109,23 +121,33 @@ class Variants:
         egraph = self.space.egraph
         return tuple(moved_bytes(egraph, n) for n in range(len(egraph.nodes)))
 
+    @cached_property
+    def _tied(self) -> tuple[int, ...]:
+        """Per node: what it adds to the tie-break."""
+        return tuple(tie(n, m) for n, m in zip(self.space.egraph.nodes, self._moved, strict=True))
+
+    def _fixed(self, c: Candidate) -> dict[type, int]:
+        """What a dispatch adds to our own goals whatever it writes."""
+        return {
+            Relayout: sum([self._moved[m] for m in c.members]),
+            Ties: sum([self._tied[m] for m in c.members]),
+            Dispatches: kernels(self.space.egraph, c.members),
+        }
+
     def _adds(
-        self, c: Candidate, writes: tuple[int, ...], time_ps: int, moved: int
+        self, c: Candidate, writes: tuple[int, ...], time_ps: int, fixed: Mapping[type, int]
     ) -> tuple[int, ...]:
         """What a dispatch adds to each goal; our own are known without asking them."""
         found = []
         for name, goal in self.goals.items():
-            match goal:
-                case Time():
-                    found.append(time_ps)
-                case Dispatches():
-                    found.append(1)
-                case Relayout():
-                    found.append(moved)
-                case _:
-                    group = group_of(self.space, c, writes, time_ps)
-                    sides = self.space.egraph, self.pool.legality.target
-                    found.append(added(name, goal, *sides, group))
+            if isinstance(goal, Time):
+                found.append(time_ps)
+            elif type(goal) in fixed:
+                found.append(fixed[type(goal)])
+            else:
+                group = group_of(self.space, c, writes, time_ps)
+                sides = self.space.egraph, self.pool.legality.target
+                found.append(added(name, goal, *sides, group))
         return tuple(found)
 
     @cached_property
@@ -142,7 +164,8 @@ class Variants:
 
         None, one, two, or all results of the program that are computed inside (and one more).
         """
-        space, fusion, nobody = self.space, self.pool.legality.fusion, frozenset[int]()
+        fusion = self.pool.legality.of(c.members).fusion
+        space, nobody = self.space, frozenset[int]()
         room = fusion.operands - len(c.reads) - len(sinks)
         if not fusion.multi_result or room <= 0:
             return [()]

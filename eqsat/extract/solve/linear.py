@@ -6,8 +6,9 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.egraph import EGraph
+from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.goal import Goal
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import Group, Selection
@@ -32,13 +33,19 @@ class Time:
 
 
 class Dispatches:
-    """How many kernels run."""
+    """How many kernels there are; of a loop or branch those of its bodies, once each."""
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
-        return 1
+        return kernels(egraph, group.members)
 
     def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
-        return len(selection.groups)
+        return sum(kernels(egraph, g.members) for g in selection.groups)
+
+
+def kernels(egraph: EGraph, members: Iterable[int]) -> int:
+    """Dispatches that a group stands for: 1, or those of the loop or branch that it is."""
+    attrs = (egraph.nodes[m].attr for m in members)
+    return next((a.kernels for a in attrs if isinstance(a, Control)), 1)
 
 
 class Relayout:
@@ -54,17 +61,23 @@ class Relayout:
 def moved_bytes(egraph: EGraph, node: int) -> int:
     """The data a conversion moves, without padding; 0 for every other node."""
     n = egraph.nodes[node]
+    if isinstance(n.attr, Control) and n.attr.schedules:
+        return n.attr.total([s.relayout_bytes for s in n.attr.schedules])
     if n.op not in CONVERSIONS:
         return 0
     return min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children))
+
+
+def tie(node: ENode, moved: int) -> int:
+    """What a node that moves so many bytes adds to the tie-break."""
+    return moved * OPS + (node.op not in LEAVES and node.op not in VIEWS)
 
 
 class Ties:
     """Bytes that conversions move, and then how many ops there are: nobody wants idle ones."""
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
-        ops = sum(egraph.nodes[m].op not in (*LEAVES, *VIEWS) for m in group.members)
-        return Relayout().build(egraph, target, group) * OPS + ops
+        return sum(tie(egraph.nodes[m], moved_bytes(egraph, m)) for m in group.members)
 
     def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
         return sum(self.build(egraph, target, g) for g in selection.groups)

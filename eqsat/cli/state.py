@@ -1,0 +1,89 @@
+"""`eqsat state`: the layouts a program's state may be kept in between calls, and their prices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.talk import progress, say
+
+
+def state(
+    program: o.ProgramName,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="ARGUMENT=RESULT",
+            help="An argument, and the number of the result that replaces it in the next call.",
+        ),
+    ] = None,
+    target: o.TargetName = "reference",
+    rules: o.Rules = None,
+    without: o.Without = None,
+    budget: o.Budget = None,
+    setting: o.Settings = None,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time of each search: `60s`.")
+    ] = "60s",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Keep the best run in this folder.")
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Price every layout in which a program may keep its state, such as a cache, between calls.
+
+    A program says which argument comes back as which result by `NAME_state = {"cache": 1}` beside
+    the function, or here by --state. One search per layout that the rules want the state in; states
+    wanted alike are kept alike.
+    """
+    import eqsat
+    from eqsat.artefact import check_place
+    from eqsat.lang.units import read_budget
+    from eqsat.reading import read_state
+
+    if out is not None:
+        check_place(out)
+    given = dict(_pair(p) for p in pairs or ()) or read_state(program)
+    with progress(quiet) as show:
+        found = eqsat.keep_state(
+            eqsat.read(program),
+            state=given,
+            rules=tuple(rules or ("default",)),
+            target=target,
+            without=tuple(without or ()),
+            budget=dict(read_budget(t) for t in budget or ()),
+            settings=tuple(setting or ()),
+            time_limit=o.seconds(time_limit),
+            seed=seed,
+            progress=show,
+        )
+    if out is not None:
+        found.run.save(out)
+    as_json = output_format is o.Format.json
+    print(json.dumps(found.to_json()) if as_json else found.to_text(), end="\n" if as_json else "")
+    if out is not None and not quiet:
+        say(f"wrote {out}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, int]:
+    """`cache=1`; EqsatError E397 for anything else."""
+    from eqsat.model.diag import fail
+
+    name, equals, number = text.partition("=")
+    if not name or not equals or not number.isdigit():
+        raise fail(
+            "E397", f"`--state {text}` is not ARGUMENT=RESULT", help="e.g. `--state cache=1`"
+        )
+    return name, int(number)
+
+
+COMMANDS = {"state": state}

@@ -1,0 +1,1 @@
+"""Programs as other tools read them: MLIR linalg text and ONNX models."""

@@ -1,0 +1,233 @@
+"""Ops that move elements: packs, transposes, reshapes, pads, slices, concatenations, gathers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.export.mlir import syntax
+from eqsat.export.mlir.generics import write_slice
+from eqsat.export.mlir.writer import Writer
+from eqsat.model.affine import dim
+from eqsat.model.attr import Shape
+from eqsat.model.expr import read_literal
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor by its name in the text."""
+
+    name: str
+    type: TensorType
+
+
+def write_layout(w: Writer, op: str, layout: Layout, x: Value, name: str) -> str:
+    """`pack`, `unpack`, `retype` or `relax`; lanes that may hold anything hold zeros."""
+    if op == "relax":
+        return x.name
+    if op == "pack":
+        return _pack(w, layout, x, name)
+    if op == "unpack":
+        return _unpack(w, layout, x, name)
+    plain = _unpack(w, layout, x, w.fresh())
+    return _pack(w, layout, Value(plain, x.type.with_shape(layout.source)), name)
+
+
+def _pack(w: Writer, layout: Layout, x: Value, name: str) -> str:
+    values = _paddings(layout)
+    if len(values) > 1 or (values and x.type.dtype == "bool"):  # IREE compiles no padding of i1
+        return _pack_padded_first(w, layout, x, name)
+    padding = ""
+    if values:
+        value = w.constant(read_literal(values[0]), x.type.dtype)
+        padding = f" padding_value({value} : {syntax.element(x.type.dtype)})"
+    t = x.type.with_shape(layout.packed_shape)
+    if not layout.pos:
+        return _transpose(w, x, layout.outer, name)
+    types = f"{syntax.tensor(x.type)} -> {syntax.tensor(t)}"
+    into = w.empty(t)
+    return w.op(f"linalg.pack {x.name}{padding}{_tiling(layout)} into {into} : {types}", name)
+
+
+def _paddings(layout: Layout) -> list[str]:
+    """The different values that padding must have; zeros where it may be anything."""
+    found = sorted({p for p in layout.pads if p not in ("-", "?")})
+    return found or (["0"] if "?" in layout.pads else [])
+
+
+def _pack_padded_first(w: Writer, layout: Layout, x: Value, name: str) -> str:
+    """`linalg.pack` has one padding value: the others are written by pads of their own."""
+    for d, tile, text in layout.padded_dims:
+        high = [0] * len(x.type.shape)
+        high[d] = -layout.source[d] % tile
+        t = x.type.with_shape(tuple(s + h for s, h in zip(x.type.shape, high, strict=True)))
+        value = "0" if text in ("-", "?") else text
+        x = Value(_pad(w, x, [0] * len(high), high, value, t, w.fresh()), t)
+    even = Layout(x.type.shape, layout.pos, layout.tiles, layout.outer, ("-",) * len(layout.pos))
+    return _pack(w, even, x, name)
+
+
+def _unpack(w: Writer, layout: Layout, x: Value, name: str) -> str:
+    t = x.type.with_shape(layout.source)
+    if not layout.pos:
+        back = tuple(layout.outer.index(d) for d in range(len(layout.outer)))
+        return _transpose(w, x, back, name)
+    types = f"{syntax.tensor(x.type)} -> {syntax.tensor(t)}"
+    into = w.empty(t)
+    return w.op(f"linalg.unpack {x.name}{_tiling(layout)} into {into} : {types}", name)
+
+
+def _tiling(layout: Layout) -> str:
+    return (
+        f" outer_dims_perm = {syntax.ints(layout.outer)}"
+        f" inner_dims_pos = {syntax.ints(layout.pos)} inner_tiles = {syntax.ints(layout.tiles)}"
+    )
+
+
+def write_transpose(w: Writer, attr: Transpose, x: Value, name: str) -> str:
+    """`linalg.transpose`."""
+    return _transpose(w, x, attr.perm, name)
+
+
+def _transpose(w: Writer, x: Value, perm: Sequence[int], name: str) -> str:
+    if list(perm) == sorted(perm):
+        return x.name
+    t = x.type.with_shape(tuple(x.type.shape[p] for p in perm))
+    into, order = w.empty(t), syntax.ints(perm)
+    return w.op(
+        f"linalg.transpose ins({x.name} : {syntax.tensor(x.type)})"
+        f" outs({into} : {syntax.tensor(t)}) permutation = {order}",
+        name,
+    )
+
+
+def write_reshape(w: Writer, attr: Reshape, x: Value, name: str) -> str:
+    """A collapse to what both shapes refine, and an expansion; `tensor.reshape` of no elements."""
+    t = x.type.with_shape(attr.shape)
+    if attr.source == attr.shape:
+        return x.name
+    if math.prod(attr.shape) == 0:
+        return _reshape_by_shape(w, x, t, name)
+    groups = common_groups(attr.source, attr.shape)
+    middle = x.type.with_shape(tuple(math.prod(attr.source[d] for d in g) for g, _ in groups))
+    expands = middle.shape != attr.shape
+    if middle.shape != attr.source:
+        own = w.fresh() if expands else name
+        text = f"tensor.collapse_shape {x.name} {_groups([g for g, _ in groups])}"
+        x = Value(
+            w.op(f"{text} : {syntax.tensor(x.type)} into {syntax.tensor(middle)}", own), middle
+        )
+    if not expands:
+        return x.name
+    text = f"tensor.expand_shape {x.name} {_groups([g for _, g in groups])}"
+    shape = f"output_shape {syntax.ints(attr.shape)}"
+    return w.op(f"{text} {shape} : {syntax.tensor(x.type)} into {syntax.tensor(t)}", name)
+
+
+def _groups(groups: Sequence[Sequence[int]]) -> str:
+    return f"[{', '.join(syntax.ints(g) for g in groups)}]"
+
+
+def _reshape_by_shape(w: Writer, x: Value, t: TensorType, name: str) -> str:
+    extents = w.op(f"arith.constant dense<{syntax.ints(t.shape)}> : tensor<{t.rank}xi64>")
+    types = f"({syntax.tensor(x.type)}, tensor<{t.rank}xi64>) -> {syntax.tensor(t)}"
+    return w.op(f"tensor.reshape {x.name}({extents}) : {types}", name)
+
+
+def common_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]]:
+    """Neighbouring dims of a and of b with equal products, as fine as can be; none is empty.
+
+    To a shape of no dims, or from one, there are no groups. Extents are not 0.
+    """
+    if not a or not b:
+        return []
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        left, right, x, y = [i], [j], a[i], b[j]
+        i, j = i + 1, j + 1
+        while x != y:
+            if x < y:
+                left, x, i = [*left, i], x * a[i], i + 1
+            else:
+                right, y, j = [*right, j], y * b[j], j + 1
+        groups.append((left, right))
+    groups[-1][0].extend(range(i, len(a)))  # what is left are extents of 1
+    groups[-1][1].extend(range(j, len(b)))
+    return groups
+
+
+# ---- pad, slice, concat, gather ----------------------------------------------------------------
+def write_move(w: Writer, attr: Move, xs: Sequence[Value], t: TensorType, name: str) -> str:
+    """`pad`, `slice`, `concat` or `gather`."""
+    if attr.op == "pad":
+        low, high, text = attr.args
+        return _pad(w, xs[0], low, high, str(text), t, name)
+    if attr.op == "slice":
+        start, _, stride = attr.args
+        return write_slice(w, xs[0].name, xs[0].type, start, stride, t, name)
+    if attr.op == "gather":
+        return _gather(w, attr.args[0], xs[0], xs[1], t, name)
+    names = ", ".join(x.name for x in xs)
+    types = ", ".join(syntax.tensor(x.type) for x in xs)
+    head = f"tensor.concat dim({attr.args[0]}) {names}"
+    return w.op(f"{head} : ({types}) -> {syntax.tensor(t)}", name)
+
+
+def _pad(
+    w: Writer,
+    x: Value,
+    low: Sequence[int],
+    high: Sequence[int],
+    text: str,
+    t: TensorType,
+    name: str,
+) -> str:
+    if x.type == t:
+        return x.name
+    value = w.constant(read_literal(text), t.dtype)
+    w.line(f"{name} = tensor.pad {x.name} low{syntax.ints(low)} high{syntax.ints(high)} {{")
+    indices = ", ".join(f"{w.fresh()}: index" for _ in low)
+    w.line(f"^bb0({indices}):", 3)
+    w.line(f"tensor.yield {value} : {syntax.element(t.dtype)}", 4)
+    w.line(f"}} : {syntax.tensor(x.type)} to {syntax.tensor(t)}")
+    return name
+
+
+def _gather(w: Writer, axis: int, x: Value, indices: Value, t: TensorType, name: str) -> str:
+    """Every element of the result reads x at its index, which is clipped into range."""
+    loops, rank = t.rank, indices.type.rank
+    identity = tuple(dim(d) for d in range(loops))
+    maps = [syntax.affine_map(m, loops) for m in (identity[axis : axis + rank], identity)]
+    out = Value(w.empty(t), t)
+    ins = [(indices.name, indices.type)]
+    w.structured(name, maps, ["parallel"] * loops, ins, [(out.name, t)])
+    index, old = w.fresh(), w.fresh()
+    element = syntax.element(t.dtype)
+    w.line(f"^bb0({index}: {syntax.element(indices.type.dtype)}, {old}: {element}):", 3)
+    own = range(axis, axis + rank)
+    places = [_line(w, f"linalg.index {d} : index") for d in range(loops) if d not in own]
+    at = _clipped(w, index, indices.type.dtype, x.type.shape[axis])
+    read = ", ".join([*places[:axis], at, *places[axis:]])
+    found = _line(w, f"tensor.extract {x.name}[{read}] : {syntax.tensor(x.type)}")
+    w.line(f"linalg.yield {found} : {element}", 4)
+    w.line(f"}} -> {syntax.tensor(t)}")
+    return name
+
+
+def _clipped(w: Writer, index: str, dtype: str, size: int) -> str:
+    cast = "arith.index_castui" if dtype.startswith("u") else "arith.index_cast"
+    wide = _line(w, f"{cast} {index} : {syntax.element(dtype)} to index")
+    low, high = (_line(w, f"arith.constant {v} : index") for v in (0, max(0, size - 1)))
+    above = _line(w, f"arith.maxsi {wide}, {low} : index")
+    return _line(w, f"arith.minsi {above}, {high} : index")
+
+
+def _line(w: Writer, text: str) -> str:
+    found = w.fresh()
+    w.line(f"{found} = {text}", 4)
+    return found

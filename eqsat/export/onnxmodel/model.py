@@ -1,0 +1,220 @@
+"""A plan as an ONNX model: the only file of `export` that imports `onnx`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.export.ahead import little_endian
+from eqsat.export.onnxmodel.generics import write_generic
+from eqsat.export.onnxmodel.graph import Graph, GraphNode, Value
+from eqsat.export.onnxmodel.movement import write_layout, write_move
+from eqsat.export.plan import Exported, Inexpressible, Missing, Plan
+from eqsat.model.devices import Transfer
+from eqsat.model.diag import fail
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.generic import Generic, Result
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.program import Node
+from eqsat.model.tensor import TensorType
+
+OPSET, IR_VERSION = 21, 10
+LARGE = 1536 * 2**20  # bytes of constants in one file; protocol buffers end at 2 GiB
+ALIGNMENT = 4096  # of a tensor in the file of external data, so that it can be mapped
+OWN_FILE = 1024  # bytes of a tensor that is worth a place there
+
+Array = np.ndarray[Any, Any]
+_ELEMENTS = {
+    "f64": "DOUBLE", "f32": "FLOAT", "f16": "FLOAT16", "bf16": "BFLOAT16",
+    "f8e4m3fn": "FLOAT8E4M3FN", "f8e5m2": "FLOAT8E5M2", "f8e4m3fnuz": "FLOAT8E4M3FNUZ",
+    "f8e5m2fnuz": "FLOAT8E5M2FNUZ", "i64": "INT64", "i32": "INT32", "i16": "INT16", "i8": "INT8",
+    "i4": "INT4", "u64": "UINT64", "u32": "UINT32", "u16": "UINT16", "u8": "UINT8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def write_model(plan: Plan, *, external: str = "", force_external: bool = False) -> Exported:
+    """The model. Ops it cannot say become ops of the domain `eqsat`, and are listed as missing.
+
+    external: name of the file for constants, used where they are too many for one file, or with
+    `force_external`. EqsatError E382 if `onnx` is not installed.
+    """
+    made = _Model(plan)
+    made.write()
+    total = sum(a.nbytes for a, _ in made.graph.constants.values())
+    beside = _External(external) if external and (force_external or total > LARGE) else None
+    data = made.serialized(beside)
+    files = (("", data),) if beside is None else (("", data), (external, beside.bytes()))
+    return Exported(files, len(plan.order), tuple(made.missing))
+
+
+@dataclass
+class _External:
+    """Constants in a file of their own, each at an aligned place."""
+
+    name: str
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """(offset, length) of the data."""
+        gap = -self.size % ALIGNMENT
+        self.parts += [b"\0" * gap, data]
+        self.size += gap + len(data)
+        return self.size - len(data), len(data)
+
+    def bytes(self) -> bytes:
+        return b"".join(self.parts)
+
+
+@dataclass
+class _Model:
+    plan: Plan
+    graph: Graph = field(default_factory=Graph)
+    values: dict[int, list[Value]] = field(default_factory=dict)  # node → a value per result
+    missing: list[Missing] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Fill the graph."""
+        nodes = self.plan.program.nodes
+        names = self._free_names()
+        for i in self.plan.arguments:
+            t = nodes[i].types[0]
+            self.values[i] = [Value(names[i], t.dtype, t.shape)]
+        for i, array in self.plan.arrays.items():
+            self.values[i] = [self.graph.constant(array, nodes[i].types[0].dtype, names[i])]
+        for group in self.plan.groups:
+            for i in group.nodes:
+                self.graph.origin = f"{group.title}: %{i} {nodes[i].op}".removeprefix(": ")
+                self.values[i] = self._node(i)
+        self.graph.origin = "results"
+        for number, r in enumerate(self.plan.program.results):
+            self.results.append(self.graph.rename(self.values[r][0], f"result{number}"))
+
+    def _free_names(self) -> dict[int, str]:
+        """The plan's names, changed where the graph makes names of that form itself."""
+        own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+)\Z")
+        return {i: f"{n}_" if own.match(n) else n for i, n in self.plan.names.items()}
+
+    def _node(self, i: int) -> list[Value]:
+        node = self.plan.program.nodes[i]
+        if isinstance(node.attr, Result):
+            return [self.values[node.operands[0]][node.attr.index]]
+        xs = [self.values[o][0] for o in node.operands]
+        before = len(self.graph.nodes)
+        try:
+            found = _write(self.graph, node, xs)
+        except Inexpressible as reason:
+            self.graph.forget(before)
+            self.missing.append(Missing(i, node.op, str(reason)))
+            kind = node.attr.primitive if isinstance(node.attr, Opaque) else node.op
+            found = self.graph.call(kind, xs, node.types)
+        assert [v.type for v in found] == list(node.types), (i, node.op, found, node.types)
+        return found
+
+    # ---- protocol buffers ----------------------------------------------------------------------
+    def serialized(self, external: _External | None) -> bytes:
+        """The file; the same bytes every time."""
+        onnx = _onnx()
+        helper = onnx.helper
+        program = self.plan.program
+        inputs = [self.values[i][0] for i in self.plan.arguments]
+        used = {name for n in self.graph.nodes for name in n.inputs}
+        constants = [(k, *c) for k, c in self.graph.constants.items() if k in used]
+        graph = helper.make_graph(
+            [_proto(onnx, n, number) for number, n in enumerate(self.graph.nodes)],
+            program.name or "program",
+            [_info(onnx, v) for v in inputs],
+            [_info(onnx, v) for v in self.results],
+            [_tensor(onnx, *c, external) for c in constants],
+        )
+        opsets = [helper.make_opsetid("", OPSET)]
+        if any(n.domain for n in self.graph.nodes):
+            opsets.append(helper.make_opsetid("eqsat", 1))
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="eqsat"
+        )
+        return model.SerializeToString(deterministic=True)
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise fail(
+            "E382", "writing ONNX needs the package `onnx`", help="pip install 'eqsat[onnx]'"
+        ) from None
+    return onnx
+
+
+def _element(onnx: Any, dtype: str) -> int:
+    return int(getattr(onnx.TensorProto, _ELEMENTS[dtype]))
+
+
+def _info(onnx: Any, v: Value) -> Any:
+    return onnx.helper.make_tensor_value_info(v.name, _element(onnx, v.dtype), list(v.shape))
+
+
+def _proto(onnx: Any, n: GraphNode, number: int) -> Any:
+    attrs: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in n.attributes}
+    if n.op == "Cast":
+        attrs["to"] = _element(onnx, attrs["to"])
+    node = onnx.helper.make_node(
+        n.op, n.inputs, n.outputs, name=f"n{number}", domain=n.domain, **attrs
+    )
+    node.doc_string = n.origin
+    return node
+
+
+def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _External | None) -> Any:
+    tensor = onnx.TensorProto()
+    tensor.name = name
+    tensor.data_type = _element(onnx, t.dtype)
+    tensor.dims.extend(t.shape)
+    data = _nibbles(array) if t.dtype == "i4" else little_endian(array)
+    if external is None or len(data) < OWN_FILE:
+        tensor.raw_data = data
+        return tensor
+    offset, length = external.append(data)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", external.name), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def _nibbles(array: Array) -> bytes:
+    """Two i4 per byte, the first in the low half."""
+    flat = array.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    return (flat[0::2] | (flat[1::2] << 4)).tobytes()
+
+
+def _write(graph: Graph, node: Node, xs: Sequence[Value]) -> list[Value]:
+    """The results of a node; Inexpressible if ONNX has no such op."""
+    match node.attr:
+        case Generic():
+            return write_generic(graph, node.attr, xs)
+        case Layout():
+            return [write_layout(graph, node.op, node.attr, xs[0])]
+        case Transpose():
+            return [graph.transpose(xs[0], node.attr.perm)]
+        case Reshape():
+            return [graph.reshape(xs[0], node.attr.shape)]
+        case Move():
+            return [write_move(graph, node.attr, xs)]
+        case Fill():
+            t = node.attr.type
+            return [graph.expand(graph.scalar(node.attr.value, t.dtype), t.shape)]
+        case Encoding() | Transfer():
+            return [xs[0]]  # a requested layout, or a copy to another device
+        case Opaque():
+            raise Inexpressible(f"a JAX primitive kept whole (`{node.attr.primitive}`)")
+        case Custom():
+            raise Inexpressible("an op of a plug-in")
+    raise Inexpressible("ONNX has no op that does this")

@@ -1,0 +1,175 @@
+"""Sums of products as MatMul and Conv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.export.onnxmodel.bodies import Body
+from eqsat.export.onnxmodel.graph import Graph, Value, extent
+from eqsat.export.onnxmodel.loops import bare_loops, to_loops
+from eqsat.export.onnxmodel.windows import Window, windows
+from eqsat.export.typed import Annotator, convert
+from eqsat.model.expr import Expr, call
+from eqsat.model.generic import Generic
+from eqsat.model.tensor import is_float
+
+
+def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
+    """The result if this is a sum of products that MatMul or Conv computes, else None."""
+    factors = _factors(g)
+    if factors is None:
+        return None
+    if all(bare_loops(m) is not None for m in g.maps):
+        return _matmul(graph, g, _evaluated(graph, g, factors, operands))
+    for image in (0, 1):
+        roles = _roles(g, image)
+        if roles is not None and is_float(g.yields[0].dtype) and len(roles.windows) <= 3:
+            return _convolve(graph, g, roles, _evaluated(graph, g, factors, operands))
+    return None
+
+
+# ---- factors -----------------------------------------------------------------------------------
+def _factors(g: Generic) -> tuple[Expr, Expr] | None:
+    """The body as a product of one expression of each operand, else None."""
+    if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
+        return None
+    leaves = _multiplied(g.body, is_float(g.yields[0].dtype))
+    sides: list[list[Expr]] = [[], []]
+    for e in leaves:
+        read = e.operands()
+        if len(read) > 1:
+            return None
+        sides[read[0] if read else 0].append(e)
+    if not all(any(e.operands() for e in side) for side in sides):
+        return None
+    return _times(sides[0]), _times(sides[1])
+
+
+def _multiplied(e: Expr, floating: bool) -> list[Expr]:
+    """What is multiplied; casts between floats around a product do not matter."""
+    if e.fn == "cast" and floating and is_float(e.value) and e.args[0].fn == "mul":
+        return _multiplied(e.args[0], floating)
+    if e.fn == "mul":
+        return [leaf for a in e.args for leaf in _multiplied(a, floating)]
+    return [e]
+
+
+def _times(factors: list[Expr]) -> Expr:
+    found = factors[0]
+    for e in factors[1:]:
+        found = call("mul", found, e)
+    return found
+
+
+def _evaluated(
+    graph: Graph, g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Value]
+) -> list[Value]:
+    """Each factor over the dims of its operand, in the type the sum is computed in."""
+    dtype = g.yields[0].dtype
+    types, body = Annotator(g.dtypes), Body(graph, operands)
+    found = [body.emit(convert(types.annotate(f, dtype), dtype)) for f in factors]
+    return [graph.expand(v, x.shape) for v, x in zip(found, operands, strict=True)]
+
+
+# ---- MatMul ------------------------------------------------------------------------------------
+def _matmul(graph: Graph, g: Generic, factors: Sequence[Value]) -> Value | None:
+    lhs_loops, rhs_loops = (bare_loops(m) or [] for m in g.maps)
+    reduced = set(g.reductions)
+    if reduced - {*lhs_loops, *rhs_loops}:
+        return None
+    lhs, lhs_loops = _summed(graph, factors[0], lhs_loops, reduced - set(rhs_loops))
+    rhs, rhs_loops = _summed(graph, factors[1], rhs_loops, reduced - set(lhs_loops))
+    batch = sorted(set(lhs_loops) & set(rhs_loops) - reduced)
+    k = sorted(set(lhs_loops) & reduced)
+    m, n = ([d for d in ls if d not in (*batch, *k)] for ls in (lhs_loops, rhs_loops))
+    size = {d: g.sizes[d] for d in range(len(g.sizes))}
+    b, ms, ns = ([size[d] for d in loops] for loops in (batch, m, n))
+    one_k = extent([size[d] for d in k])
+    rows = ms if not batch else [extent(ms)]
+    lhs = graph.reshape(_ordered(graph, lhs, lhs_loops, [*batch, *m, *k]), [*b, *rows, one_k])
+    rhs = graph.reshape(_ordered(graph, rhs, rhs_loops, [*batch, *k, *n]), [*b, one_k, extent(ns)])
+    if not lhs.shape[:-1]:
+        lhs = graph.reshape(lhs, [1, one_k])
+    total = graph.add("MatMul", [lhs, rhs], lhs.dtype, (*lhs.shape[:-1], extent(ns)))
+    total = graph.reshape(total, [*b, *ms, *ns])
+    return to_loops(graph, total, [*batch, *m, *n], g.result_shape)
+
+
+def _summed(graph: Graph, x: Value, loops: list[int], own: set[int]) -> tuple[Value, list[int]]:
+    """Summed over reductions that the other factor does not see."""
+    axes = [axis for axis, d in enumerate(loops) if d in own]
+    return graph.reduce("ReduceSum", x, axes), [d for d in loops if d not in own]
+
+
+def _ordered(graph: Graph, x: Value, loops: Sequence[int], order: Sequence[int]) -> Value:
+    return graph.transpose(x, [list(loops).index(d) for d in order])
+
+
+# ---- Conv --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Roles:
+    """Loops of a convolution by what they run over; image and kernel name the operands."""
+
+    image: int
+    batch: list[int]
+    groups: list[int]
+    channels: list[int]
+    filters: list[int]
+    windows: list[Window]
+
+    @property
+    def kernel(self) -> int:
+        return 1 - self.image
+
+
+def _roles(g: Generic, image: int) -> Roles | None:
+    """The roles if the other operand holds filters, and every loop has one; else None."""
+    kernel = bare_loops(g.maps[1 - image])
+    found = windows(g, g.maps[image])
+    if kernel is None or found is None:
+        return None
+    offsets = [w.offset for w in found]
+    bare = [e.dim for e in g.maps[image] if e.dim is not None]
+    shared = [d for d in bare if d in kernel]
+    roles = Roles(
+        image,
+        [d for d in bare if d not in kernel],
+        [d for d in shared if d < g.rank],
+        [d for d in shared if d >= g.rank],
+        [d for d in kernel if d not in (*bare, *offsets)],
+        found,
+    )
+    kept = [*roles.batch, *roles.groups, *roles.filters, *(w.position for w in found)]
+    fits = len(set(kept)) == len(kept) and max(kept) < g.rank and set(offsets) <= set(kernel)
+    return roles if fits and sorted((*roles.channels, *offsets)) == list(g.reductions) else None
+
+
+def _convolve(graph: Graph, g: Generic, r: Roles, factors: Sequence[Value]) -> Value:
+    """Images as [N, groups · C, …], filters as [groups · K, C, …]."""
+    size = g.sizes
+    dtype = factors[0].dtype
+    images, filters = (graph.cast(factors[i], "f32") for i in (r.image, r.kernel))
+    at = [e.dim for e in g.maps[r.image]]
+    axes = [at.index(d) for d in (*r.batch, *r.groups, *r.channels)]
+    images = graph.transpose(images, [*axes, *(w.axis for w in r.windows)])
+    spatial = images.shape[len(axes) :]
+    n, groups, c, k = (
+        extent([size[d] for d in ls]) for ls in (r.batch, r.groups, r.channels, r.filters)
+    )
+    images = graph.reshape(images, [n, groups * c, *spatial])
+    offsets = [w.offset for w in r.windows]
+    order = [*r.groups, *r.filters, *r.channels, *offsets]
+    filters = _ordered(graph, filters, bare_loops(g.maps[r.kernel]) or [], order)
+    filters = graph.reshape(filters, [groups * k, c, *(size[d] for d in offsets)])
+    positions = [w.position for w in r.windows]
+    shape = (n, groups * k, *(size[d] for d in positions))
+    attrs = {
+        "strides": tuple(w.stride for w in r.windows),
+        "dilations": tuple(w.dilation for w in r.windows),
+        "kernel_shape": tuple(size[d] for d in offsets),
+        "group": groups,
+    }
+    total = graph.cast(graph.add("Conv", [images, filters], "f32", shape, **attrs), dtype)
+    order = [*r.batch, *r.groups, *r.filters, *positions]
+    return to_loops(graph, graph.reshape(total, [size[d] for d in order]), order, g.result_shape)

@@ -1,0 +1,207 @@
+"""What is written: the nodes of a program in order, grouped by dispatch, and its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.export.ahead import OpaqueFunction, ahead_arrays, weight_array
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Node, Program
+from eqsat.model.schedule import Schedule
+
+Array = np.ndarray[Any, Any]
+WEIGHTS = ("auto", "constants", "resources", "arguments")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes written together under one comment, e.g. those of a dispatch."""
+
+    title: str
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program as it will be written.
+
+    arrays: nodes that are constants, in their element types. arguments: nodes that are arguments,
+    the program's inputs first. names: of arguments, constants and results; each occurs once.
+    """
+
+    program: Program
+    groups: tuple[Group, ...]
+    arguments: tuple[int, ...]
+    arrays: Mapping[int, Array]
+    names: Mapping[int, str]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All nodes that are written, in order."""
+        return tuple(i for g in self.groups for i in g.nodes)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An op that cannot be written, and why."""
+
+    node: int
+    op: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"%{self.node} {self.op}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file in memory: files are (name, bytes), the model itself first.
+
+    ops: how many were to be written, `missing` those that could not be; with `partial`, calls of
+    functions that are declared but not defined stand for them.
+    """
+
+    files: tuple[tuple[str, bytes], ...]
+    ops: int
+    missing: tuple[Missing, ...] = ()
+    path: str = ""
+
+    @property
+    def data(self) -> bytes:
+        """The model itself."""
+        return self.files[0][1]
+
+    def at(self, path: str) -> Exported:
+        """The same, with the place where it was written."""
+        return replace(self, path=path)
+
+
+class Inexpressible(Exception):
+    """An op has no form in the other language; the text is the reason."""
+
+
+def plan_program(program: Program, weights: Mapping[str, Array], *, arguments: bool) -> Plan:
+    """A program as it is. Weights become constants, or arguments if `arguments`.
+
+    EqsatError E381 if a constant has no values.
+    """
+    needed = _needed(program, program.results, ())
+    order = [i for i in needed if not isinstance(program.nodes[i].attr, Leaf)]
+    leaves = [i for i in needed if program.nodes[i].op == "weight"]
+    return _plan(program, [Group("", tuple(order))], leaves, weights, {}, arguments)
+
+
+def plan_schedule(
+    schedule: Schedule,
+    weights: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueFunction],
+    *,
+    arguments: bool,
+) -> Plan:
+    """The chosen program, dispatch by dispatch; what follows from weights alone is computed now.
+
+    With `arguments` weights are arguments as they came, and what follows from them is written too.
+    EqsatError E381 if a constant has no values.
+    """
+    program = schedule.program
+    ahead = {*schedule.ahead, *program.weights}
+    constants = [] if arguments else _read_ahead(schedule, ahead)
+    done = {*constants, *program.inputs, *(program.weights if arguments else ())}
+    groups = []
+    if arguments and schedule.ahead:
+        made = _needed(program, _read_ahead(schedule, ahead), done)
+        groups.append(_group("computed from weights alone, once", made, done))
+    for number, d in enumerate(schedule.dispatches):
+        made = _needed(program, d.members, done)
+        groups.append(_group(f"dispatch {number}: {d.name}", made, done))
+    groups.append(_group("results", _needed(program, program.results, done), done))
+    leaves = [i for i in program.weights if arguments or i in constants]
+    made_now = [i for i in constants if program.nodes[i].op != "weight"]
+    arrays = ahead_arrays(program, made_now, weights, opaque) if made_now else {}
+    return _plan(program, [g for g in groups if g.nodes], leaves, weights, arrays, arguments)
+
+
+def _read_ahead(schedule: Schedule, ahead: set[int]) -> list[int]:
+    """Ahead-of-time nodes that run-time nodes read, or that are results."""
+    program = schedule.program
+    run_time = _needed(program, program.results, ahead)
+    read = {o for i in run_time if i not in ahead for o in program.nodes[i].operands}
+    return sorted((read | set(program.results)) & ahead)
+
+
+def _group(title: str, nodes: list[int], done: set[int]) -> Group:
+    """The nodes not done yet, which now are."""
+    own = tuple(i for i in nodes if i not in done)
+    done.update(own)
+    return Group(title, own)
+
+
+def _needed(program: Program, wanted: Iterable[int], done: Iterable[int]) -> list[int]:
+    """`wanted` and all below them down to nodes that are done, in program order."""
+    found: set[int] = set()
+    border, stack = set(done), list(wanted)
+    while stack:
+        i = stack.pop()
+        if i not in found:
+            found.add(i)
+            stack += [] if i in border else program.nodes[i].operands
+    return sorted(found)
+
+
+def _plan(
+    program: Program,
+    groups: list[Group],
+    leaves: list[int],
+    weights: Mapping[str, Array],
+    arrays: Mapping[int, Array],
+    arguments: bool,
+) -> Plan:
+    held = dict(arrays)
+    for i in () if arguments else leaves:
+        held[i] = weight_array(program, i, weights)
+    given = (*program.inputs, *(leaves if arguments else ()))
+    own = tuple(replace_leaves(g, set(held) | set(given)) for g in groups)
+    return Plan(program, own, given, dict(sorted(held.items())), _names(program, given, held))
+
+
+def replace_leaves(group: Group, leaves: set[int]) -> Group:
+    """The group without nodes that are arguments or constants."""
+    return replace(group, nodes=tuple(i for i in group.nodes if i not in leaves))
+
+
+def _names(program: Program, given: Iterable[int], held: Iterable[int]) -> dict[int, str]:
+    """Names that occur once: those of leaves, and of what is made of a weight."""
+    found: dict[int, str] = {}
+    used: set[str] = set()
+    for i in (*given, *sorted(held)):
+        name = base = _name_of(program, i)
+        number = 1
+        while name in used:
+            number += 1
+            name = f"{base}.{number}"
+        used.add(name)
+        found[i] = name
+    return found
+
+
+def _name_of(program: Program, node: int) -> str:
+    suffix = ""
+    n: Node = program.nodes[node]
+    while not isinstance(n.attr, Leaf):
+        suffix = f".{n.op}{suffix}"
+        if not n.operands:
+            return f"constant{suffix}"
+        n = program.nodes[n.operands[0]]
+    name = n.attr.name.encode("utf-8", "replace").decode()
+    return f"{name or n.op}{suffix}"
+
+
+def identifier(name: str) -> str:
+    """A name with nothing but letters, digits, `_`, `.` and `-`, that starts with a letter."""
+    plain = re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
+    return plain if plain[:1].isalpha() else f"v{plain}"

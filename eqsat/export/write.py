@@ -1,0 +1,116 @@
+"""A program or schedule → the files of an export, checked and put in their place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.export.ahead import OpaqueFunction
+from eqsat.export.plan import WEIGHTS, Exported, Plan, plan_program, plan_schedule
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.program import Program
+from eqsat.model.schedule import Schedule
+
+FORMATS = ("mlir", "onnx")
+SHOWN = 20  # ops that cannot be written, by name
+Array = np.ndarray[Any, Any]
+
+
+def export(
+    what: Program | Schedule,
+    to: str,
+    held: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueFunction],
+    *,
+    weights: str = "auto",
+    partial: bool = False,
+    external: str = "",
+    name: str = "",
+) -> Exported:
+    """A program, or the chosen program of a schedule, as an MLIR module or an ONNX model.
+
+    held: weights by key. weights: `constants` writes them in place, `resources` beside the text
+    (MLIR) or in a file of their own (ONNX, named `external`), `arguments` makes them arguments,
+    `auto` writes small ones in place. partial: write what can be written, with calls of
+    undefined functions for the rest. name: of the function or graph, else the program's.
+    EqsatError: E380 if an op cannot be written, E381 if a weight
+    has no values, E382 if `onnx` is missing, E383 for an unknown format or place for weights.
+    """
+    check_word("format", to, FORMATS)
+    check_word("place for weights", weights, WEIGHTS)
+    plan = _plan(what, held, opaque, weights == "arguments")
+    if name:
+        plan = replace(plan, program=replace(plan.program, name=name))
+    found = _written(plan, to, weights, external)
+    if found.missing and not partial:
+        raise _inexpressible(plan, to, found)
+    return found
+
+
+def check_word(what: str, word: str, known: Sequence[str]) -> None:
+    """EqsatError E383 unless the word is one of these."""
+    if word not in known:
+        raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, known))
+
+
+def _plan(
+    what: Program | Schedule,
+    held: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueFunction],
+    arguments: bool,
+) -> Plan:
+    if isinstance(what, Program):
+        return plan_program(what, held, arguments=arguments)
+    return plan_schedule(what, held, opaque, arguments=arguments)
+
+
+def _written(plan: Plan, to: str, weights: str, external: str) -> Exported:
+    if to == "mlir":
+        from eqsat.export.mlir.module import write_module
+
+        return write_module(plan, weights=weights)
+    from eqsat.export.onnxmodel.model import write_model
+
+    return write_model(plan, external=external, force_external=weights == "resources")
+
+
+def _inexpressible(plan: Plan, to: str, found: Exported) -> Exception:
+    count = len(found.missing)
+    listed = [str(m) for m in found.missing[:SHOWN]]
+    if count > SHOWN:
+        listed.append(f"and {count - SHOWN} more")
+    return fail(
+        "E380",
+        f"{count} of {found.ops} ops of `{plan.program.name}` cannot be written as {to}:"
+        f" {'; '.join(listed)}",
+        help="`--partial` writes the rest, with calls of undefined functions in their place",
+    )
+
+
+def write_files(found: Exported, path: Path) -> Exported:
+    """Write the files beside one another, each whole or not at all; EqsatError (E384)."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name, data in reversed(found.files):  # the model last: it names the others
+            _replace(path.parent / (name or path.name), data)
+    except OSError as e:
+        raise fail("E384", f"cannot write `{path}`: {e.strerror or e}") from e
+    return found.at(str(path))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(aside).chmod(0o644)
+        Path(aside).replace(path)
+    except BaseException:  # Ctrl-C included: nothing half written stays
+        Path(aside).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,218 @@
+"""`scan`, `while` and `cond` of a jaxpr → one op whose bodies are Programs.
+
+A body is read like a function of its own. What it reads from outside and never changes becomes one
+of the op's `consts`; constants go into the body, arrays it closes over become weights outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from eqsat.frontends.values import Context, Value
+from eqsat.model.control import COND, MOST_NESTED, SCAN, WHILE, Control
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.generic import Result
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Builder, Program, prune
+from eqsat.model.tensor import TensorType
+
+
+class Reader(Protocol):
+    """Walks a jaxpr (`frontends.jaxpr` has it); `depth` counts the bodies around it."""
+
+    ctx: Context
+    captured: list[Any]
+    depth: int
+
+    def child(self, title: str) -> Reader:
+        """A reader for a body."""
+        ...
+
+    def input(self, t: TensorType, path: str) -> Value: ...
+    def constant(self, c: Any, aval: Any = None) -> Value: ...
+    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]: ...
+
+
+Lower = Callable[[Reader, Any, Sequence[Value]], "list[Value] | None"]
+
+
+def control(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value] | None:
+    """The results of a loop or branch; None if it cannot be a program and is kept whole.
+
+    EqsatError E332 if bodies are nested more than `MOST_NESTED` deep.
+    """
+    if eqn.effects or not eqn.outvars:
+        return None
+    if reader.depth >= MOST_NESTED:
+        raise fail(
+            "E332",
+            f"`{eqn.primitive.name}` stands inside of {reader.depth} other loops or branches",
+            help="join some of them",
+        )
+    try:
+        return CONTROL[eqn.primitive.name](reader, eqn, args)
+    except _Kept:
+        return None
+
+
+class _Kept(Exception):
+    """A body touches what programs cannot hold."""
+
+
+@dataclass
+class _Consts:
+    """The values a loop reads and never changes: each an operand once, constants left out."""
+
+    reader: Reader
+    nodes: list[int] = field(default_factory=list)
+
+    def places(self, values: Sequence[Value]) -> list[Value | int]:
+        """Per value: itself if it is a constant, else the number of its operand."""
+        return [v if v.is_constant else self._place(self.reader.ctx.materialise(v)) for v in values]
+
+    def _place(self, node: int) -> int:
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return self.nodes.index(node)
+
+    def types(self) -> list[TensorType]:
+        return [self.reader.ctx.builder.type(n) for n in self.nodes]
+
+
+def _scan(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+    p = eqn.params
+    first, count = p["num_consts"], p["num_carry"]
+    consts = _Consts(reader)
+    fixed = consts.places(args[:first])
+    rest = [reader.ctx.materialise(v) for v in args[first:]]
+    types = [reader.ctx.builder.type(n) for n in rest]
+    slices = [t.with_shape(t.shape[1:]) for t in types[count:]]
+    body = _Body(reader, p["jaxpr"], fixed, consts.types(), [*types[:count], *slices])
+    make = _Maker(SCAN, count, int(p["length"]), bool(p["reverse"]))
+    return make.node(reader, consts.nodes, rest, [body])
+
+
+def _while(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+    p = eqn.params
+    conditional, both = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    consts = _Consts(reader)
+    fixed = consts.places(args[:both])
+    rest = [reader.ctx.materialise(v) for v in args[both:]]
+    types = [reader.ctx.builder.type(n) for n in rest]
+    bodies = [
+        _Body(reader, p["cond_jaxpr"], fixed[:conditional], consts.types(), types),
+        _Body(reader, p["body_jaxpr"], fixed[conditional:], consts.types(), types),
+    ]
+    return _Maker(WHILE, len(rest)).node(reader, consts.nodes, rest, bodies)
+
+
+def _cond(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+    branches = eqn.params["branches"]
+    if eqn.params.get("branches_platforms") is not None:
+        raise _Kept
+    if args[0].is_constant:  # known already: no branch is left
+        at = min(max(int(args[0].constant), 0), len(branches) - 1)
+        own = [reader.constant(c) for c in branches[at].consts]
+        return reader.run(branches[at].jaxpr, own, args[1:])
+    consts = _Consts(reader)
+    fixed = consts.places(args[1:])
+    bodies = [_Body(reader, b, fixed, consts.types(), []) for b in branches]
+    index = reader.ctx.materialise(args[0])
+    return _Maker(COND).node(reader, consts.nodes, [], bodies, (index,))
+
+
+CONTROL: dict[str, Lower] = {"scan": _scan, "while": _while, "cond": _cond}
+
+
+class _Body:
+    """One body, read; `program` has its consts first, and may still hold weights."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        closed: Any,
+        fixed: Sequence[Value | int],
+        consts: Sequence[TensorType],
+        rest: Sequence[TensorType],
+    ):
+        own = reader.child("body")
+        inputs = [own.input(t, f"const{i}") for i, t in enumerate(consts)]
+        changing = [own.input(t, f"state{i}") for i, t in enumerate(rest)]
+        given = [v if isinstance(v, Value) else inputs[v] for v in fixed]
+        try:
+            held = [own.constant(c) for c in closed.consts]
+            found = own.run(closed.jaxpr, held, [*given, *changing])
+            results = [own.ctx.materialise(v) for v in found]
+        except EqsatError as error:
+            if error.diagnostics[0].code in ("E302", "E323"):
+                raise _Kept from error
+            raise
+        if own.captured:
+            raise _Kept
+        self.ctx = own.ctx
+        self.consts = len(consts)
+        self.program = prune(own.ctx.builder.build(results))
+
+    @property
+    def keys(self) -> list[str]:
+        """Weights it holds."""
+        return [self.program.leaf(i).key for i in self.program.weights]
+
+    def closed(self, types: dict[str, TensorType]) -> Program:
+        """The body with these weights (content key → type) as consts behind its own."""
+        b = Builder(self.program.name)
+        number = {key: self.consts + i for i, key in enumerate(types)}
+        new: dict[int, int] = {}
+        held = {key: b.append("input", (), _const(number[key], t)) for key, t in types.items()}
+        for i, n in enumerate(self.program.nodes):
+            if isinstance(n.attr, Leaf) and n.op == "weight":
+                new[i] = held[n.attr.key]
+            elif isinstance(n.attr, Leaf):
+                behind = len(types) if n.attr.index >= self.consts else 0
+                new[i] = b.append(n.op, (), replace(n.attr, index=n.attr.index + behind))
+            else:
+                new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+        return b.build([new[r] for r in self.program.results])
+
+
+def _const(number: int, t: TensorType) -> Leaf:
+    return Leaf(f"weight{number}", t, index=number)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """What a loop or branch is, beside its bodies and operands."""
+
+    op: str
+    carries: int = 0
+    length: int = 0
+    reverse: bool = False
+
+    def node(
+        self,
+        reader: Reader,
+        consts: Sequence[int],
+        rest: Sequence[int],
+        bodies: Sequence[_Body],
+        index: tuple[int, ...] = (),
+    ) -> list[Value]:
+        """Add the op, and give its results."""
+        ctx = reader.ctx
+        keys = dict.fromkeys(k for b in bodies for k in b.keys)
+        weights: dict[str, int] = {}
+        for key in keys:
+            array = next(b.ctx.weights[key] for b in bodies if key in b.ctx.weights)
+            weights[key] = ctx.weight(array, f"const{len(ctx.weights)}").node
+        types = {key: ctx.builder.type(n) for key, n in weights.items()}
+        programs = tuple(b.closed(types) for b in bodies)
+        for b in bodies:
+            ctx.opaque |= b.ctx.opaque
+            ctx.custom_derivatives |= b.ctx.custom_derivatives
+        count = len(consts) + len(weights)
+        attr = Control(self.op, programs, count, self.carries, self.length, self.reverse)
+        node = ctx.builder.add(self.op, (*index, *consts, *weights.values(), *rest), attr)
+        if len(attr.result_types) == 1:
+            return [ctx.full(node)]
+        return [ctx.add("result", (node,), Result(i)) for i in range(len(attr.result_types))]

@@ -1,0 +1,339 @@
+"""Reads and writes at computed places: gather, dynamic_slice and dynamic_update_slice.
+
+All become the op `gather`, which takes whole slices along one dim and clips its indices into
+range: several indexed dims are one after a collapse, and indices are sums of strides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.known import known, progression
+from eqsat.frontends.values import Context, Value
+from eqsat.frontends.views import (
+    concatenated,
+    reshaped,
+    sliced,
+    sliced_along,
+    transposed,
+    view,
+)
+from eqsat.model.affine import affine, dim
+from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.moves import gather_of
+from eqsat.ops.scalar import integer_range
+
+MOST = 2**31 - 1  # elements that a merged index can count
+Results = list[Value] | None
+
+
+def line(ctx: Context, extent: int, dtype: str = "i32") -> Value:
+    """0, 1, … extent - 1."""
+    from eqsat.ops.meaning import element_dtype
+
+    return ctx.weight(np.arange(extent).astype(element_dtype(dtype)), "iota")
+
+
+def clamped(ctx: Context, index: Value, high: int) -> Value:
+    """The index as i32 within 0 … high."""
+    top = min(high, integer_range(index.dtype)[1])
+    body = cast(call("clamp", const(0), arg(0), const(top)), "i32")
+    return ctx.elementwise(body, [index], index.shape, "i32")
+
+
+def taken(ctx: Context, x: Value, index: Value, axis: int) -> Value:
+    """x with dim `axis` replaced by the dims of the index, which is clipped into range.
+
+    Indices that are known and equally spaced make a slice.
+    """
+    size, rank = x.shape[axis], len(index.shape)
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if x.is_constant:
+        return Value(shape, x.dtype, constant=x.constant)
+    found = known(ctx, index)
+    if found is None:
+        move = gather_of(x.shape, index.shape, axis)
+        return ctx.add("gather", (ctx.materialise(x), ctx.materialise(index)), move)
+    at = np.clip(found, 0, size - 1).astype(np.int32)
+    spaced = progression(at.ravel()) if max(index.shape, default=1) == at.size else None
+    if spaced is not None:
+        return reshaped(ctx, _spaced(ctx, x, axis, at.size, *spaced), shape)
+    if at.size and (at == at.flat[0]).all():
+        one = sliced_along(ctx, x, axis, int(at.flat[0]), int(at.flat[0]) + 1)
+        dims = range(len(shape))
+        outer = [dim(d) for d in dims if not axis <= d < axis + rank]
+        return view(one, shape, [*outer[:axis], affine([]), *outer[axis:]])
+    move = gather_of(x.shape, index.shape, axis)
+    return ctx.add("gather", (ctx.materialise(x), ctx.materialise(ctx.weight(at, "index"))), move)
+
+
+def _spaced(ctx: Context, x: Value, axis: int, count: int, first: int, step: int) -> Value:
+    start, limit, stride = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    start[axis], limit[axis], stride[axis] = first, first + (count - 1) * step + 1, step
+    return sliced(ctx, x, tuple(start), tuple(limit), tuple(stride))
+
+
+# ---- dynamic slices ----------------------------------------------------------------------------
+
+
+def dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+    """Starts are clamped so that the slice fits; known ones are plain slices and come first."""
+    x, *starts = xs
+    sizes = [int(v) for v in eqn.params["slice_sizes"]]
+    room = [s - n for s, n in zip(x.shape, sizes, strict=True)]
+    low, high, moving = [0] * len(sizes), list(x.shape), []
+    for d, start in enumerate(starts):
+        if start.is_constant:
+            low[d] = min(max(int(start.constant), 0), room[d])
+            high[d] = low[d] + sizes[d]
+        elif room[d]:
+            moving.append(d)
+    x = sliced(ctx, x, tuple(low), tuple(high))
+    for d in moving:
+        x = taken(ctx, x, _places(ctx, starts[d], sizes[d], room[d]), d)
+    return [x]
+
+
+def _places(ctx: Context, start: Value, width: int, room: int) -> Value:
+    """start, start + 1, … as a line of `width` indices, the start clamped to 0 … room."""
+    if width == 1:
+        return view(start, (1,), [])
+    begin = view(clamped(ctx, start, room), (width,), [])
+    body = call("add", arg(0), arg(1))
+    return ctx.elementwise(body, [begin, line(ctx, width)], (width,), "i32")
+
+
+def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+    """Known starts: what is before, the update and what is after, side by side.
+
+    Others: a choice per element by its position, which lets layouts pass as any elementwise op.
+    """
+    x, update, *starts = xs
+    cut = [d for d, (s, n) in enumerate(zip(x.shape, update.shape, strict=True)) if n < s]
+    if 0 in update.shape:
+        return [x]
+    fixed = [d for d in cut if starts[d].is_constant]
+    moving = [d for d in cut if not starts[d].is_constant]
+    return [_replaced(ctx, x, update, starts, fixed, moving)]
+
+
+def _replaced(
+    ctx: Context,
+    x: Value,
+    update: Value,
+    starts: Sequence[Value],
+    fixed: list[int],
+    moving: list[int],
+) -> Value:
+    if not fixed:
+        return _chosen(ctx, x, update, starts, moving) if moving else update
+    d, *rest = fixed
+    width, room = update.shape[d], x.shape[d] - update.shape[d]
+    at = min(max(int(starts[d].constant), 0), room)
+    before, after = sliced_along(ctx, x, d, 0, at), sliced_along(ctx, x, d, at + width, x.shape[d])
+    there = sliced_along(ctx, x, d, at, at + width)
+    return concatenated(
+        ctx, [before, _replaced(ctx, there, update, starts, rest, moving), after], d
+    )
+
+
+def _chosen(
+    ctx: Context, x: Value, update: Value, starts: Sequence[Value], moving: list[int]
+) -> Value:
+    """x, and the update where every moving dim's position is inside it."""
+    values, inside = [x, update], []
+    for d in moving:
+        extent, width = x.shape[d], update.shape[d]
+        start = clamped(ctx, starts[d], extent - width)
+        if width > 1:
+            values[1] = taken(ctx, values[1], _offsets(ctx, start, extent, width), d)
+        at, begin = arg(len(values)), arg(len(values) + 1)
+        values += [view(line(ctx, extent), x.shape, [dim(d)]), start]
+        inside.append(_within(at, begin, width))
+    body = call("select", _all(inside), arg(1), arg(0))
+    return ctx.elementwise(body, values, x.shape, x.dtype)
+
+
+def _offsets(ctx: Context, start: Value, extent: int, width: int) -> Value:
+    """For each position of a dim which element of the update it takes, if it takes one."""
+    body = call("clamp", const(0), call("sub", arg(0), arg(1)), const(width - 1))
+    return ctx.elementwise(body, [line(ctx, extent), start], (extent,), "i32")
+
+
+def _within(at: Expr, begin: Expr, width: int) -> Expr:
+    if width == 1:
+        return call("eq", at, begin)
+    return call("and", call("ge", at, begin), call("lt", at, call("add", begin, const(width))))
+
+
+def _all(conditions: Sequence[Expr]) -> Expr:
+    found, *rest = conditions
+    for c in rest:
+        found = call("and", found, c)
+    return found
+
+
+# ---- gather ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Indexed:
+    """One operand dim that is indexed: by which indices, and how many elements from there on."""
+
+    dim: int
+    index: Value  # of the shape of the batch dims
+    width: int
+    checked: bool  # the index is the caller's, so it may be out of range
+
+
+def gather(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+    """Any `lax.gather` but one-hot mode; out of range reads as its mode says."""
+    (x, indices), p = xs, eqn.params
+    mode, widths = p["mode"].name, [int(w) for w in p["slice_sizes"]]
+    dims = _indexed(ctx, p["dimension_numbers"], x, indices, widths)
+    extents = [x.shape[i.dim] for i in dims]
+    if mode == "ONE_HOT" or not dims or 0 in x.shape or math.prod(extents) > MOST:
+        return None
+    for d, width in enumerate(widths):
+        if all(d != i.dim for i in dims):
+            x = sliced_along(ctx, x, d, 0, width)
+    batch = tuple(indices.shape[:-1])
+    found = _arranged(ctx, p["dimension_numbers"], _read(ctx, x, dims, batch), dims, widths, batch)
+    if mode == "FILL_OR_DROP":
+        found = _filled(ctx, p, found, dims, extents)
+    return [found]
+
+
+def _indexed(ctx: Context, dn: Any, x: Value, indices: Value, widths: list[int]) -> list[_Indexed]:
+    """The indexed dims of x, ascending."""
+    batch = tuple(indices.shape[:-1])
+    around = [dim(b) for b in range(len(batch))]
+    found = []
+    for k, d in enumerate(dn.start_index_map):
+        column = view(indices, batch, [*around, affine([], k)])
+        found.append(_Indexed(int(d), column, widths[d], True))
+    pairs = zip(dn.operand_batching_dims, dn.start_indices_batching_dims, strict=True)
+    for d, b in pairs:
+        own = view(line(ctx, x.shape[d]), batch, [dim(int(b))])
+        found.append(_Indexed(int(d), own, 1, False))
+    return sorted(found, key=lambda i: i.dim)
+
+
+def _read(ctx: Context, x: Value, dims: list[_Indexed], batch: tuple[int, ...]) -> Value:
+    """The indexed dims brought together as one, and that one replaced by batch and window dims."""
+    at = [i.dim for i in dims]
+    if at != list(range(at[0], at[0] + len(at))):
+        x = transposed(ctx, x, [*at, *(d for d in range(len(x.shape)) if d not in at)])
+        at = list(range(len(at)))
+    extents = [x.shape[d] for d in at]
+    merged = (*x.shape[: at[0]], math.prod(extents), *x.shape[at[-1] + 1 :])
+    return taken(ctx, reshaped(ctx, x, merged), _flat_index(ctx, dims, extents, batch), at[0])
+
+
+def _flat_index(
+    ctx: Context, dims: list[_Indexed], extents: list[int], batch: tuple[int, ...]
+) -> Value:
+    """One index into the merged dim per batch and window position."""
+    if len(dims) == 1 and dims[0].width == 1:
+        return dims[0].index
+    windows = [i.width for i in dims if i.width > 1]
+    shape = (*batch, *windows)
+    values, terms, w = [], [], len(batch)
+    for n, i in enumerate(dims):
+        stride = math.prod(extents[n + 1 :])
+        start = clamped(ctx, i.index, extents[n] - i.width)
+        values.append(view(start, shape, [dim(b) for b in range(len(batch))]))
+        terms.append(_times(arg(len(values) - 1), stride))
+        if i.width > 1:
+            values.append(view(line(ctx, i.width), shape, [dim(w)]))
+            terms.append(_times(arg(len(values) - 1), stride))
+            w += 1
+    body, *rest = terms
+    for t in rest:
+        body = call("add", body, t)
+    return ctx.elementwise(body, values, shape, "i32")
+
+
+def _times(e: Expr, stride: int) -> Expr:
+    return e if stride == 1 else call("mul", e, const(stride))
+
+
+def _arranged(
+    ctx: Context,
+    dn: Any,
+    x: Value,
+    dims: list[_Indexed],
+    widths: list[int],
+    batch: tuple[int, ...],
+) -> Value:
+    """The dims that `taken` left, in the order in which the result has them."""
+    at = [i.dim for i in dims]
+    gone = {*dn.collapsed_slice_dims, *dn.operand_batching_dims}
+    together = at == list(range(at[0], at[0] + len(at)))
+    begin = at[0] if together else 0
+    rest = [d for d in range(len(widths)) if d not in at]
+    read: list[tuple[str, int]] = [("batch", b) for b in range(len(batch))]
+    read += [("own", i.dim) for i in dims if i.width > 1]
+    there = [*(("own", d) for d in rest[:begin]), *read, *(("own", d) for d in rest[begin:])]
+    wanted = _result_dims(dn, [d for d in range(len(widths)) if d not in gone], len(batch))
+    order = [*(w for w in wanted if w in there), *(w for w in there if w not in wanted)]
+    x = transposed(ctx, x, [there.index(w) for w in order])
+    shape = tuple(batch[d] if kind == "batch" else widths[d] for kind, d in wanted)
+    return reshaped(ctx, x, shape)
+
+
+def _result_dims(dn: Any, kept: list[int], batch: int) -> list[tuple[str, int]]:
+    own, images = iter(kept), iter(range(batch))
+    offsets = set(dn.offset_dims)
+    return [
+        ("own", next(own)) if d in offsets else ("batch", next(images))
+        for d in range(len(kept) + batch)
+    ]
+
+
+def _filled(ctx: Context, p: Any, found: Value, dims: list[_Indexed], extents: list[int]) -> Value:
+    """`found` where all indices were in range, else the fill value."""
+    offsets = set(p["dimension_numbers"].offset_dims)
+    images = [dim(d) for d in range(len(found.shape)) if d not in offsets]
+    values, inside = [found], []
+    for i, extent in zip(dims, extents, strict=True):
+        if i.checked and not _surely_inside(ctx, i, extent):
+            index = arg(len(values))
+            values.append(view(i.index, found.shape, images))
+            inside += _range(index, extent - i.width, i.index.dtype)
+    if not inside:
+        return found
+    fill = const(_fill_value(p["fill_value"], found.dtype))
+    body = call("select", _all(inside), arg(0), fill)
+    return ctx.elementwise(body, values, found.shape, found.dtype)
+
+
+def _range(index: Expr, high: int, dtype: str) -> list[Expr]:
+    found = [] if DTYPES[dtype][1] == "u" else [call("ge", index, const(0))]
+    if high < integer_range(dtype)[1]:
+        found.append(call("le", index, const(high)))
+    return found
+
+
+def _surely_inside(ctx: Context, i: _Indexed, extent: int) -> bool:
+    at = known(ctx, i.index)
+    return at is not None and bool(((at >= 0) & (at <= extent - i.width)).all())
+
+
+def _fill_value(given: Any, dtype: str) -> bool | int | float:
+    """JAX's own choice unless one is given: NaN, or the most negative or largest integer."""
+    if given is not None:
+        kind = DTYPES[dtype][1]
+        return bool(given) if kind == "b" else float(given) if is_float(dtype) else int(given)
+    if is_float(dtype):
+        return math.nan
+    if dtype == "bool":
+        return True
+    low, high = integer_range(dtype)
+    return high if DTYPES[dtype][1] == "u" else low

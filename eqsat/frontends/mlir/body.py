@@ -1,0 +1,243 @@
+"""The scalar region of a structured op → expressions over its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.indexing import taken
+from eqsat.frontends.mlir.elements import is_index, plain
+from eqsat.frontends.mlir.items import Scope
+from eqsat.frontends.mlir.scalars import SCALARS, Scalar
+from eqsat.frontends.values import Value
+from eqsat.frontends.views import reshaped
+from eqsat.model.affine import Affine, affine, dim
+from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.generic import Yield
+
+LARGEST_BODY = 2000  # nodes of one expression, written out as a tree
+DEEPEST_BODY = 150  # functions within functions; records of programs recurse
+_LARGEST_INDEX = 2**31 - 1  # positions in bodies are i32
+
+Operand = tuple[Value, Sequence[Affine]]
+Term = Affine | Expr  # what an SSA value of a body is: a position in the loops, or a number
+
+
+@dataclass
+class Body:
+    """Operands of a loop nest and what its scalars come to; reading may add operands."""
+
+    scope: Scope
+    sizes: Sequence[int]
+    operands: list[Operand]
+    terms: dict[Any, Term] = field(default_factory=dict)
+    _weight: dict[int, tuple[int, int]] = field(default_factory=dict)  # id → tree nodes, depth
+    _alive: list[Expr] = field(default_factory=list)
+
+    def read(self, block: Any) -> list[Expr]:
+        """What the block yields, in order."""
+        *ops, last = list(block.operations)
+        for o in ops:
+            op = o.operation
+            self.terms[op.results[0]] = self._op(op)
+        op = last.operation
+        return [self.number(v, op) for v in op.operands]
+
+    def _op(self, op: Any) -> Term:
+        if op.name == "linalg.index":
+            return dim(int(op.attributes["dim"].value))
+        if op.name == "arith.constant":
+            return self._constant(op)
+        if op.name == "tensor.extract":
+            return self._extract(op)
+        if op.name == "affine.apply":
+            return self._apply(op)
+        moved = self._position(op)
+        return moved if moved is not None else self._scalar(op)
+
+    def _constant(self, op: Any) -> Term:
+        value = op.attributes["value"]
+        if is_index(op.results[0].type):
+            return affine([], int(value.value))
+        return const(plain(value, self.scope.type(op.results[0], op)[1]))
+
+    def term(self, value: Any, op: Any) -> Term:
+        """A value of the body, or one from around it."""
+        if value in self.terms:
+            return self.terms[value]
+        item = self.scope.item(value, op)
+        if isinstance(item, int):
+            return affine([], item)
+        found = self.scope.tensor(value, op)
+        if found.shape:
+            raise self.scope.fail("E375", f"`{op.name}` reads a whole tensor in a body", op)
+        return const(found.constant) if found.is_constant else self.operand(found, [])
+
+    def operand(self, x: Value, maps: Sequence[Affine]) -> Expr:
+        """One more operand of the loop nest."""
+        self.operands.append((x, list(maps)))
+        return arg(len(self.operands) - 1)
+
+    def number(self, value: Any, op: Any) -> Expr:
+        term = self.term(value, op)
+        if isinstance(term, Expr):
+            return term
+        found, dtype = self.counted(term, op), self.scope.type(value, op)[1]
+        return found if found.fn == "const" or dtype == "i32" else cast(found, dtype)
+
+    def counted(self, at: Affine, op: Any) -> Expr:
+        """A position as a number: loops are read from arrays that count."""
+        total: Expr | None = None
+        for loop, stride in at.terms:
+            step = self._counter(loop, op)
+            step = step if stride == 1 else call("mul", step, const(stride))
+            total = step if total is None else call("add", total, step)
+        if total is None:
+            return const(at.constant)
+        return call("add", total, const(at.constant)) if at.constant else total
+
+    def _counter(self, loop: int, op: Any) -> Expr:
+        size = self.sizes[loop]
+        if type(size) is not int or size > _LARGEST_INDEX:
+            why = "the position in a dimension of unknown size is used as a number"
+            raise self.scope.fail("E375", why, op)
+        line = self.scope.ctx.weight(np.arange(size, dtype=np.int32), "iota")
+        return self.operand(line, [dim(loop)])
+
+    # ---- positions -------------------------------------------------------------------------------
+    def _position(self, op: Any) -> Affine | None:
+        """Sums and multiples of loops stay affine; None if this op is something else."""
+        if op.name not in ("arith.addi", "arith.subi", "arith.muli", "arith.index_cast"):
+            return None
+        terms = [self.term(v, op) for v in op.operands]
+        if not all(isinstance(t, Affine) for t in terms):
+            return None
+        if op.name == "arith.index_cast":
+            return terms[0]  # type: ignore[return-value]
+        a, b = terms
+        assert isinstance(a, Affine) and isinstance(b, Affine)
+        if op.name == "arith.muli":
+            if a.terms and b.terms:
+                return None
+            a, b = (a, b) if not b.terms else (b, a)
+            return _scaled(a, b.constant)
+        return _sum(a, b if op.name == "arith.addi" else _scaled(b, -1))
+
+    def _apply(self, op: Any) -> Term:
+        amap = op.attributes["map"].value
+        inner = [self.term(v, op) for v in op.operands]
+        if not all(isinstance(t, Affine) for t in inner) or len(amap.results) != 1:
+            raise self.scope.fail("E375", "`affine.apply` of numbers the data decide", op)
+        found = affine_of(amap.results[0], inner)  # type: ignore[arg-type]
+        if found is None:
+            raise self.scope.fail("E375", f"`{amap}` is no sum of multiples", op)
+        return found
+
+    # ---- numbers ---------------------------------------------------------------------------------
+    def _scalar(self, op: Any) -> Expr:
+        meaning = SCALARS.get(op.name)
+        if meaning is None or len(op.results) != 1:
+            raise self.scope.fail("E374", f"`{op.name}` in a body has no meaning here yet", op)
+        args = tuple(self.number(v, op) for v in op.operands)
+        types = tuple(self.scope.type(v, op)[1] for v in op.operands)
+        result = self.scope.type(op.results[0], op)[1]
+        predicate = op.attributes["predicate"].value if "predicate" in op.attributes else 0
+        self._check_size(args, op)
+        found = meaning(Scalar(args, types, result, int(predicate)))
+        if found is None:
+            raise self.scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
+        self._measure(found)
+        return found
+
+    def _check_size(self, args: tuple[Expr, ...], op: Any) -> None:
+        """Bodies are trees: one that uses its own results often grows beyond measure."""
+        sizes = [self._measure(a) for a in args]
+        if sum(n for n, _ in sizes) > LARGEST_BODY or any(d > DEEPEST_BODY for _, d in sizes):
+            raise self.scope.fail("E371", f"a body has more than {LARGEST_BODY} operations", op)
+
+    def _measure(self, e: Expr) -> tuple[int, int]:
+        known = self._weight.get(id(e))
+        if known is None:
+            inner = [self._measure(a) for a in e.args]
+            known = (1 + sum(n for n, _ in inner), 1 + max((d for _, d in inner), default=0))
+            self._weight[id(e)] = known
+            self._alive.append(e)  # an id is good as long as its object lives
+        return known
+
+    # ---- reads at computed places ----------------------------------------------------------------
+    def _extract(self, op: Any) -> Expr:
+        """`tensor.extract`: an operand through a map, or a gather where the data say where."""
+        source, *places = op.operands
+        x = self.scope.tensor(source, op)
+        terms = [self.term(p, op) for p in places]
+        data = [d for d, t in enumerate(terms) if isinstance(t, Expr)]
+        if not data:
+            return self.operand(x, [t for t in terms if isinstance(t, Affine)])
+        if len(data) > 1:
+            x, terms, data = self._joined(x, terms, data, op)
+        return self._gather(x, terms, data[0], op)
+
+    def _joined(
+        self, x: Value, terms: list[Term], data: list[int], op: Any
+    ) -> tuple[Value, list[Term], list[int]]:
+        """Neighbouring dims that the data index, as one dim."""
+        first, last = data[0], data[-1]
+        position: Expr | None = None
+        for d in range(first, last + 1):
+            t = terms[d]
+            here = t if isinstance(t, Expr) else self.counted(t, op)
+            if position is None:
+                position = here
+            else:
+                position = call("add", call("mul", position, const(x.shape[d])), here)
+        size = 1
+        for d in range(first, last + 1):
+            size *= x.shape[d]
+        assert position is not None
+        shape = (*x.shape[:first], size, *x.shape[last + 1 :])
+        flat = reshaped(self.scope.ctx, x, shape)
+        return flat, [*terms[:first], position, *terms[last + 1 :]], [first]
+
+    def _gather(self, x: Value, terms: list[Term], axis: int, op: Any) -> Expr:
+        place = terms[axis]
+        assert isinstance(place, Expr)
+        kept = sorted(set(place.operands()))
+        loops = sorted({d for o in kept for e in self.operands[o][1] for d, _ in e.terms})
+        order = {d: i for i, d in enumerate(loops)}
+        used = [(self.operands[o][0], [e.rename(order) for e in self.operands[o][1]]) for o in kept]
+        body = cast(place.substitute({o: arg(i) for i, o in enumerate(kept)}), "i32")
+        sizes = [self.sizes[d] for d in loops]
+        at = self.scope.ctx.generic(sizes, range(len(sizes)), used, Yield(body, "i32"))
+        around = [t for t in terms if isinstance(t, Affine)]
+        found = taken(self.scope.ctx, x, at, axis)
+        return self.operand(found, [*around[:axis], *(dim(d) for d in loops), *around[axis:]])
+
+
+def _scaled(a: Affine, factor: int) -> Affine:
+    return affine([(d, s * factor) for d, s in a.terms], a.constant * factor)
+
+
+def _sum(a: Affine, b: Affine) -> Affine:
+    return affine([*a.terms, *b.terms], a.constant + b.constant)
+
+
+def affine_of(e: Any, dims: Sequence[Affine]) -> Affine | None:
+    """An affine expression of MLIR over `dims` (symbols follow them); None if it divides."""
+    kind = type(e).__name__
+    if kind == "AffineDimExpr":
+        return dims[e.position]
+    if kind == "AffineConstantExpr":
+        return affine([], e.value)
+    if kind not in ("AffineAddExpr", "AffineMulExpr"):
+        return None
+    a, b = affine_of(e.lhs, dims), affine_of(e.rhs, dims)
+    if a is None or b is None:
+        return None
+    if kind == "AffineAddExpr":
+        return _sum(a, b)
+    if a.terms and b.terms:
+        return None
+    return _scaled(a, b.constant) if not b.terms else _scaled(b, a.constant)

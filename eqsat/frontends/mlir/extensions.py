@@ -1,0 +1,117 @@
+"""Ops of IREE's own dialects and of linalg that no generalisation writes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat.frontends.mlir.items import Handler, Item, Scope
+from eqsat.frontends.mlir.movement import handed_on
+from eqsat.frontends.mlir.structured import indexing_maps, loop_sizes
+from eqsat.frontends.values import Value
+from eqsat.model.affine import Map, dim
+from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.generic import Yield
+from eqsat.ops.scalar import integer_range
+
+
+def softmax(scope: Scope, op: Any) -> list[Item]:
+    """exp(x - max) / Σ exp(x - max) along one dim."""
+    x = scope.tensor(op.operands[0], op)
+    axis = int(op.attributes["dimension"].value)
+    if not 0 <= axis < len(x.shape):
+        raise scope.fail("E376", f"`{op.name}` along dim {axis}", op)
+    top = _reduced(scope, x, axis, "max")
+    shifted = _with(scope, x, top, axis, call("exp", call("sub", arg(0), arg(1))))
+    total = _reduced(scope, shifted, axis, "add")
+    return [_with(scope, shifted, total, axis, call("div", arg(0), arg(1)))]
+
+
+def _reduced(scope: Scope, x: Value, axis: int, combine: str) -> Value:
+    kept = [d for d in range(len(x.shape)) if d != axis]
+    place = {d: i for i, d in enumerate([*kept, axis])}
+    sizes = [x.shape[d] for d in (*kept, axis)]
+    operand = (x, [dim(place[d]) for d in range(len(x.shape))])
+    return scope.ctx.generic(sizes, range(len(kept)), [operand], Yield(arg(0), x.dtype, combine))
+
+
+def _with(scope: Scope, x: Value, other: Value, axis: int, body: Expr) -> Value:
+    """A body of x and of a value without one of its dims."""
+    rank = len(x.shape)
+    whole = [dim(d) for d in range(rank)]
+    part = [dim(d) for d in range(rank) if d != axis]
+    return scope.ctx.generic(
+        x.shape, range(rank), [(x, whole), (other, part)], Yield(body, x.dtype)
+    )
+
+
+# ---- quantisation --------------------------------------------------------------------------------
+def _quantised(scope: Scope, op: Any) -> tuple[list[Value], list[Map], list[int], list[int], str]:
+    """Operands with their maps, the loops' extents, the range, and the result's element type."""
+    *inputs, output = op.operands
+    values = [scope.shaped(v, op) for v in (*inputs, output)]
+    maps = indexing_maps(scope, op, len(values))
+    sizes = loop_sizes(scope, op, maps, values)
+    limits = [int(op.attributes[k].value) for k in ("quant_min", "quant_max")]
+    xs = [scope.tensor(v, op) for v in inputs]
+    if tuple(e.dim for e in maps[-1]) != tuple(range(len(sizes))):
+        raise scope.fail("E375", f"`{op.name}` writes its result through `{maps[-1]}`", op)
+    return xs, maps, sizes, limits, scope.type(op.results[0], op)[1]
+
+
+def quantize(scope: Scope, op: Any) -> list[Item]:
+    """clamp(round_even(x / scale) + zero point) as an integer."""
+    xs, maps, sizes, (low, high), dtype = _quantised(scope, op)
+    scaled = call("round_even", call("div", arg(0), arg(1)))
+    if len(xs) > 2:
+        scaled = call("add", scaled, cast(arg(2), xs[0].dtype))
+    body = cast(call("clamp", const(float(low)), scaled, const(float(high))), _stored(dtype, low))
+    body = body if body.value == dtype else cast(body, dtype)
+    return [_elementwise(scope, xs, maps, sizes, Yield(body, dtype))]
+
+
+def dequantize(scope: Scope, op: Any) -> list[Item]:
+    """(x - zero point) · scale."""
+    xs, maps, sizes, (low, _), dtype = _quantised(scope, op)
+    whole = cast(arg(0), _stored(xs[0].dtype, low))
+    number = cast(whole if whole.value != xs[0].dtype else arg(0), dtype)
+    if len(xs) > 2:
+        number = call("sub", number, cast(arg(2), dtype))
+    return [_elementwise(scope, xs, maps, sizes, Yield(call("mul", number, arg(1)), dtype))]
+
+
+def _stored(dtype: str, low: int) -> str:
+    """Integers of MLIR have no sign; a range that starts at 0 or above says there is none."""
+    return dtype if low < 0 or integer_range(dtype)[0] == 0 else f"u{dtype[1:]}"
+
+
+def _elementwise(
+    scope: Scope, xs: list[Value], maps: list[Map], sizes: list[int], result: Yield
+) -> Value:
+    operands = list(zip(xs, maps, strict=False))
+    return scope.ctx.generic(sizes, range(len(sizes)), operands, result)
+
+
+def exported(scope: Scope, op: Any) -> list[Item]:
+    """`hal.tensor.export`: a tensor becomes a result."""
+    return [scope.item(op.operands[0], op)]
+
+
+def barrier(scope: Scope, op: Any) -> list[Item]:
+    """`hal.tensor.barrier`: the tensors as they are, once a fence was reached."""
+    return [scope.item(v, op) for v in list(op.operands)[: len(op.results)]]
+
+
+EXTENSIONS: dict[str, Handler] = {
+    "linalg.softmax": softmax,
+    "iree_linalg_ext.quantize_affine": quantize,
+    "iree_linalg_ext.dequantize_affine": dequantize,
+    "flow.tensor.transfer": handed_on,
+    "flow.tensor.tie_shape": handed_on,
+    "flow.tensor.barrier": handed_on,
+    "hal.tensor.barrier": barrier,
+    "hal.tensor.export": exported,
+    "iree_tensor_ext.compute_barrier.start": handed_on,
+    "iree_tensor_ext.compute_barrier.end": handed_on,
+    "util.optimization_barrier": handed_on,
+    "util.unfoldable_constant": handed_on,
+}

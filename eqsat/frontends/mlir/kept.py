@@ -1,0 +1,107 @@
+"""Running sums and the k largest, which no loop nest says: kept whole, as JAX computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eqsat.frontends.mlir.items import Handler, Item, Scope
+from eqsat.frontends.values import Value
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Result
+from eqsat.model.tensor import TensorType
+
+_RUNNING = {
+    "arith.addf": "cumsum", "arith.addi": "cumsum",
+    "arith.mulf": "cumprod", "arith.muli": "cumprod",
+    "arith.maximumf": "cummax", "arith.maxsi": "cummax",
+    "arith.minimumf": "cummin", "arith.minsi": "cummin",
+}  # fmt: skip
+
+
+def kept(
+    scope: Scope, title: str, function: Callable[..., Any], operands: Sequence[Value]
+) -> list[Value]:
+    """The results of a JAX function of these operands, as one opaque op."""
+    import jax
+
+    from eqsat.frontends.opaque import OpaqueCall, fingerprint
+    from eqsat.frontends.values import tensor_type
+    from eqsat.ops.meaning import element_dtype
+
+    ctx = scope.ctx
+    nodes = tuple(ctx.materialise(x) for x in operands)
+    types = tuple(ctx.builder.type(n) for n in nodes)
+    given = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
+    closed = jax.make_jaxpr(function)(*given)
+    results: tuple[TensorType, ...] = tuple(tensor_type(a, title) for a in closed.out_avals)
+    key = fingerprint(closed)
+    ctx.opaque[key] = OpaqueCall(title, key, types, results, closed)
+    node = ctx.builder.add("opaque", nodes, Opaque(title, key, types, results))
+    if len(results) == 1:
+        return [ctx.full(node)]
+    return [ctx.add("result", (node,), Result(i)) for i in range(len(results))]
+
+
+def _known(scope: Scope, op: Any, x: Value) -> Value:
+    if any(type(s) is not int for s in x.shape):
+        raise scope.fail("E376", f"`{op.name}` of unknown size is not kept", op)
+    return x
+
+
+def _region(op: Any) -> list[Any]:
+    """The operations of a region but its last, which only yields."""
+    return [o.operation for o in op.regions[0].blocks[0].operations][:-1]
+
+
+def scan(scope: Scope, op: Any) -> list[Item]:
+    """Inclusive running sums, products, maxima and minima that start from nothing."""
+    import jax
+
+    inner = _region(op)
+    name = _RUNNING.get(inner[0].name) if len(inner) == 1 else None
+    if name is None or not op.attributes["inclusive"].value or _is_read(scope, op):
+        raise scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
+    axis = int(op.attributes["dimension"].value)
+    x = _known(scope, op, scope.tensor(op.operands[0], op))
+    running = getattr(jax.lax, name)
+    (found,) = kept(scope, name, lambda a: running(a, axis=axis), [x])
+    return [found, _last(scope, found, axis)]
+
+
+def _is_read(scope: Scope, op: Any) -> bool:
+    """Whether what was in the accumulator before counts: only a neutral constant does not."""
+    from eqsat.ops.scalar import neutral
+
+    first = scope.tensor(op.operands[2], op)
+    name = _RUNNING[_region(op)[0].name]
+    combine = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[name]
+    return not (first.is_constant and first.constant == neutral(combine, first.dtype))
+
+
+def _last(scope: Scope, x: Value, axis: int) -> Value:
+    from eqsat.frontends.views import reshaped, sliced_along
+
+    size = x.shape[axis]
+    end = sliced_along(scope.ctx, x, axis, size - 1, size)
+    return reshaped(scope.ctx, end, tuple(s for d, s in enumerate(x.shape) if d != axis))
+
+
+def topk(scope: Scope, op: Any) -> list[Item]:
+    """The k largest of every row with their places, the first of equals first."""
+    import jax
+
+    inner = _region(op)
+    x = _known(scope, op, scope.tensor(op.operands[0], op))
+    axis, k = int(op.attributes["dimension"].value), scope.shaped(op.operands[-1], op).shape
+    largest = len(inner) == 1 and inner[0].name in ("arith.cmpf", "arith.cmpi")
+    falling = largest and int(inner[0].attributes["predicate"].value) in _GREATER[inner[0].name]
+    if not falling or axis != len(x.shape) - 1 or len(op.operands) != 3:
+        raise scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
+    count = k[axis]
+    found = kept(scope, "top_k", lambda a: tuple(jax.lax.top_k(a, count)), [x])
+    return list(found)
+
+
+_GREATER = {"arith.cmpf": (2, 3, 9, 10), "arith.cmpi": (4, 5)}
+KEPT: dict[str, Handler] = {"iree_linalg_ext.scan": scan, "iree_linalg_ext.topk": topk}

@@ -1,0 +1,254 @@
+"""ModelProto → Model: names, order, attributes and tensors checked, nothing of protobuf left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat.frontends.onnxgraph.graph import (
+    Argument,
+    Array,
+    Function,
+    Graph,
+    Model,
+    OnnxNode,
+    Reference,
+    short,
+)
+from eqsat.frontends.onnxgraph.order import Scope, ordered
+from eqsat.frontends.onnxgraph.proto import newest_opset
+from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype, read_tensor
+from eqsat.model.diag import fail
+
+STANDARD = ("", "ai.onnx")
+OLDEST, NEWEST = 13, 28
+MOST_NODES = 100_000
+DEEPEST = 32  # graphs inside of graphs
+# AttributeProto.AttributeType → its field
+FIELDS = {
+    1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors",
+    10: "graphs",
+}  # fmt: skip
+REFUSED = {11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types"}
+
+
+def convert(model: Any, path: Path) -> Model:
+    """The checked model of a file.
+
+    EqsatError: E360 not UTF-8, E361 an opset that is not read, E362 a malformed graph, E363 and
+    E364 a tensor.
+    """
+    try:
+        return _convert(model, path)
+    except UnicodeDecodeError as error:
+        raise fail("E360", f"`{path}` holds a name that is not UTF-8: {error.reason}") from error
+
+
+def _convert(model: Any, path: Path) -> Model:
+    opsets = _opsets(model.opset_import, f"`{path}`")
+    reader = _Reader(path.parent, opsets)
+    functions = {}
+    for f in model.functions:
+        key = (_domain(f.domain), f.name, getattr(f, "overload", ""))
+        if key in functions:
+            raise fail("E362", f"`{path}` defines the function `{short(f.name)}` twice")
+        functions[key] = reader.function(f)
+    return Model(reader.graph(model.graph, ()), functions, opsets)
+
+
+def read_function(proto: Any, opsets: Mapping[str, int]) -> Function:
+    """A function of the standard itself; opsets: what it uses where it does not say."""
+    return _Reader(Path(), opsets).function(proto, whole=False)
+
+
+def _domain(name: str) -> str:
+    return "" if name in STANDARD else name
+
+
+def _opsets(imports: Iterable[Any], where: str) -> dict[str, int]:
+    """Version by domain; E361 for one of the standard that is not read, if `where` is named."""
+    found: dict[str, int] = {}
+    for o in imports:
+        found[_domain(o.domain)] = max(int(o.version), found.get(_domain(o.domain), 0))
+    version = found.get("", 0)
+    if not where:
+        return found
+    if not found:
+        raise fail("E361", f"{where} imports no opset: nothing says what its ops mean")
+    newest = min(NEWEST, newest_opset())
+    if version and not OLDEST <= version <= newest:
+        raise fail(
+            "E361",
+            f"{where} uses opset {version}; opsets {OLDEST} to {newest} can be read",
+            help="`onnx.version_converter.convert_version(model, 21)` changes it, or export again",
+        )
+    return found
+
+
+@dataclass
+class _Reader:
+    """Converts the graphs of one file; `nodes` counts all of them."""
+
+    folder: Path
+    opsets: Mapping[str, int]
+    nodes: int = 0
+    inside: list[str] = field(default_factory=list)  # the graphs around the present one
+
+    def graph(self, g: Any, outer: Scope) -> Graph:
+        """A graph with its nodes in order; outer: names that its nodes may read besides."""
+        title = f"graph `{short(g.name)}`"
+        if len(self.inside) >= DEEPEST:
+            raise fail("E362", f"{title} lies in {DEEPEST} graphs inside each other: too deep")
+        if g.sparse_initializer:
+            raise fail(
+                "E363",
+                f"{title} has {len(g.sparse_initializer)} sparse initializers, which are not read",
+                help="store them densely",
+            )
+        initializers = self._initializers(g, title)
+        inputs = [_argument(v) for v in g.input if v.name not in initializers]
+        outputs = tuple(v.name for v in g.output)
+        known = [*initializers, *(a.name for a in inputs)]
+        self.inside.append(g.name)
+        nodes = self._nodes(g.node, known, outer, title)
+        self.inside.pop()
+        made = {*known, *(o for n in nodes for o in n.outputs)}
+        _check_defined(outputs, (made, *outer), title)
+        return Graph(g.name, tuple(inputs), initializers, nodes, outputs)
+
+    def function(self, f: Any, whole: bool = True) -> Function:
+        """A function's body as a graph; its inputs have no types of their own.
+
+        whole: every output is defined; the standard's bodies leave out what nobody asked for.
+        """
+        title = f"function `{short(f.name)}`"
+        imports = _opsets(f.opset_import, title if whole else "")
+        nodes = self._nodes(f.node, list(f.input), (), title)
+        made = {*f.input, *(o for n in nodes for o in n.outputs)}
+        outputs = tuple(o if whole or o in made else "" for o in f.output)
+        _check_defined((o for o in outputs if o), (made,), title)
+        inputs = tuple(Argument(name, None, None) for name in f.input)
+        defaults, kinds = self._attributes(f.attribute_proto, title, ())
+        return Function(
+            Graph(f.name, inputs, {}, nodes, outputs),
+            frozenset(f.attribute) | frozenset(kinds),
+            defaults,
+            {**self.opsets, **imports},
+        )
+
+    def _initializers(self, g: Any, title: str) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for t in g.initializer:
+            if not t.name or t.name in found:
+                what = f"two initializers `{short(t.name)}`" if t.name else "one without a name"
+                raise fail("E362", f"{title} has initializers with clashing names: {what}")
+            found[t.name] = read_tensor(t, self.folder, f"initializer `{short(t.name)}`")
+        return found
+
+    def _nodes(
+        self, protos: Any, known: Sequence[str], outer: Scope, title: str
+    ) -> tuple[OnnxNode, ...]:
+        self.nodes += len(protos)
+        if self.nodes > MOST_NODES:
+            raise fail("E362", f"the file has more than {MOST_NODES} nodes")
+        defined = _unique(known, protos, title)
+        scope = (*outer, frozenset(defined))
+        nodes = [self._node(p, scope) for p in protos]
+        return ordered(nodes, frozenset(known), outer, title)
+
+    def _node(self, p: Any, scope: Scope) -> OnnxNode:
+        node = OnnxNode(
+            p.op_type, _domain(p.domain), p.name, tuple(p.input), tuple(p.output), {}, {},
+            getattr(p, "overload", ""),
+        )  # fmt: skip
+        try:
+            attributes, kinds = self._attributes(p.attribute, node.label, scope)
+        except RecursionError as error:
+            raise node.error("E362", "holds graphs inside each other too deeply") from error
+        return OnnxNode(
+            node.op, node.domain, node.name, node.inputs, node.outputs, attributes, kinds,
+            node.overload,
+        )  # fmt: skip
+
+    def _attributes(
+        self, protos: Any, title: str, scope: Scope
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        values: dict[str, Any] = {}
+        kinds: dict[str, int] = {}
+        for a in protos:
+            if a.name in values:
+                raise fail("E362", f"{title} has the attribute `{short(a.name)}` twice")
+            values[a.name] = self._attribute(a, title, scope)
+            kinds[a.name] = int(a.type)
+        return values, kinds
+
+    def _attribute(self, a: Any, title: str, scope: Scope) -> Any:
+        if a.ref_attr_name:
+            return Reference(a.ref_attr_name)
+        what = f"attribute `{short(a.name)}` of {title}"
+        if a.type not in FIELDS:
+            kind = REFUSED.get(a.type, "of a type that ONNX does not define")
+            raise fail("E365", f"{what} is {kind}, which is not read")
+        value = getattr(a, FIELDS[a.type])
+        match a.type:
+            case 3:
+                return value.decode("utf-8")
+            case 8:
+                return tuple(v.decode("utf-8") for v in value)
+            case 4:
+                return read_tensor(value, self.folder, f"the tensor of {what}")
+            case 9:
+                return tuple(read_tensor(t, self.folder, f"a tensor of {what}") for t in value)
+            case 5:
+                return self.graph(value, scope)
+            case 10:
+                return tuple(self.graph(g, scope) for g in value)
+        return tuple(value) if a.type in (6, 7) else value
+
+
+def _unique(known: Sequence[str], protos: Any, title: str) -> list[str]:
+    """All names a graph defines; E362 if one is defined twice."""
+    found: dict[str, None] = {}
+    for name in [*known, *(o for p in protos for o in p.output if o)]:
+        if name in found:
+            raise fail(
+                "E362",
+                f"{title} defines the value `{short(name)}` twice",
+                help="every value has one definition: one input, initializer or node output",
+            )
+        found[name] = None
+    return list(found)
+
+
+def _check_defined(wanted: Iterable[str], defined: Scope, title: str) -> None:
+    for name in wanted:
+        if not any(name in names for names in defined):
+            raise fail("E362", f"{title} gives `{short(name)}`, which nothing in it defines")
+
+
+def _argument(v: Any) -> Argument:
+    """A graph input; E363 if it is no tensor of an element type that programs hold."""
+    title = f"input `{short(v.name)}`"
+    kind = v.type.WhichOneof("value")
+    if kind != "tensor_type":
+        if kind is None:
+            return Argument(v.name, None, None)  # subgraphs may leave types out
+        what = kind.removesuffix("_type").replace("_", " ")
+        raise fail("E363", f"{title} is a {what}, and programs take tensors only")
+    t = v.type.tensor_type
+    dtype = held_dtype(element_type(t.elem_type, title)) if t.elem_type else None
+    if dtype is not None and dtype.name == "uint4":
+        raise fail("E366", f"{title} has 4-bit unsigned integers, which only constants may have")
+    if not t.HasField("shape"):
+        return Argument(v.name, dtype, None)
+    return Argument(v.name, dtype, tuple(_dim(d, at, v.name) for at, d in enumerate(t.shape.dim)))
+
+
+def _dim(d: Any, axis: int, name: str) -> int | str:
+    if d.WhichOneof("value") == "dim_value":
+        if d.dim_value < 0:
+            raise fail("E363", f"input `{short(name)}` has a negative dimension: {d.dim_value}")
+        return int(d.dim_value)
+    return d.dim_param or f"{name}.{axis}"

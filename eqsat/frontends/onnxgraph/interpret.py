@@ -1,0 +1,278 @@
+"""Run a graph under a JAX trace; what depends on constants only is computed in NumPy on the way."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.onnxgraph import proto
+from eqsat.frontends.onnxgraph.call import Call, Held
+from eqsat.frontends.onnxgraph.convert import read_function
+from eqsat.frontends.onnxgraph.graph import (
+    Function,
+    Graph,
+    Model,
+    OnnxNode,
+    Reference,
+    short,
+    subgraphs,
+)
+from eqsat.frontends.onnxgraph.registry import MICROSOFT, Operator, operators
+from eqsat.frontends.onnxgraph.tensors import data_type_number, is_bearable
+from eqsat.model.diag import EqsatError, did_you_mean
+
+MOST_STEPS = 50_000  # nodes run, those of functions and loop bodies each time
+DEEPEST = 64  # calls inside each other
+Env = MutableMapping[str, Held]
+
+
+@dataclass
+class Interpreter:
+    """Runs the graphs of one model; `steps` counts the nodes run, `depth` the calls now open."""
+
+    model: Model
+    steps: int = 0
+    depth: int = 0
+    opsets: Mapping[str, int] | None = None
+
+    def graph(
+        self, graph: Graph, given: Mapping[str, Held], outer: Env | None = None
+    ) -> list[Held]:
+        """The results of a graph; given: its inputs, outer: values of the graphs around it."""
+        env: Env = ChainMap({}, outer) if outer is not None else {}
+        for name, array in graph.initializers.items():
+            env[name] = Held(array, name=name)
+        env.update(given)
+        self._nodes(graph, env)
+        return [env[name] for name in graph.outputs if name]
+
+    def _nodes(self, graph: Graph, env: Env) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise graph.nodes[0].error("E362", f"lies in {DEEPEST} calls inside each other")
+        for node in graph.nodes:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise node.error("E362", f"is reached after {MOST_STEPS} others: too many to run")
+            for name, held in zip(node.outputs, self._node(node, env), strict=False):
+                if name and held is not None:
+                    env[name] = held
+            self._check_outputs(node, env)
+        self.depth -= 1
+
+    def _check_outputs(self, node: OnnxNode, env: Env) -> None:
+        for name in node.outputs:
+            if name and name not in env:
+                what = f"wants the result `{short(name)}`, which this operator does not give here"
+                raise node.error("E365", what)
+
+    def _node(self, node: OnnxNode, env: Env) -> Sequence[Held | None]:
+        operands = tuple(env[i] if i else None for i in node.inputs)
+        function = self.model.functions.get((node.domain, node.op, node.overload))
+        if function is not None:
+            return self._call(function, node, operands)
+        record = operators().get((node.domain, node.op))
+        if record is None:
+            return self._standard_body(node, operands)
+        self._check_version(node, record)
+        self._check_attributes(node)
+        call = Call(
+            node, operands, self._opset(node), _namespace(record, operands), _Runner(self, env)
+        )
+        return [_held(node, r) for r in _results(_compute(record, call))]
+
+    def _opset(self, node: OnnxNode) -> int:
+        opsets = self.model.opsets if self.opsets is None else self.opsets
+        if node.domain not in opsets and node.domain != MICROSOFT:
+            raise node.error("E361", "is of a domain whose opset the model does not import")
+        return opsets.get(node.domain, 1)
+
+    def _check_version(self, node: OnnxNode, record: Operator) -> None:
+        if node.domain:
+            return
+        standard = proto.schema(node.domain, node.op, self._opset(node))
+        if standard is None or standard.deprecated:
+            raise node.error("E365", f"is no operator of opset {self._opset(node)}")
+        if standard.since_version > record.newest:
+            raise node.error(
+                "E365",
+                f"means what opset {standard.since_version} says; known is opset {record.newest}",
+                help="export the model for an earlier opset",
+            )
+        if len(node.inputs) < standard.min_input or len(node.inputs) > standard.max_input:
+            raise node.error("E362", f"has {len(node.inputs)} operands, not as many as it takes")
+
+    def _check_attributes(self, node: OnnxNode) -> None:
+        """Every attribute is one the standard knows, and of its type."""
+        standard = None if node.domain else proto.schema("", node.op, self._opset(node))
+        for name, kind in node.kinds.items():
+            if standard is None or isinstance(node.attributes.get(name), Reference):
+                continue
+            known = standard.attributes.get(name)
+            if known is None:
+                what = f"has an attribute `{short(name)}`, which the operator does not have"
+                raise node.error("E362", what, did_you_mean(name, standard.attributes))
+            if int(known.type.value) != kind:
+                raise node.error("E362", f"has an attribute `{short(name)}` of another type")
+
+    def _standard_body(
+        self, node: OnnxNode, operands: tuple[Held | None, ...]
+    ) -> Sequence[Held | None]:
+        """An operator that the standard defines by others; E365 if it does not."""
+        if subgraphs(node):  # what they do the body would leave out
+            raise self._unknown(node)
+        types = tuple(None if o is None else (data_type_number(o.dtype), o.shape) for o in operands)
+        version = self._opset(node)
+        body = proto.function_body(
+            node.domain, node.op, version, lambda onnx: _node_proto(onnx, node), types
+        )
+        if body is None:
+            raise self._unknown(node)
+        self._check_attributes(node)
+        function = read_function(body, self.model.opsets)
+        standard = proto.schema(node.domain, node.op, version)
+        defaults = _defaults(standard, function)
+        return self._call(
+            replace(function, defaults={**defaults, **function.defaults}), node, operands
+        )
+
+    def _unknown(self, node: OnnxNode) -> EqsatError:
+        known = [op for domain, op in operators() if domain == node.domain]
+        if node.domain == "" and node.op in proto.known_ops(""):
+            return node.error(
+                "E365",
+                f"is an operator that is not read (opset {self._opset(node)})",
+                help="replace it in the model, or cut the model before it",
+            )
+        where = f"the domain `{short(node.domain)}`" if node.domain else "the ONNX standard"
+        help = did_you_mean(node.op, known) if known else "export without custom operators"
+        near = help if help.startswith("did") or not known else "export without custom operators"
+        return node.error("E365", f"is no operator that is known in {where}", near)
+
+    def _call(
+        self, function: Function, node: OnnxNode, operands: tuple[Held | None, ...]
+    ) -> list[Held | None]:
+        """A function inlined: parameters bound, attribute references resolved."""
+        names = [a.name for a in function.body.inputs]
+        if len(operands) > len(names):
+            raise node.error("E362", f"calls a function of {len(names)} operands with more")
+        given = dict(zip(names, operands, strict=False))
+        values = {**function.defaults, **node.attributes}
+        body = bind(function.body, values, {n for n in names if given.get(n) is None})
+        before, self.opsets = self.opsets, function.opsets
+        try:
+            found = self.graph(body, {k: v for k, v in given.items() if v is not None})
+        finally:
+            self.opsets = before
+        named = dict(zip([o for o in body.outputs if o], found, strict=True))
+        return [named.get(o) for o in body.outputs]
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """What operators that hold graphs run them with: the interpreter and the values around."""
+
+    interpreter: Interpreter
+    env: Env
+
+    def __call__(self, graph: Graph, operands: Sequence[Held]) -> list[Held]:
+        given = {a.name: h for a, h in zip(graph.inputs, operands, strict=True)}
+        return self.interpreter.graph(graph, given, self.env)
+
+
+def bind(graph: Graph, attributes: Mapping[str, Any], absent: set[str]) -> Graph:
+    """A function's body with references to attributes replaced, absent operands left out."""
+    return replace(graph, nodes=tuple(_bound(n, attributes, absent) for n in graph.nodes))
+
+
+def _bound(node: OnnxNode, values: Mapping[str, Any], absent: set[str]) -> OnnxNode:
+    attributes: dict[str, Any] = {}
+    for name, value in node.attributes.items():
+        if isinstance(value, Reference):
+            if value.name in values:
+                attributes[name] = values[value.name]
+        elif isinstance(value, Graph):
+            attributes[name] = bind(value, values, absent)
+        else:
+            attributes[name] = value
+    inputs = tuple("" if i in absent else i for i in node.inputs)
+    return replace(node, attributes=attributes, inputs=inputs)
+
+
+def _namespace(record: Operator, operands: Sequence[Held | None]) -> Any:
+    import jax.numpy as jnp
+
+    given = [o for o in operands if o is not None]
+    return np if record.fold and all(o.foldable for o in given) else jnp
+
+
+def _compute(record: Operator, call: Call) -> Any:
+    try:
+        with np.errstate(all="ignore"):
+            return record.compute(call)
+    except EqsatError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:  # JAX and NumPy say what does not fit in many ways
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        given = ", ".join(_type_text(o) for o in call.operands if o is not None)
+        what = short(lines[0], 200)
+        raise call.error(
+            "E368", f"does not fit its operands ({short(given, 200)}): {what}",
+            help="the model contradicts itself, or a `--size` does not suit it",
+        ) from error  # fmt: skip
+
+
+def _type_text(held: Held) -> str:
+    return f"{held.dtype.name}{list(held.shape)}"
+
+
+def _results(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _held(node: OnnxNode, result: Any) -> Held:
+    if isinstance(result, Held):
+        return result
+    array = np.asarray(result) if isinstance(result, np.generic) else result
+    if not is_bearable(tuple(array.shape)):
+        raise node.error("E368", f"gives a tensor of shape {list(array.shape)}, which is too large")
+    return Held(array)
+
+
+def _node_proto(onnx: Any, node: OnnxNode) -> Any:
+    """The node as a message again, for the standard's own function bodies."""
+    plain = {k: v for k, v in node.attributes.items() if isinstance(v, int | float | str | tuple)}
+    arrays = {k: v for k, v in node.attributes.items() if isinstance(v, np.ndarray)}
+    made = onnx.helper.make_node(node.op, node.inputs, node.outputs, domain=node.domain, **plain)
+    for name, array in arrays.items():
+        tensor = onnx.numpy_helper.from_array(array)
+        made.attribute.append(onnx.helper.make_attribute(name, tensor))
+    return made
+
+
+def _defaults(standard: Any, function: Function) -> dict[str, Any]:
+    """The schema's default values of the attributes that its body refers to."""
+    found = {}
+    for name in function.attributes:
+        proto_value = standard.attributes[name].default_value if standard else None
+        if proto_value is not None and proto_value.type:
+            found[name] = plain_attribute(proto_value)
+    return found
+
+
+def plain_attribute(a: Any) -> Any:
+    """The value of an attribute that is a number, a string or a list of them."""
+    fields = {1: "f", 2: "i", 6: "floats", 7: "ints"}
+    if a.type == 3:
+        return a.s.decode("utf-8")
+    value = getattr(a, fields[a.type])
+    return tuple(value) if a.type in (6, 7) else value
+
+
+__all__ = ["Interpreter"]

@@ -1,0 +1,44 @@
+"""Cast and its kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype
+
+SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+
+
+@operator("Cast", newest=28, fold=True)
+def cast(c: Call) -> Any:
+    stored = element_type(int(c.needed("to")), c.node.label)
+    return converted(c, c[0], held_dtype(stored))
+
+
+@operator("CastLike", newest=25, fold=True)
+def cast_like(c: Call) -> Any:
+    return converted(c, c[0], c.dtype(1))
+
+
+def converted(c: Call, x: Any, dtype: np.dtype[Any]) -> Any:
+    """x in another element type; 8-bit floats saturate unless the node says otherwise.
+
+    To 4 bits: the low bits of the whole number; unsigned ones are held in 8.
+    """
+    if dtype.name in SMALL_FLOATS and x.dtype.kind != "b" and c.attribute("saturate", 1):
+        import ml_dtypes
+
+        most = float(ml_dtypes.finfo(dtype).max)
+        wide = x.astype(np.float32) if x.dtype.kind in "iu" else x
+        x = c.xp.where(c.xp.isnan(wide), wide, c.xp.clip(wide, -most, most))
+    if dtype.kind == "b":
+        return x != 0
+    if dtype.name == "uint4":
+        return (x.astype(np.int32) & 15).astype(np.uint8)
+    if dtype.name == "int4" and x.dtype.name not in ("int4", "bool"):
+        return ((x.astype(np.int32) & 15 ^ 8) - 8).astype(dtype)
+    return x.astype(dtype)

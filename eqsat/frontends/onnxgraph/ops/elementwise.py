@@ -1,0 +1,261 @@
+"""Elementwise operators: ONNX broadcasts as NumPy does."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.registry import operator
+
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+
+# operator → (function of that name in numpy and jax.numpy, newest version)
+UNARY = {
+    "Abs": ("abs", 13), "Neg": ("negative", 13), "Exp": ("exp", 13), "Log": ("log", 13),
+    "Sqrt": ("sqrt", 13), "Ceil": ("ceil", 13), "Floor": ("floor", 13), "Sin": ("sin", 22),
+    "Cos": ("cos", 22), "Tan": ("tan", 22), "Asin": ("arcsin", 22), "Acos": ("arccos", 22),
+    "Atan": ("arctan", 22), "Sinh": ("sinh", 22), "Cosh": ("cosh", 22), "Tanh": ("tanh", 13),
+    "Asinh": ("arcsinh", 22), "Acosh": ("arccosh", 22), "Atanh": ("arctanh", 22),
+    "Sign": ("sign", 13), "IsNaN": ("isnan", 20), "Not": ("logical_not", 1), "Round": ("round", 22),
+    "BitwiseNot": ("invert", 18),
+}  # fmt: skip
+BINARY = {
+    "Add": ("add", 14), "Sub": ("subtract", 14), "Mul": ("multiply", 14), "Equal": ("equal", 19),
+    "Greater": ("greater", 13), "Less": ("less", 13), "GreaterOrEqual": ("greater_equal", 16),
+    "LessOrEqual": ("less_equal", 16), "And": ("logical_and", 7), "Or": ("logical_or", 7),
+    "Xor": ("logical_xor", 7), "BitwiseAnd": ("bitwise_and", 18), "BitwiseOr": ("bitwise_or", 18),
+    "BitwiseXor": ("bitwise_xor", 18),
+}  # fmt: skip
+VARIADIC = {"Max": ("maximum", 13), "Min": ("minimum", 13), "Sum": ("add", 13)}
+
+
+def _unary(name: str) -> Callable[[Call], Any]:
+    return lambda c: _as(c, getattr(c.xp, name)(c[0]), name)
+
+
+def _as(c: Call, found: Any, name: str) -> Any:
+    """NumPy's half precision functions may widen; ONNX's never do."""
+    kept = name in ("isnan", "logical_not") or found.dtype == c[0].dtype
+    return found if kept else found.astype(c[0].dtype)
+
+
+def _binary(name: str) -> Callable[[Call], Any]:
+    return lambda c: getattr(c.xp, name)(c[0], c[1])
+
+
+def _variadic(name: str) -> Callable[[Call], Any]:
+    return lambda c: functools.reduce(getattr(c.xp, name), c.all)
+
+
+for _op, (_name, _version) in UNARY.items():
+    operator(_op, newest=_version, fold=True)(_unary(_name))
+for _op, (_name, _version) in BINARY.items():
+    operator(_op, newest=_version, fold=True)(_binary(_name))
+for _op, (_name, _version) in VARIADIC.items():
+    operator(_op, newest=_version, fold=True)(_variadic(_name))
+
+
+@operator("Mean", newest=13)
+def mean(c: Call) -> Any:
+    return functools.reduce(c.xp.add, c.all) / len(c)
+
+
+@operator("Div", newest=14, fold=True)
+def div(c: Call) -> Any:
+    """Integers are divided towards zero."""
+    if c.dtype(0).kind not in "iu":
+        return c.xp.divide(c[0], c[1])
+    if c.xp is not np:
+        a, b = c.xp.broadcast_arrays(c[0], c[1])
+        return c.lax.div(a, b)
+    if not np.all(c[1]):
+        raise c.error("E368", "divides whole numbers by zero")
+    sign = np.sign(c[0]) * np.sign(c[1])
+    return (sign * (np.abs(c[0]) // np.abs(c[1]))).astype(c[0].dtype)
+
+
+@operator("Mod", newest=28, fold=True)
+def mod(c: Call) -> Any:
+    """fmod=1: the sign of the dividend, as C; else that of the divisor, as Python."""
+    if c.attribute("fmod", 0):
+        return c.xp.fmod(c[0], c[1])
+    if c.xp is np and not np.all(c[1]):
+        raise c.error("E368", "divides whole numbers by zero")
+    return c.xp.mod(c[0], c[1])
+
+
+@operator("Pow", newest=15, fold=True)
+def power(c: Call) -> Any:
+    """The result has the base's type; small whole constant exponents are products."""
+    base, exponent = c[0], c[1]
+    held = c.held(1)
+    if c.xp is not np and held.known and held.array.size == 1 and not held.array.ndim:
+        value = float(held.array)
+        if value == 0.5 and c.dtype(0).kind == "f":
+            return c.xp.sqrt(base)
+        if value.is_integer() and 1 <= value <= 8:
+            return c.lax.integer_pow(base, int(value))
+    if c.dtype(0).kind == "f":
+        return c.xp.power(base, exponent.astype(base.dtype))
+    if exponent.dtype.kind == "f":
+        return c.xp.power(base.astype(exponent.dtype), exponent).astype(base.dtype)
+    return c.xp.power(base, exponent.astype(base.dtype))
+
+
+@operator("Reciprocal", newest=13, fold=True)
+def reciprocal(c: Call) -> Any:
+    return 1 / c[0]
+
+
+@operator("Where", newest=16, fold=True)
+def where(c: Call) -> Any:
+    return c.xp.where(c[0], c[1], c[2])
+
+
+@operator("IsInf", newest=20, fold=True)
+def is_inf(c: Call) -> Any:
+    x, found = c[0], c.xp.zeros(c.shape(0), bool)
+    if c.attribute("detect_positive", 1):
+        found = found | (c.xp.isinf(x) & (x > 0))
+    if c.attribute("detect_negative", 1):
+        found = found | (c.xp.isinf(x) & (x < 0))
+    return found
+
+
+@operator("BitShift", newest=28, fold=True)
+def bit_shift(c: Call) -> Any:
+    left = c.needed("direction") == "LEFT"
+    return c.xp.left_shift(c[0], c[1]) if left else c.xp.right_shift(c[0], c[1])
+
+
+@operator("Clip", newest=13, fold=True)
+def clip(c: Call) -> Any:
+    x = c[0]
+    if c.has(1):
+        x = c.xp.maximum(x, c[1])
+    return c.xp.minimum(x, c[2]) if c.has(2) else x
+
+
+# ---- activations ---------------------------------------------------------------------------------
+@operator("Relu", newest=14, fold=True)
+def relu(c: Call) -> Any:
+    return c.xp.maximum(c[0], np.zeros((), c[0].dtype))
+
+
+@operator("Sigmoid", newest=13)
+def sigmoid(c: Call) -> Any:
+    return c.lax.logistic(c[0])
+
+
+@operator("Erf", newest=13)
+def erf(c: Call) -> Any:
+    return c.lax.erf(c[0])
+
+
+@operator("Softplus", newest=22)
+def softplus(c: Call) -> Any:
+    """log(1 + e^x) without overflow."""
+    x = c[0]
+    return c.xp.maximum(x, 0) + c.xp.log1p(c.xp.exp(-c.xp.abs(x)))
+
+
+@operator("Softsign", newest=22)
+def softsign(c: Call) -> Any:
+    return c[0] / (1 + c.xp.abs(c[0]))
+
+
+@operator("LeakyRelu", newest=16)
+def leaky_relu(c: Call) -> Any:
+    return c.xp.where(c[0] < 0, c[0] * c.attribute("alpha", 0.01), c[0])
+
+
+@operator("PRelu", newest=16)
+def prelu(c: Call) -> Any:
+    return c.xp.where(c[0] < 0, c[0] * c[1], c[0])
+
+
+@operator("ThresholdedRelu", newest=22)
+def thresholded_relu(c: Call) -> Any:
+    return c.xp.where(c[0] > c.attribute("alpha", 1.0), c[0], 0)
+
+
+@operator("Elu", newest=22)
+def elu(c: Call) -> Any:
+    return c.xp.where(c[0] < 0, c.attribute("alpha", 1.0) * c.xp.expm1(c[0]), c[0])
+
+
+@operator("Celu", newest=28)
+def celu(c: Call) -> Any:
+    alpha = c.attribute("alpha", 1.0)
+    return c.xp.maximum(c[0], 0) + c.xp.minimum(alpha * c.xp.expm1(c[0] / alpha), 0)
+
+
+@operator("Selu", newest=22)
+def selu(c: Call) -> Any:
+    alpha, gamma = c.attribute("alpha", SELU_ALPHA), c.attribute("gamma", SELU_GAMMA)
+    return gamma * c.xp.where(c[0] <= 0, alpha * c.xp.expm1(c[0]), c[0])
+
+
+@operator("HardSigmoid", newest=22)
+def hard_sigmoid(c: Call) -> Any:
+    x = c.attribute("alpha", 0.2) * c[0] + c.attribute("beta", 0.5)
+    return c.xp.minimum(c.xp.maximum(x, 0), 1)
+
+
+@operator("HardSwish", newest=22)
+def hard_swish(c: Call) -> Any:
+    return c[0] * c.xp.minimum(c.xp.maximum(c[0] / 6 + 0.5, 0), 1)
+
+
+@operator("Mish", newest=22)
+def mish(c: Call) -> Any:
+    return c[0] * c.xp.tanh(softplus(c))
+
+
+@operator("Swish", newest=24)
+def swish(c: Call) -> Any:
+    return c[0] * c.lax.logistic(c.attribute("alpha", 1.0) * c[0])
+
+
+@operator("Shrink", newest=9)
+def shrink(c: Call) -> Any:
+    x, bias, limit = c[0], c.attribute("bias", 0.0), c.attribute("lambd", 0.5)
+    kept = c.xp.where(x > limit, x - bias, 0)
+    return c.xp.where(x < -limit, x + bias, kept).astype(x.dtype)
+
+
+@operator("Gelu", newest=20)
+def gelu(c: Call) -> Any:
+    how = c.attribute("approximate", "none")
+    if how not in ("none", "tanh"):
+        raise c.unsupported(f"the approximation `{how}`")
+    return gelu_tanh(c, c[0]) if how == "tanh" else gelu_exact(c, c[0])
+
+
+def gelu_exact(c: Call, x: Any) -> Any:
+    """x/2 (1 + erf(x / √2))."""
+    return 0.5 * x * (1 + c.lax.erf(x * math.sqrt(0.5)))
+
+
+def gelu_tanh(c: Call, x: Any) -> Any:
+    """The tanh approximation of `gelu_exact`."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * c.lax.integer_pow(x, 3))
+    return 0.5 * x * (1 + c.xp.tanh(inner))
+
+
+@operator("Identity", newest=25)
+def identity(c: Call) -> Any:
+    return c.held(0)
+
+
+@operator("Dropout", newest=22)
+def dropout(c: Call) -> Any:
+    """Inference only: what comes in, and a mask of ones."""
+    if c.has(2) and c.static(2, "training mode").any():
+        raise c.unsupported("training mode", "export the model for inference")
+    return (c.held(0), np.ones(c.shape(0), bool)) if c.wants(1) else c.held(0)

@@ -1,0 +1,139 @@
+"""Quantisation: round half to even, saturate; per tensor, per axis or per block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.ops.casts import SMALL_FLOATS
+from eqsat.frontends.onnxgraph.ops.convolution import convolve
+from eqsat.frontends.onnxgraph.ops.linear import without_zero
+from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype
+from eqsat.ops.meaning import element_dtype
+
+
+def _spread(c: Call, held_shape: tuple[int, ...], value: Any) -> Any:
+    """A scale or zero point broadcast over operand 0: one, one per axis element, or per block."""
+    rank, block = len(held_shape), int(c.attribute("block_size", 0))
+    if value.ndim == 0 or (value.ndim == 1 and value.shape[0] == 1 and not block):
+        return value.reshape(())
+    axis = c.axis(int(c.attribute("axis", 1)), rank)
+    if block:
+        wide = c.xp.repeat(value, block, axis=axis)
+        cut = tuple(slice(0, s) if d == axis else slice(None) for d, s in enumerate(held_shape))
+        return wide[cut]
+    if value.ndim != 1 or value.shape[0] != held_shape[axis]:
+        raise c.error("E368", f"has scales {list(value.shape)} along axis {axis} of {held_shape}")
+    return value.reshape([-1 if d == axis else 1 for d in range(rank)])
+
+
+@operator("QuantizeLinear", newest=28)
+def quantize_linear(c: Call) -> Any:
+    dtype = _quantized_type(c)
+    zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
+    scale, x = _spread(c, c.shape(0), c[1]), c[0]
+    if x.dtype.kind == "i":
+        x = x.astype(scale.dtype)
+    return quantized(c, x, scale, zero, dtype)
+
+
+def _quantized_type(c: Call) -> np.dtype[Any]:
+    if c.has(2):
+        return c.dtype(2)
+    number = int(c.attribute("output_dtype", 0))
+    if not number:
+        return np.dtype(np.uint8)
+    return held_dtype(element_type(number, c.node.label))
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Least and greatest value of a quantised type."""
+    if dtype.name in ("int4", "uint4"):
+        return (-8, 7) if dtype.name == "int4" else (0, 15)
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def quantized(c: Call, x: Any, scale: Any, zero: Any | None, dtype: np.dtype[Any]) -> Any:
+    """saturate(round(x / scale) + zero); 4-bit unsigned results are held in 8 bits."""
+    if dtype.name in SMALL_FLOATS:
+        from eqsat.frontends.onnxgraph.ops.casts import converted
+
+        return converted(c, x / scale.astype(x.dtype), dtype)
+    found = c.xp.round(x / scale.astype(x.dtype))
+    if zero is not None:
+        found = found + zero.astype(found.dtype)
+    low, high = limits(dtype)
+    return c.xp.clip(found, low, high).astype(np.uint8 if dtype.name == "uint4" else dtype)
+
+
+@operator("DequantizeLinear", newest=28)
+def dequantize_linear(c: Call) -> Any:
+    scale = _spread(c, c.shape(0), c[1])
+    number = int(c.attribute("output_dtype", 0))
+    dtype = element_dtype(element_type(number, c.node.label).name) if number else scale.dtype
+    zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
+    return dequantized(c[0], scale, zero).astype(dtype)
+
+
+def dequantized(x: Any, scale: Any, zero: Any | None) -> Any:
+    """(x - zero) scale."""
+    if x.dtype.kind in "iu" or x.dtype.name == "int4":
+        x = without_zero(x, zero)
+        return x.astype(scale.dtype) * scale
+    wide = x.astype(scale.dtype)
+    return (wide if zero is None else wide - zero.astype(scale.dtype)) * scale
+
+
+@operator("DynamicQuantizeLinear", newest=11)
+def dynamic_quantize_linear(c: Call) -> Any:
+    """To u8, with the scale and zero point of the tensor's own range, which contains 0."""
+    low = c.xp.minimum(c.xp.min(c[0]), 0)
+    high = c.xp.maximum(c.xp.max(c[0]), 0)
+    scale = (high - low) / 255
+    safe = c.xp.where(scale == 0, 1, scale)
+    zero = c.xp.clip(c.xp.round(-low / safe), 0, 255).astype(np.uint8)
+    return quantized(c, c[0], safe, zero, np.dtype(np.uint8)), scale, zero
+
+
+@operator("QLinearMatMul", newest=21)
+def qlinear_matmul(c: Call) -> Any:
+    """a, its scale and zero; b, its; the result's."""
+    a_scale, a_zero = _rows(c[1]), _rows(c[2])
+    total = c.xp.matmul(
+        without_zero(c[0], a_zero), without_zero(c[3], c[5]), preferred_element_type=np.int32
+    )
+    real = total.astype(np.float32) * (a_scale * c[4]).astype(np.float32)
+    return quantized(c, real, _rows(c[6]), _rows(c[7]), c.dtype(7))
+
+
+def _rows(value: Any) -> Any:
+    """One value, or one per row of the matrix it belongs to."""
+    return value.reshape(()) if value.size == 1 else value[..., None] if value.ndim == 1 else value
+
+
+@operator("QLinearConv", newest=10)
+def qlinear_conv(c: Call) -> Any:
+    """x, its scale and zero; w, its (per output channel); the result's; a bias of 32 bits."""
+    rank = c.rank(0)
+    w_zero = _channels(c[5], c.rank(3), 0)
+    total = convolve(c, without_zero(c[0], c[2]), without_zero(c[3], w_zero))
+    if c.has(8):
+        total = total + c[8].reshape(1, -1, *([1] * (rank - 2)))
+    factor = c[1].reshape(()) * _channels(c[4], rank, 1)
+    return quantized(c, total.astype(np.float32) * factor, c[6], c[7], c.dtype(7))
+
+
+def _channels(value: Any, rank: int, axis: int) -> Any:
+    if value.size == 1:
+        return value.reshape(())
+    return value.reshape([-1 if d == axis else 1 for d in range(rank)])
+
+
+@operator("ConvInteger", newest=10)
+def conv_integer(c: Call) -> Any:
+    w_zero = _channels(c[3], c.rank(1), 0) if c.has(3) else None
+    return convolve(c, without_zero(c[0], c.get(2)), without_zero(c[1], w_zero))

@@ -1,0 +1,140 @@
+"""What is timed: one function each, with the work that a call of it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eqsat.lab.calibrate import shapes
+from eqsat.lab.calibrate.machine import Level
+from eqsat.model.generic import Generic
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A timed function; `build` compiles it and returns a call that waits for its result."""
+
+    name: str
+    work: float  # operations or bytes of one call; calls of one kind of op: their number
+    build: Callable[[], Call]
+
+
+def probes(levels: Sequence[Level]) -> list[Probe]:
+    """Everything that is measured, in the order of the target's keys."""
+    return [
+        Probe("call", 1, partial(_elementwise, 1, 1)),
+        Probe("launch", LAUNCHES, _launches),
+        *(_copy(level) for level in levels),
+        *_relayouts(),
+        Probe("elementwise", BODY_OPERATIONS * BODY_SIZE * BODY_RUNS, _body),
+        *_contractions(),
+    ]
+
+
+# ---- contractions ----------------------------------------------------------------------------
+def _contractions() -> Iterator[Probe]:
+    for dtype, g in shapes.TYPES.items():
+        yield _contraction(f"matmul {dtype}", g)
+    for i, regime in enumerate(shapes.MATMULS):
+        for j, g in enumerate(regime.shapes):
+            yield _contraction(f"matmul {i}.{j}", g)
+    for image, filters in shapes.ORDERS:
+        for i, regime in enumerate(shapes.CONVOLUTIONS):
+            for j, g in enumerate(regime.shapes):
+                yield _contraction(f"{image} {i}.{j}", shapes.ordered(g, image, filters))
+    for kind, (tile, packed) in shapes.TILES.items():
+        for j, g in enumerate(packed):
+            yield _contraction(f"packed {kind} {j}", shapes.packed(g, tile), 2 * math.prod(g.sizes))
+
+
+def _contraction(name: str, g: Generic, operations: float = 0) -> Probe:
+    return Probe(name, operations or 2 * math.prod(g.sizes), partial(_generic, g))
+
+
+def _generic(g: Generic) -> Call:
+    """The executor's own lowering of a generic, on random operands."""
+    import numpy as np
+
+    from eqsat.execute.loops import generic
+    from eqsat.ops.meaning import element_dtype
+
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(-9, 9, s).astype(element_dtype(t))
+        for s, t in zip(g.shapes, g.dtypes, strict=True)
+    ]
+    return _compiled(lambda *xs: generic(g, xs), *arrays)
+
+
+# ---- everything else -------------------------------------------------------------------------
+LAUNCHES = 64
+BODY_OPERATIONS, BODY_SIZE, BODY_RUNS = 10, 16384, 50
+COPIED = 64 << 20  # bytes that one call of a copy moves at least
+TRANSPOSED = (((1, 64, 56, 56), (0, 2, 3, 1)), ((1, 28, 28, 256), (0, 3, 1, 2)))
+
+
+def _copy(level: Level) -> Probe:
+    """An elementwise pass over a buffer that this level holds, again and again."""
+    elements = level.probed_bytes // 4
+    runs = max(4, COPIED // level.probed_bytes)
+    return Probe(f"copy {level.name}", 8 * elements * runs, partial(_elementwise, elements, runs))
+
+
+def _elementwise(elements: int, runs: int) -> Call:
+    import numpy as np
+    from jax import lax
+
+    x = np.ones(elements, "f4")
+    return _compiled(lambda x: lax.fori_loop(0, runs, lambda _, x: x * 0.999 + 0.5, x), x)
+
+
+def _body() -> Call:
+    """A body like those of activations: ten operations, an exponential and a quotient in them."""
+    import numpy as np
+    from jax import lax
+    from jax import numpy as jnp
+
+    def step(_: Any, x: Any) -> Any:
+        return 1 / (1 + jnp.exp(-x)) * x * 0.9 + 0.05 * x * x - 0.1
+
+    x = np.linspace(-1, 1, BODY_SIZE, dtype="f4")
+    return _compiled(lambda x: lax.fori_loop(0, BODY_RUNS, step, x), x)
+
+
+def _launches() -> Call:
+    """A chain of small products that cannot be fused."""
+    import numpy as np
+
+    def chain(x: Any, y: Any) -> Any:
+        for _ in range(LAUNCHES):
+            x = x @ y
+        return x
+
+    return _compiled(chain, np.zeros((8, 8), "f4"), np.zeros((8, 8), "f4"))
+
+
+def _relayouts() -> Iterator[Probe]:
+    for i, (shape, perm) in enumerate(TRANSPOSED):
+        yield Probe(f"relayout {i}", 8 * math.prod(shape), partial(_transpose, shape, perm))
+
+
+def _transpose(shape: tuple[int, ...], perm: tuple[int, ...]) -> Call:
+    import numpy as np
+    from jax import lax
+
+    return _compiled(lambda x: lax.transpose(x, perm), np.ones(shape, "f4"))
+
+
+def _compiled(function: Callable[..., Any], *arrays: Any) -> Call:
+    """A call of the compiled function on the CPU, with its arguments there already."""
+    import jax
+
+    with jax.default_device(jax.devices("cpu")[0]):
+        held = [jax.device_put(x) for x in arrays]
+        compiled = jax.jit(function).lower(*held).compile()
+    return lambda: jax.block_until_ready(compiled(*held))

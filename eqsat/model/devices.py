@@ -1,0 +1,62 @@
+"""Several devices: links between them, the op that crosses a link, and who is where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.tensor import TensorType
+
+PS_PER_SECOND = 10**12
+
+
+@dataclass(frozen=True, eq=True)
+class Transfer(Attr):
+    """A tensor copied from one device to another, as it lies there."""
+
+    kind: ClassVar[str] = "transfer"
+    source: Shape
+    origin: str
+    device: str
+    __hash__ = Attr.__hash__
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        check_operands(op, (self.source,), operands)
+        require(self.origin != self.device, f"a transfer from `{self.origin}` to itself")
+        return operands
+
+
+@dataclass(frozen=True)
+class Link:
+    """What it takes to copy from `origin` to `device`: bytes per second, and a start-up cost."""
+
+    origin: str
+    device: str
+    bandwidth: float
+    latency_ps: int
+
+    def price_ps(self, nbytes: int) -> int:
+        return self.latency_ps + round(nbytes * PS_PER_SECOND / self.bandwidth)
+
+
+@dataclass(frozen=True)
+class DeviceMap:
+    """Devices by name with the target each is, the links between them, and where values live.
+
+    targets: names or files of targets. values: names of inputs and weights, or `%3` for what a
+    node of the program computes (numbers as the program prints), with the device of each; what is
+    not named is where its first placed operand is, inputs are on the `default` device.
+    """
+
+    name: str
+    doc: str
+    targets: tuple[tuple[str, str], ...]
+    default: str
+    links: tuple[Link, ...]
+    values: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.targets)

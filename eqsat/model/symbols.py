@@ -1,0 +1,115 @@
+"""Symbols: dims that are not known, with what divides them and what they are priced at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.extents import symbol_extent
+
+NAME = re.compile(r"[^\W\d]\w*")
+LARGEST = 1 << 40  # of a size somebody asks for
+
+
+class Size(int):
+    """A size somebody asks for a symbol, and what divides every size it will have, if they said."""
+
+    divisor: int | None = None
+
+    @classmethod
+    def of(cls, size: int, divisor: int | None = None) -> Size:
+        found = cls(size)
+        found.divisor = divisor
+        return found
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dim with a name: its sizes are multiples of `divisor`; `size` is the priced one."""
+
+    name: str
+    divisor: int
+    size: int
+
+    @cached_property
+    def extent(self) -> int:
+        """What stands for the dim in shapes (see `model.extents`)."""
+        return symbol_extent(self.name, self.divisor)
+
+    def verify(self) -> None:
+        """ValueError if the size cannot be one of the symbol's."""
+        if self.divisor < 1 or self.size < 1 or self.size % self.divisor:
+            raise ValueError(f"`{self.name}` is a multiple of {self.divisor}, {self.size} is none")
+
+    def to_json(self) -> list[Any]:
+        return [self.name, self.divisor, self.size]
+
+    def __str__(self) -> str:
+        return f"symbol {self.name} divisor={self.divisor} size={self.size}"
+
+
+def sized(
+    name: str, divisor: int, default: int | None, sizes: Mapping[str, int] | None = None
+) -> Symbol:
+    """The symbol at the size somebody asks for, else at its default.
+
+    Raises EqsatError: E385 if there is neither, E386 if the divisor does not divide it.
+    """
+    asked = (sizes or {}).get(name, default)
+    if asked is None:
+        why = f"the size of `{name}` is not known, and everything is priced at some size"
+        raise fail("E385", why, help=f"give one: `--size {name}=128`, in Python `sizes=`")
+    given = asked.divisor if isinstance(asked, Size) else None
+    symbol = Symbol(name, divisor if given is None else given, int(asked))
+    if given is not None and given % divisor:
+        why = f"`{name}` is a multiple of {divisor}, which a multiple of {given} need not be"
+        raise fail("E386", why)
+    _check(symbol)
+    return symbol
+
+
+def _check(symbol: Symbol) -> None:
+    if symbol.size < 1 or symbol.size > LARGEST or symbol.size % symbol.divisor:
+        fits = f"`{symbol.name}` is a multiple of {symbol.divisor} up to {LARGEST}"
+        raise fail("E386", f"{fits}, {symbol.size} is none")
+
+
+def check_names(sizes: Mapping[str, int] | None, symbols: Iterable[Symbol]) -> None:
+    """EqsatError E385 if a size is given for a symbol the program does not have."""
+    known = [s.name for s in symbols]
+    for name in sizes or {}:
+        if name not in known:
+            has = f"its symbols are {', '.join(known)}" if known else "all its sizes are known"
+            hint = did_you_mean(name, known) if known else ""
+            raise fail("E385", f"the program has no symbol `{name}`: {has}", help=hint)
+
+
+def sizes_of(symbols: Sequence[Symbol]) -> dict[str, int]:
+    """What the symbols are priced at."""
+    return {s.name: s.size for s in symbols}
+
+
+def resized(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> tuple[Symbol, ...]:
+    """The symbols at other sizes, each at its own where none is given; E385 and E386 as above."""
+    check_names(sizes, symbols)
+    return tuple(sized(s.name, s.divisor, s.size, _plain(sizes)) for s in symbols)
+
+
+def _plain(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Without what was said of divisors: a program that was searched keeps its own."""
+    return {name: int(size) for name, size in sizes.items()}
+
+
+def read_size(text: str) -> tuple[str, Size]:
+    """`m=128`, or `m=128:16` if all its sizes are multiples of 16; EqsatError E385."""
+    found = re.fullmatch(r"\s*([^=]+?)\s*=\s*(\d{1,13})\s*(?::\s*(\d{1,13})\s*)?", text)
+    if found is None:
+        raise fail("E385", f"`{text}` is no size; write `m=128`, or `m=128:16` for multiples of 16")
+    divisor = None if found[3] is None else int(found[3])
+    if divisor == 0:
+        raise fail("E386", f"`{text}`: nothing is a multiple of 0")
+    return found[1], Size.of(int(found[2]), divisor)

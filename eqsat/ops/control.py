@@ -1,0 +1,78 @@
+"""NumPy meaning of loops and branches, with a bound on how often a body runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.control import COND, SCAN, Control
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.program import Program
+
+Array = np.ndarray[Any, Any]
+Evaluate = Callable[[Program, Sequence[Array]], list[Array]]
+MOST_STEPS = 100_000  # of one loop; the reference is for checking, and ends
+
+
+def evaluate_control(attr: Control, operands: Sequence[Array], evaluate: Evaluate) -> list[Array]:
+    """The results of a loop or branch; `evaluate` runs one body.
+
+    EqsatError E331 if a loop runs more than `MOST_STEPS` times.
+    """
+    if attr.op == COND:
+        index = int(np.clip(operands[0], 0, len(attr.bodies) - 1))
+        return evaluate(attr.bodies[index], operands[1:])
+    consts, rest = list(operands[: attr.consts]), list(operands[attr.consts :])
+    if attr.op == SCAN:
+        return _scan(attr, consts, rest[: attr.carries], rest[attr.carries :], evaluate)
+    return _while(attr, consts, rest, evaluate)
+
+
+def _scan(
+    attr: Control,
+    consts: list[Array],
+    state: list[Array],
+    stacked: list[Array],
+    evaluate: Evaluate,
+) -> list[Array]:
+    if attr.length > MOST_STEPS:
+        raise _too_long(f"a scan of {attr.length:,} steps")
+    slices: list[list[Array]] = []
+    steps = range(attr.length)
+    for step in reversed(steps) if attr.reverse else steps:
+        found = evaluate(attr.bodies[0], [*consts, *state, *(x[step] for x in stacked)])
+        state = found[: attr.carries]
+        slices.append(found[attr.carries :])
+    if attr.reverse:
+        slices.reverse()
+    if not slices:
+        return state + _nothing(attr)
+    return state + [np.stack(column) for column in zip(*slices, strict=True)]
+
+
+def _nothing(attr: Control) -> list[Array]:
+    """What a scan of no steps stacks."""
+    from eqsat.ops.scalar import held_dtype
+
+    return [np.zeros(t.shape, held_dtype(t.dtype)) for t in attr.result_types[attr.carries :]]
+
+
+def _while(
+    attr: Control, consts: list[Array], state: list[Array], evaluate: Evaluate
+) -> list[Array]:
+    condition, body = attr.bodies
+    for _ in range(MOST_STEPS):
+        if not bool(evaluate(condition, [*consts, *state])[0]):
+            return state
+        state = evaluate(body, [*consts, *state])
+    raise _too_long(f"a while loop that has not ended after {MOST_STEPS:,} steps")
+
+
+def _too_long(what: str) -> EqsatError:
+    return fail(
+        "E331",
+        f"{what} is too long for the float64 reference, so it was not checked",
+        help="optimize without `--verify`, or check with fewer steps",
+    )

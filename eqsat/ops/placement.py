@@ -1,0 +1,168 @@
+"""Where every value of a program lives, and the transfers that takes.
+
+Inputs and what a map names are placed; any other value is computed where the first of its placed
+operands is. An operand that lives elsewhere is transferred, once per value and device. Constants
+are free on any device; a weight is kept where it is read first, and transferred to other readers
+while the weights are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eqsat.model.attr import Attr
+from eqsat.model.control import CONTROL
+from eqsat.model.devices import DeviceMap, Transfer
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Builder, Program
+
+ANYWHERE = ""  # the device of constants, and of weights until somebody reads them
+
+
+def device_of(
+    op: str, attr: Attr, operands: Iterable[str], inputs: Mapping[str, str], default: str
+) -> str:
+    """The device of what an op computes, from those of its operands.
+
+    inputs: argument name -> device, for those that are not on the default one.
+    """
+    if isinstance(attr, Transfer):
+        return attr.device
+    if op == "input":
+        assert isinstance(attr, Leaf)
+        return inputs.get(attr.name, default)
+    return next((d for d in operands if d != ANYWHERE), ANYWHERE)
+
+
+def node_devices(program: Program, inputs: Mapping[str, str], default: str) -> tuple[str, ...]:
+    """Per node of a placed program: its device, or ANYWHERE."""
+    found: list[str] = []
+    for n in program.nodes:
+        operands = (found[o] for o in n.operands)
+        found.append(device_of(n.op, n.attr, operands, inputs, default))
+    return tuple(found)
+
+
+def place(program: Program, devices: DeviceMap) -> Program:
+    """The program with a transfer wherever a value is read on another device.
+
+    EqsatError E391 if the map, or a transfer of the program, names what is not there; E392 if two
+    devices have no link, or a loop would run on another device than the default one.
+    """
+    _check(program, devices)
+    return _Placing(program, devices).placed()
+
+
+class _Placing:
+    def __init__(self, program: Program, devices: DeviceMap):
+        self.program, self.devices = program, devices
+        self.asked = dict(devices.values)
+        self.builder = Builder(program.name)
+        self.new: dict[int, int] = {}
+        self.at: list[str] = []  # per node of the program
+        self.copies: dict[tuple[int, str], int] = {}
+        self.loaded: dict[int, str] = {}  # weight or constant -> where it was read first
+
+    def placed(self) -> Program:
+        for i, n in enumerate(self.program.nodes):
+            device = self._device(i)
+            self._check_loop(i, device)
+            attr, operands = n.attr, n.operands
+            if isinstance(attr, Transfer):
+                (o,) = operands
+                attr = Transfer(attr.source, self._home(o), attr.device)
+                if attr.origin == attr.device:  # it is there already
+                    self.new[i] = self.new[o]
+                    self.at.append(device)
+                    continue
+                read = (self.new[o],)
+            else:
+                read = tuple(self._on(o, device) for o in operands)
+            self.new[i] = self.builder.add(n.op, read, attr)
+            self.at.append(device)
+        results = [self.new[r] for r in self.program.results]
+        found = self.builder.build(results, self.program.symbols)
+        _check_borders(found, self.devices)
+        return found
+
+    def _device(self, i: int) -> str:
+        n = self.program.nodes[i]
+        named = self.asked.get(f"%{i}")
+        if isinstance(n.attr, Leaf):
+            named = self.asked.get(n.attr.name, named)
+        if named is not None and n.op == "result":
+            message = f"%{i} is one of several results of %{n.operands[0]}, which share a device"
+            raise fail("E391", message, help=f"place %{n.operands[0]} instead")
+        if named is not None and not isinstance(n.attr, Transfer):
+            return named
+        operands = (self.at[o] for o in n.operands)
+        return device_of(n.op, n.attr, operands, {}, self.devices.default)
+
+    def _check_loop(self, i: int, device: str) -> None:
+        op = self.program.nodes[i].op
+        if op in CONTROL and device not in (ANYWHERE, self.devices.default):
+            message = f"%{i} (`{op}`) would run on `{device}`: loops and branches stay on"
+            hint = "place what it reads there, or make its device the default one"
+            raise fail("E392", f"{message} `{self.devices.default}`", help=hint)
+
+    def _home(self, o: int) -> str:
+        return self.at[o] or self.loaded.get(o, self.devices.default)
+
+    def _on(self, o: int, device: str) -> int:
+        """The operand as a node on this device."""
+        if self.at[o] == ANYWHERE and not self._is_weight(o):
+            return self.new[o]
+        if self.at[o] == ANYWHERE:
+            self.loaded.setdefault(o, device)
+        origin = self._home(o)
+        if device in (origin, ANYWHERE):
+            return self.new[o]
+        if (o, device) not in self.copies:
+            shape = self.program.nodes[o].type.shape
+            attr = Transfer(shape, origin, device)
+            self.copies[o, device] = self.builder.add("transfer", (self.new[o],), attr)
+        return self.copies[o, device]
+
+    def _is_weight(self, o: int) -> bool:
+        """Computed from weights and constants alone, a weight among them."""
+        nodes, waiting = self.program.nodes, [o]
+        while waiting:
+            i = waiting.pop()
+            if nodes[i].op == "weight":
+                return True
+            waiting += nodes[i].operands
+        return False
+
+
+def _check(program: Program, devices: DeviceMap) -> None:
+    leaves = [n.attr.name for n in program.nodes if isinstance(n.attr, Leaf)]
+    known = {*leaves, *(f"%{i}" for i in range(len(program.nodes)))}
+    for value, _ in devices.values:
+        if value not in known:
+            message = f"`{devices.name}` places `{value}`, the program has no such value"
+            raise fail("E391", message, help=did_you_mean(value, leaves))
+    for n in program.nodes:
+        if isinstance(n.attr, Transfer) and n.attr.device not in devices.names:
+            message = f"the program has a transfer to `{n.attr.device}`, no device is called so"
+            raise fail("E391", message, help=did_you_mean(n.attr.device, devices.names))
+
+
+def _check_borders(program: Program, devices: DeviceMap) -> None:
+    """EqsatError E392 if a transfer has no link to go over."""
+    known = {(k.origin, k.device) for k in devices.links}
+    for n in program.nodes:
+        if isinstance(n.attr, Transfer) and (n.attr.origin, n.attr.device) not in known:
+            ends = f"from `{n.attr.origin}` to `{n.attr.device}`"
+            message = f"the program needs a link {ends}, `{devices.name}` has none"
+            hint = "write one under `links:`, or place its values elsewhere"
+            raise fail("E392", message, help=hint)
+
+
+def refuse_transfers(program: Program) -> None:
+    """EqsatError E391: a program that names devices is searched under a map of them."""
+    named = sorted({n.attr.device for n in program.nodes if isinstance(n.attr, Transfer)})
+    if named:
+        shown = ", ".join(f"`{d}`" for d in named)
+        message = f"the program has transfers to {shown}, and nobody says which machines there are"
+        raise fail("E391", message, help="give a map: `--devices FILE`")

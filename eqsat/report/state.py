@@ -1,0 +1,112 @@
+"""What it costs to keep a program's state in one layout or another, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.model.layout import Layout
+from eqsat.model.tensor import TensorType
+from eqsat.model.text import attr_text
+from eqsat.report.finished import Finished, chosen
+from eqsat.report.summary import figures, goal_key
+from eqsat.report.text import table_text
+from eqsat.report.units import bytes_text, count_text, delta_text, goal_text
+
+GOALS = ("time", "memory", "dispatches")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to keep the state: the layouts of what is not plain, by the input's name."""
+
+    layouts: Mapping[str, Layout]
+    run: Finished
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All ways that were tried, the plain one first."""
+
+    program: str
+    types: Mapping[str, TensorType]
+    rows: tuple[Row, ...]
+    best: int
+
+
+def state_text(kept: Kept) -> str:
+    """A heading, a line per alternative with its price, and what the best asks of the caller."""
+    total = sum(t.nbytes for t in kept.types.values())
+    head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
+    lines = [_line(kept, i) for i in range(len(kept.rows))]
+    table = table_text(("", *GOALS, "price", "kept"), lines)
+    return f"{head}\n{table}\n{_advice(kept)}\n"
+
+
+def _line(kept: Kept, i: int) -> tuple[str, ...]:
+    plain, own = (_values(kept.rows[at].run) for at in (0, i))
+    price = "" if not i else delta_text("time", own["time"] - plain["time"])
+    texts = (goal_text(g, own[g]) for g in GOALS)
+    return "*" if i == kept.best else "", *texts, price, _layouts(kept.rows[i])
+
+
+def _values(run: Finished) -> dict[str, int]:
+    _, _, schedule = chosen(run)
+    return {
+        "time": schedule.time_ps,
+        "memory": schedule.peak_bytes,
+        "dispatches": len(schedule.dispatches),
+    }
+
+
+def _layouts(row: Row) -> str:
+    """Each layout once, with the number of states that are in it."""
+    count: dict[str, list[str]] = {}
+    for name, layout in row.layouts.items():
+        count.setdefault(_layout(layout), []).append(name)
+    parts = [f"{_names(names)} as {text}" for text, names in count.items()]
+    return "; ".join(parts) or "plain"
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} like it"
+
+
+def _layout(layout: Layout) -> str:
+    if not layout.tiles:
+        return f"transpose(perm={list(layout.outer)})"
+    return f"pack({attr_text('pack', layout)})"
+
+
+def _advice(kept: Kept) -> str:
+    row = kept.rows[kept.best]
+    if not row.layouts:
+        return "Best: plain; no call converts the state."
+    moved = sum(kept.types[n].nbytes for n in row.layouts)
+    return (
+        f"Best: {_layouts(row)}. The caller packs {bytes_text(moved)} before the first call and "
+        "unpacks them after the last."
+    )
+
+
+def state_json(kept: Kept) -> dict[str, Any]:
+    """The object that `--output-format json` prints."""
+    return {
+        "format": 1,
+        "program": kept.program,
+        "states": {n: str(t) for n, t in kept.types.items()},
+        "alternatives": [_row_json(r) for r in kept.rows],
+        "best": kept.best,
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    _, selection, schedule = chosen(row.run)
+    gaps = {goal_key(name)[0]: g.gap for name, g in selection.goals}
+    return {
+        "layouts": {n: _layout(layout) for n, layout in row.layouts.items()},
+        **figures(schedule),
+        "relayout_bytes": schedule.relayout_bytes,
+        "gaps": gaps,
+    }

@@ -1,0 +1,209 @@
+"""What a body computes from weights alone moves out of its loop: it is computed once.
+
+A body is searched with those of its inputs that weights give as weights of its own, so its
+schedule packs them ahead of time. Here these packs leave the body, which gets packed arrays
+instead: a const as it is, the slices of a stack all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+from eqsat.model.control import Control
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Builder, Program
+from eqsat.model.schedule import Buffer, Dispatch, Schedule
+from eqsat.model.tensor import TensorType
+from eqsat.ops.stacked import NotStackable, stacked
+from eqsat.schedule.fused import behind_views
+
+T = TypeVar("T")
+_KEY = "input"
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A loop or branch with schedules without weights, and what moved out of it.
+
+    `ahead` computes from operands (its inputs have the numbers of the bodies' inputs) what the
+    schedules read instead of them.
+    """
+
+    attr: Control
+    ahead: Program
+    inputs: Inputs
+
+    def operands(self, given: Sequence[T], made: Sequence[T]) -> tuple[T, ...]:
+        """The operands of `attr`, from those of the loop as it came in and the results of `ahead`.
+
+        Without the index of `cond`.
+        """
+        at, n = self.inputs, self.inputs.made
+        consts = [given[k] for k in at.kept_consts] + list(made[:n])
+        carries = list(given[at.consts : at.first_slice])
+        return (*consts, *carries, *(given[k] for k in at.kept_slices), *made[n:])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a loop's bodies by number: consts, carries, slices; and which are weights."""
+
+    consts: int
+    carries: int
+    total: int
+    fixed: frozenset[int]
+    made: int = 0  # consts that moved out; they stand behind those that are kept
+
+    @property
+    def first_slice(self) -> int:
+        return self.consts + self.carries
+
+    @cached_property
+    def kept_consts(self) -> tuple[int, ...]:
+        return tuple(k for k in range(self.consts) if k not in self.fixed)
+
+    @cached_property
+    def kept_slices(self) -> tuple[int, ...]:
+        return tuple(k for k in range(self.first_slice, self.total) if k not in self.fixed)
+
+    def moved(self, k: int) -> int:
+        """The new number of an input that is kept."""
+        if k < self.consts:
+            return self.kept_consts.index(k)
+        behind = len(self.kept_consts) + self.made
+        if k < self.first_slice:
+            return k - self.consts + behind
+        return behind + self.carries + self.kept_slices.index(k)
+
+    def const(self, i: int) -> int:
+        """The number of the i-th const that moved out."""
+        return len(self.kept_consts) + i
+
+    def slice(self, i: int) -> int:
+        """The number of the i-th stack that moved out."""
+        return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
+
+
+def with_weights(body: Program, fixed: Sequence[int]) -> Program:
+    """The body with these inputs as weights."""
+    nodes = list(body.nodes)
+    for i in body.inputs:
+        leaf = body.leaf(i)
+        if leaf.index in fixed:
+            known = replace(leaf, index=-1, key=f"{_KEY}{leaf.index}")
+            nodes[i] = replace(nodes[i], op="weight", attr=known)
+    return replace(body, nodes=tuple(nodes))
+
+
+def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Sequence[int]) -> Hoisted:
+    """The loop with schedules of its `with_weights` bodies, without their weights.
+
+    NotStackable if something is computed from stacked weights that has no form for whole stacks.
+    """
+    total = len(attr.bodies[0].inputs)
+    inputs = Inputs(attr.consts, attr.carries, total, frozenset(fixed))
+    ahead = _Ahead(attr, inputs.first_slice)
+    parts = [_Part(s, ahead) for s in schedules]
+    inputs = replace(inputs, made=len(ahead.consts))
+    done = tuple(p.schedule(ahead, inputs) for p in parts)
+    consts = len(inputs.kept_consts) + len(ahead.consts)
+    made = replace(attr, programs=(), consts=consts, schedules=done)
+    return Hoisted(made, ahead.builder.build([*ahead.consts, *ahead.slices]), inputs)
+
+
+@dataclass
+class _Ahead:
+    """The program of what moves out of all bodies; equal computations are one."""
+
+    attr: Control
+    first_slice: int
+    builder: Builder = field(default_factory=lambda: Builder("ahead"))
+    consts: list[int] = field(default_factory=list)
+    slices: list[int] = field(default_factory=list)
+
+    def take(self, program: Program, node: int) -> tuple[bool, int]:
+        """Whether a body's node is computed for a whole stack, and its number among such."""
+        found, is_stack = self._copy(program, node)
+        taken = self.slices if is_stack else self.consts
+        if found not in taken:
+            taken.append(found)
+        return is_stack, taken.index(found)
+
+    def types(self) -> tuple[list[TensorType], list[TensorType]]:
+        """Of consts and of slices, as a body sees them."""
+        slices = [self.builder.type(n) for n in self.slices]
+        consts = [self.builder.type(n) for n in self.consts]
+        return consts, [t.with_shape(t.shape[1:]) for t in slices]
+
+    def _copy(self, program: Program, node: int) -> tuple[int, bool]:
+        n = program.nodes[node]
+        if isinstance(n.attr, Leaf):
+            number = int(n.attr.key.removeprefix(_KEY))
+            is_stack = number >= self.first_slice
+            shape = (self.attr.length, *n.type.shape) if is_stack else n.type.shape
+            leaf = Leaf(n.attr.name, n.type.with_shape(shape), index=number)
+            return self.builder.add("input", (), leaf), is_stack
+        inner = [self._copy(program, o) for o in n.operands]
+        operands, stacks = tuple(o for o, _ in inner), [s for _, s in inner]
+        attr = stacked(n.op, n.attr, self.attr.length, stacks) if any(stacks) else n.attr
+        return self.builder.add(n.op, operands, attr), any(stacks)
+
+
+class _Part:
+    """One body: which of its nodes move out, and what is left."""
+
+    def __init__(self, schedule: Schedule, ahead: _Ahead):
+        program = schedule.program
+        computed = {m for d in schedule.dispatches for m in d.members}
+        self.old = schedule
+        self.gone = {*schedule.ahead, *program.weights} - computed
+        left = [n for i, n in enumerate(program.nodes) if i not in self.gone]
+        read = {o for n in left for o in n.operands} | set(program.results)
+        self.place = {i: ahead.take(program, i) for i in sorted(read & self.gone)}
+
+    def schedule(self, ahead: _Ahead, inputs: Inputs) -> Schedule:
+        """The body with inputs for what moved out."""
+        program = self.old.program
+        b = Builder(program.name)
+        consts, slices = ahead.types()
+        made = {(False, i): _input(b, f"packed{i}", t, inputs.const(i)) for i, t in _count(consts)}
+        made |= {(True, i): _input(b, f"slice{i}", t, inputs.slice(i)) for i, t in _count(slices)}
+        new = {i: made[at] for i, at in self.place.items()}
+        for i, n in enumerate(program.nodes):
+            if i in self.gone:
+                continue
+            attr = n.attr
+            if isinstance(attr, Leaf):
+                attr = replace(attr, index=inputs.moved(attr.index))
+            new[i] = b.append(n.op, tuple(new[o] for o in n.operands), attr)
+        changed = b.build([new[r] for r in program.results])
+        packed = list(made.values())
+        dispatches = tuple(self._dispatch(d, changed, new, packed) for d in self.old.dispatches)
+        last = max((d.step for d in dispatches), default=0)
+        buffers = [Buffer(p, b.type(p).nbytes, "argument", 0, last) for p in packed]
+        left = [x for x in self.old.buffers if x.node not in self.gone]
+        buffers += [replace(x, node=new[x.node]) for x in left]
+        return Schedule(changed, dispatches, tuple(buffers), (), self.old.target)
+
+    def _dispatch(
+        self, d: Dispatch, program: Program, new: dict[int, int], packed: Sequence[int]
+    ) -> Dispatch:
+        members = tuple(new[m] for m in d.members)
+        bases = [behind_views(program, o) for m in members for o in program.nodes[m].operands]
+        reads = [new[r] for r in d.reads if r not in self.gone] + [b for b in bases if b in packed]
+        writes = tuple(new[w] for w in d.writes)
+        return replace(d, members=members, reads=tuple(dict.fromkeys(reads)), writes=writes)
+
+
+def _count(types: Sequence[TensorType]) -> list[tuple[int, TensorType]]:
+    return list(enumerate(types))
+
+
+def _input(b: Builder, name: str, t: TensorType, index: int) -> int:
+    return b.append("input", (), Leaf(name, t, index=index))
+
+
+__all__ = ["Hoisted", "NotStackable", "hoist", "with_weights"]

@@ -1,0 +1,65 @@
+"""One search, many sizes: a run of a program with symbols, taken at other sizes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from eqsat.api import at_sizes, make_schedules
+from eqsat.model.diag import fail
+from eqsat.model.family import Family
+from eqsat.model.selection import Selection
+from eqsat.model.symbols import resized, sizes_of
+from eqsat.ops.binding import BoundGraph, bind_graph
+from eqsat.run import Run
+
+
+def bind(run: Run, sizes: Mapping[str, int]) -> Run:
+    """The same choices at other sizes, without a search; symbols not named stay where they are.
+
+    The e-graph holds for every admissible size, so the program is right at these; the choices were
+    the best ones where they were searched, so nothing is proven about them here (`stop` says
+    `sizes`). EqsatError: E385 for a name the program does not have, E386 for a size its divisor
+    does not divide, E389 if a chosen op or dispatch does not exist at these sizes, E405 if the run
+    stopped before there was a choice.
+    """
+    family, selection = run.family, run.selection
+    if family is None:
+        raise fail("E385", "the program has no symbols: all its sizes are known")
+    if family.egraph is None or selection is None:
+        raise fail("E405", "this run stopped before a choice was made")
+    new = family.resized(resized(family.symbols, sizes))
+    found = at_sizes(_emptied(run), new)
+    graph = bind_graph(family.egraph, sizes_of(new.symbols))
+    found.egraph = graph.egraph
+    number = _renumbering(family, graph)
+    found.selection = _repriced(found, selection, number)
+    if run.baseline is not None:
+        found.baseline = _repriced(found, run.baseline, number)
+    make_schedules(found)
+    return found
+
+
+def _emptied(run: Run) -> Run:
+    """The run without what depends on sizes."""
+    nothing = dict.fromkeys(run.seconds)
+    return replace(
+        run, egraph=None, selection=None, schedule=None, baseline=None, baseline_schedule=None,
+        verification=None, packed_file=None, seconds=nothing,
+    )  # fmt: skip
+
+
+def _renumbering(family: Family, graph: BoundGraph) -> dict[int, int]:
+    """Nodes of the run's e-graph -> nodes of the new one, through those of the family's."""
+    assert family.egraph is not None
+    old = bind_graph(family.egraph, sizes_of(family.symbols)).number
+    return {old[i]: n for i, n in graph.number.items() if i in old}
+
+
+def _repriced(run: Run, selection: Selection, number: Mapping[int, int]) -> Selection:
+    from eqsat.extract import reprice
+
+    assert run.egraph is not None
+    assert run.family is not None
+    where = ", ".join(f"{s.name} = {s.size}" for s in run.family.symbols)
+    return reprice(run.egraph, run.target, selection, number, where)

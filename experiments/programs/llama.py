@@ -1,0 +1,91 @@
+"""One decoder block of Llama's architecture: RMSNorm, rotary positions, shared heads, SwiGLU.
+
+`llama` has the sizes of a 1B model (Grattafiori et al. 2024): 2048 wide, 32 heads that share 8 of
+keys and values, feed-forward 8192. Weights are arguments, known by their shapes; matrices are
+[in, out].
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+llama_weights = ("params",)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a block and of its prompt."""
+
+    width: int = 2048
+    heads: int = 32
+    shared: int = 8  # heads of keys and values
+    hidden: int = 8192
+    tokens: int = 128
+    base: float = 500_000.0
+    epsilon: float = 1e-5
+
+    @property
+    def size(self):
+        """Of a head."""
+        return self.width // self.heads
+
+
+BLOCK = Config()
+
+
+def shapes(c: Config):
+    """Every weight as a `jax.ShapeDtypeStruct`."""
+    found = {"norm1": (c.width,), "norm2": (c.width,)}
+    found |= {"q": (c.width, c.width), "o": (c.width, c.width)}
+    found |= {name: (c.width, c.shared * c.size) for name in ("k", "v")}
+    found |= {name: (c.width, c.hidden) for name in ("gate", "up")}
+    found |= {"down": (c.hidden, c.width)}
+    return {k: jax.ShapeDtypeStruct(s, "float32") for k, s in found.items()}
+
+
+def rms_norm(x, scale, epsilon):
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon) * scale
+
+
+def angles(c: Config):
+    """Cosines and sines per token and pair of elements, [tokens, 1, size / 2]."""
+    turns = c.base ** (-np.arange(0, c.size, 2) / c.size)
+    found = np.arange(c.tokens)[:, None] * turns
+    return (np.float32(f(found))[:, None] for f in (np.cos, np.sin))
+
+
+def rotated(x, cos, sin):
+    """The two halves of every head, [tokens, heads, size], turned by the angles."""
+    a, b = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def attention(x, p, c: Config):
+    """Causal attention; queries that share keys and values are one list, four times as long."""
+    cos, sin = angles(c)
+    q, k, v = ((x @ p[n]).reshape(c.tokens, -1, c.size) for n in ("q", "k", "v"))
+    q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+    q = q.transpose(1, 0, 2).reshape(c.shared, -1, c.size)
+    scores = jnp.einsum("sqd,ksd->sqk", q, k) / np.sqrt(c.size, dtype="f4")
+    places = jnp.arange(c.tokens)
+    allowed = jnp.tile(places, c.heads // c.shared)[:, None] >= places
+    weights = jax.nn.softmax(jnp.where(allowed, scores, jnp.finfo("f4").min), axis=-1)
+    mixed = jnp.einsum("sqk,ksd->sqd", weights, v).reshape(c.heads, c.tokens, c.size)
+    return mixed.transpose(1, 0, 2).reshape(c.tokens, c.width) @ p["o"]
+
+
+def block(x, p, c: Config):
+    x = x + attention(rms_norm(x, p["norm1"], c.epsilon), p, c)
+    y = rms_norm(x, p["norm2"], c.epsilon)
+    return x + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"]
+
+
+def llama(x, params):
+    """f32[128, 2048] to the same."""
+    return block(x, params, BLOCK)
+
+
+def llama_example():
+    return jax.ShapeDtypeStruct((BLOCK.tokens, BLOCK.width), "float32"), shapes(BLOCK)

@@ -1,0 +1,86 @@
+"""Read seeded mutants of MLIR text; run as a process of its own, prints what became of each.
+
+`python mlir_mutants.py FIRST COUNT` prints `SEED OUTCOME` lines; a crash of the parser leaves the
+last one without an outcome.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import mlir_programs
+
+from eqsat.frontends.mlir import parser
+from eqsat.frontends.mlir.older import modernised
+from eqsat.frontends.mlir.reader import read_module
+from eqsat.frontends.mlir.source import Source, check_nesting
+from eqsat.model.diag import EqsatError
+
+PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
+NUMBERS = ("0", "1", "-1", "3", "7", "?", "9223372036854775807", "99999999999999999999")
+_TOKEN = re.compile(r"\s+|[%@#!]?[\w.$]+|[^\s\w]")
+
+
+def texts() -> list[str]:
+    own = [mlir_programs.module([name]) for name in mlir_programs.FUNCTIONS]
+    whole = [
+        (PROGRAMS / f"{n}.mlir").read_text() for n in ("quantized_matmul", "permuted_consumer")
+    ]
+    return own + whole
+
+
+def mutant(rng: random.Random, text: str) -> str:
+    """One to three tokens changed, dropped, repeated, moved, or the rest cut off."""
+    for _ in range(rng.randint(1, 3)):
+        tokens = _TOKEN.findall(text)
+        at = rng.randrange(len(tokens))
+        numbers = [i for i, t in enumerate(tokens) if re.fullmatch(r"\d+|\d+x.*|tensor", t)]
+        kind = rng.randrange(7)
+        if kind < 3 and numbers:
+            at = rng.choice(numbers)
+            tokens[at] = re.sub(r"\d+", lambda _: rng.choice(NUMBERS), tokens[at], count=1)
+        elif kind == 3:
+            del tokens[at]
+        elif kind == 4:
+            tokens.insert(at, rng.choice(tokens))
+        elif kind == 5:
+            tokens[at] = rng.choice(tokens)
+        else:
+            tokens = tokens[: max(at, len(tokens) // 2)]
+        text = "".join(tokens) or "x"
+    return text
+
+
+def outcome(text: str) -> str:
+    """A code, "read", or the traceback's last line; a place outside the text is a failure too."""
+    source = modernised(Source("x.mlir", text))
+    try:
+        check_nesting(source)
+        read_module(parser.parse(source), source, "", None).program.verify()
+    except EqsatError as error:
+        (found, *_) = error.diagnostics
+        if found.span and found.span.text not in text:
+            return f"misplaced {found.span}"
+        return found.code if error.exit_code == 2 else f"exit {error.exit_code}"
+    return "read"
+
+
+def main() -> None:
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    parser._guard = lambda source: None  # this process is the guard
+    originals = texts()
+    for seed in range(first, first + count):
+        print(f"{seed} ", end="", flush=True)
+        print(outcome(mutant_of(seed, originals)), flush=True)
+
+
+def mutant_of(seed: int, originals: list[str]) -> str:
+    rng = random.Random(seed)
+    return mutant(rng, rng.choice(originals))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Calibration: figures from times that are given, the file, the command, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.cli import run
+from eqsat.execute.loops import generic
+from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
+from eqsat.lab.calibrate.check import Agreement, Variant, agreement, spearman
+from eqsat.lab.calibrate.machine import Level
+from eqsat.lab.calibrate.probes import Probe, probes
+from eqsat.lab.calibrate.timer import CoreTimer, sample
+from eqsat.lang.targets import load_target
+from eqsat.model.diag import EqsatError
+from eqsat.ops.kernels import kernel_kind
+from eqsat.ops.orders import orders
+
+LEVELS = (Level("l2", 1 << 20, 1 << 19), Level("dram", 1 << 34, 1 << 22))
+CALL = 1e-6  # seconds that a call from Python costs on the invented machine
+
+
+def invented(probe: Probe) -> float:
+    """A machine of 100 GFLOP/s, 10 GB/s; half as fast for nchw, a tenth for transposes."""
+    if probe.name == "call":
+        return CALL
+    if probe.name == "launch":
+        return CALL + probe.work * 2e-6
+    rate = 1e10 if probe.name.startswith(("copy", "relayout")) else 1e11
+    share = {"nchw": 0.5, "relayout": 0.1}.get(probe.name.split()[0], 1.0)
+    return CALL + probe.work / (rate * share)
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    return calibrate(quick=True, timer=invented, levels=LEVELS)
+
+
+def test_the_target_says_what_was_measured(found: Calibration):
+    target = found.to_target()
+    assert target.rate("f32") == pytest.approx(1e11)
+    assert [m.bandwidth for m in target.memory] == pytest.approx([1e10, 1e10])
+    assert target.relayout == pytest.approx(1e9)
+    assert target.launch_ps == 2_000_000
+    kernels = target.kernels("conv2d")
+    assert {k.rate for k in kernels if k.image == "nhwc"} == {1.0}
+    assert {k.rate for k in kernels if k.image == "nchw"} == {0.5}
+    assert all(k.filters for k in kernels)
+    assert target.executor == "xla"
+    assert not target.vocabulary("matmul")
+    target.verify()
+
+
+def test_the_file_is_the_same_for_the_same_times(found: Calibration):
+    again = calibrate(quick=True, timer=invented, levels=LEVELS)
+    assert again.to_yaml() == found.to_yaml()
+    assert again.to_json() == found.to_json()
+    assert "Measured by eqsat calibrate" in found.to_target().source
+
+
+def test_every_regime_has_a_row_and_every_row_a_probe(found: Calibration):
+    target = found.to_target()
+    # one row more for other element types
+    assert len(target.kernels("matmul")) == len(shapes.MATMULS) + 1
+    assert len(target.kernels("conv2d")) == 2 * len(shapes.CONVOLUTIONS)
+    assert set(found.samples) == {p.name for p in found.probes}
+    assert target.tiles
+
+
+def test_shapes_are_what_their_rows_say():
+    """Every shape of a regime satisfies its conditions, and none of those before it."""
+    from eqsat.lang.targetformat import KERNEL_ROLES, condition
+    from eqsat.ops.kernels import facts
+    from eqsat.ops.tiles import holds
+
+    for kind, regimes in (("conv2d", shapes.CONVOLUTIONS), ("matmul", shapes.MATMULS)):
+        roles = (*KERNEL_ROLES, "m", "n")
+        whens = [[condition(c, roles) for c in r.when] for r in regimes]
+        for i, regime in enumerate(regimes):
+            for g in regime.shapes:
+                assert kernel_kind(g) == kind
+                known = facts(g, kind)
+                first = next(j for j, w in enumerate(whens) if all(holds(c, known) for c in w))
+                assert first == i, (kind, regime.when, known)
+
+
+@pytest.mark.parametrize("order", shapes.ORDERS)
+def test_ordered_shapes_lie_in_that_order(order: tuple[str, str]):
+    for regime in shapes.CONVOLUTIONS:
+        for g in regime.shapes:
+            lies = orders(shapes.ordered(g, *order))
+            assert lies is not None
+            # groups and their channels are two dims of one letter
+            assert "".join(dict.fromkeys(lies.image)) == order[0]
+            assert "".join(dict.fromkeys(lies.result)) == order[0]
+
+
+def test_a_small_probe_runs_the_executor():
+    g = shapes.ordered(shapes.conv(2, 3, 4, 3, 2), "nhwc", "hwio")
+    rng = np.random.default_rng(0)
+    image, filters = (rng.integers(-4, 4, s).astype("f4") for s in g.shapes)
+    (got,) = generic(g, [image, filters])
+    wanted = np.zeros(g.result_shape)
+    for y, x in np.ndindex(4, 4):
+        window = image[0, 2 * y : 2 * y + 3, 2 * x : 2 * x + 3]
+        wanted[0, y, x] = np.einsum("hwc,hwck->k", window, filters)
+    assert np.array_equal(np.asarray(got), wanted)
+
+
+# ---- time ------------------------------------------------------------------------------------
+def test_rounds_are_interleaved_and_medians_kept():
+    order: list[str] = []
+    times = {"a": iter([1.0, 9.0, 2.0]), "b": iter([4.0, 5.0, 3.0])}
+
+    def timer(probe: Probe) -> float:
+        order.append(probe.name)
+        return next(times[probe.name])
+
+    made = [Probe(n, 1, lambda: lambda: None) for n in "ab"]
+    found = sample(made, 3, timer)
+    assert order == ["a", "b"] * 3
+    assert (found["a"].median, found["a"].low, found["a"].high) == (2.0, 1.0, 9.0)
+    assert found["b"].median == 4.0
+
+
+def test_short_calls_are_repeated_until_they_can_be_measured():
+    now = [0.0]
+    calls = [0]
+
+    def call() -> None:
+        calls[0] += 1
+        now[0] += 1e-4
+
+    timer = CoreTimer(clock=lambda: now[0])
+    probe = Probe("p", 1, lambda: call)
+    assert timer(probe) == pytest.approx(1e-4)
+    assert calls[0] == 2 + 1 + 20
+    assert timer(probe) == pytest.approx(1e-4)
+    assert calls[0] == 2 + 2 * 21, "compiled once"
+
+
+def test_a_clock_that_stands_still_is_refused():
+    with pytest.raises(EqsatError, match="E420"):
+        sample([Probe("p", 1, lambda: lambda: None)], 2, lambda _: 0.0)
+
+
+# ---- the machine -----------------------------------------------------------------------------
+def test_caches_as_the_system_tells_them(tmp_path: Path):
+    rows = [("1", "Data", "32K"), ("2", "Unified", "512K"), ("3", "Unified", "16M")]
+    for i, row in enumerate(rows):
+        (tmp_path / f"index{i}").mkdir()
+        for key, value in zip(("level", "type", "size"), row, strict=True):
+            (tmp_path / f"index{i}" / key).write_text(value + "\n")
+    found = machine.levels(tmp_path)
+    assert [v.name for v in found] == ["l2", "l3", "dram"]
+    assert [v.size_bytes for v in found[:2]] == [512 << 10, 16 << 20]
+    assert found[2].probed_bytes == 64 << 20
+
+
+def test_usual_caches_where_the_system_does_not_tell(tmp_path: Path):
+    (tmp_path / "index0").mkdir()
+    (tmp_path / "index0" / "size").write_text("odd")
+    assert [v.name for v in machine.levels(tmp_path)] == ["l2", "l3", "dram"]
+    assert machine.processor(tmp_path / "none")
+
+
+# ---- the command -----------------------------------------------------------------------------
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.lab.calibrate.host.CoreTimer", lambda: invented)
+    monkeypatch.setattr(machine, "use_one_core", lambda: None)
+
+
+def test_the_command_writes_a_target(
+    fast: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "mine.yaml"
+    assert run(["calibrate", "-o", str(out), "--quick", "--output-format", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["target"] == "mine"
+    assert printed["check"] == []
+    assert load_target(out).name == "mine"
+    assert run(["calibrate", "-o", str(out), "--quick", "-q"]) == 0, "its own file is replaced"
+    assert "relayout" in capsys.readouterr().out
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_somebody_elses_file_is_left_alone(
+    fast: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "mine.yaml"
+    out.write_text("target: mine\n")
+    assert run(["calibrate", "-o", str(out)]) == 2
+    assert "E421" in capsys.readouterr().err
+    assert out.read_text() == "target: mine\n"
+
+
+@pytest.mark.parametrize("name", ["host.txt", "7.yaml", "a b.yaml", "x'{}.yaml", ""])
+def test_a_name_that_is_no_targets_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert run(["calibrate", "-o", f"{tmp_path}/{name}"]) == 2
+    assert "E422" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path):
+    code = (
+        "import sys, time\n"
+        "from eqsat.lab.calibrate import host\n"
+        "class Slow:\n"
+        "    def __call__(self, probe):\n"
+        "        print('measuring', flush=True)\n"
+        "        time.sleep(30)\n"
+        "host.CoreTimer = Slow\n"
+        "sys.exit(__import__('eqsat.cli', fromlist=['run']).run(sys.argv[1:]))\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "calibrate", "-o", str(tmp_path / "host.yaml")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == "measuring\n"
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert not list(tmp_path.iterdir())
+
+
+# ---- the model against the clock -------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("a", "b", "value"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2, 3, 4], [1, 3, 2, 4], 0.8),
+        ([1, 1, 1], [1, 2, 3], 1.0),  # nothing to rank
+        ([1, 1, 2], [1, 2, 3], 0.866),
+    ],
+)
+def test_rank_correlation(a: list[float], b: list[float], value: float):
+    assert spearman(a, b) == pytest.approx(value, abs=1e-3)
+
+
+def test_regret_is_what_following_the_model_costs():
+    variants = (Variant("a", 1.0, 30.0), Variant("b", 2.0, 20.0), Variant("c", 3.0, 40.0))
+    found = Agreement("p", variants)
+    assert found.regret == pytest.approx(0.5)
+    assert found.to_json()["rank_correlation"] == pytest.approx(0.5)
+
+
+def test_variants_are_priced_and_timed(found: Calibration):
+    names: list[str] = []
+
+    def timer(probe: Probe) -> float:
+        names.append(probe.name)
+        probe.build()()  # the variant runs
+        return 1e-3 * (1 + len(set(names)))
+
+    (got,) = agreement(found.to_target(), 1, timer=timer, programs=["deep"], drawn=0)
+    assert {v.name for v in got.variants} >= {"chosen", "as read", "packed"}
+    by_name = {v.name: v for v in got.variants}
+    # half as fast in the order it was read in: the model knows
+    assert by_name["chosen"].predicted_us < by_name["as read"].predicted_us
+    assert by_name["chosen"].measured_us == pytest.approx(2000)
+    assert -1 <= got.rank_correlation <= 1
+    assert got.regret >= 0
+
+
+def test_probes_have_distinct_names():
+    names = [p.name for p in probes(LEVELS)]
+    assert len(names) == len(set(names))
+    assert eqsat.target("reference").relayout is None

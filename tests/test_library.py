@@ -1,0 +1,121 @@
+"""The programs of the library: nothing opaque, equal to JAX, and no worse when searched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from library import arrays, module, tiny
+
+import eqsat
+from eqsat.execute.verify import compare
+from eqsat.ops.contraction import kind
+from eqsat.ops.meaning import evaluate_program
+
+Case = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def small_case(name: str, **sizes: int) -> Case:
+    """A program in small sizes as a function of arrays, the weights last."""
+    import jax
+
+    stem = "gpt2" if name == "gpt2_decode" else name
+    m, c = module(stem), replace(tiny(stem), **sizes)
+    tokens = jax.ShapeDtypeStruct((1, getattr(c, "tokens", 0)), "int32")
+    one, place = (jax.ShapeDtypeStruct(s, "int32") for s in ((1,), ()))
+    x = jax.ShapeDtypeStruct((getattr(c, "tokens", 0), getattr(c, "width", 0)), "float32")
+    cases: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "bert": (lambda i, mask, t, p: m.encode(i, mask, t, p, c), (tokens, tokens, tokens)),
+        "gpt2": (
+            lambda i, p: m.prefill(i, p, c),
+            (jax.ShapeDtypeStruct(tokens.shape[1:], "int32"),),
+        ),
+        "gpt2_decode": (lambda t, at, kv, p: m.decode(t, at, kv, p, c), (one, place)),
+        "llama": (lambda x, p: m.block(x, p, c), (x,)),
+        "stablelm": (lambda x, p: m.block(x, p, c), (x,)),
+        "unet": (lambda x, t, s, p: m.block(x, t, s, p, c), ()),
+    }
+    function, args = cases[name]
+    if name == "gpt2_decode":
+        args = (*args, c.cache)
+    if name == "unet":
+        args = m.example(c)[:-1]
+    return function, arrays((*args, m.shapes(c)))
+
+
+SMALL = ("bert", "gpt2", "gpt2_decode", "llama", "stablelm", "unet")
+# program: (contractions, transposes, weight bytes)
+FULL = {
+    "bert": (12 * 8 + 1, 12 * 11 + 1, 437_928_960),
+    "gpt2.py:gpt2": (12 * 6 + 1, 12 * 5 + 1, 497_759_744),
+    "gpt2.py:gpt2_decode": (12 * 6 + 1, 13, 497_759_744),
+    "llama": (9, 2, 243_319_296),
+    "stablelm": (9, 1, 205_570_560),
+    "unet": (4 + 1 + 2 * 6 + 2, 4, 19_205_120),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_full_sizes_are_read_whole(name: str) -> None:
+    program = eqsat.read(name).program
+    program.verify()
+    kinds = Counter(kind(n.op, n.attr) for n in program.nodes)
+    ops = Counter(n.op for n in program.nodes)
+    assert kinds["opaque"] == 0
+    assert (kinds["contraction"], ops["transpose"], program.weight_bytes) == FULL[name]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_program_computes_what_jax_computes(name: str) -> None:
+    import jax
+
+    function, args = small_case(name)
+    found = eqsat.optimize(function, *args, stop_after="program").source
+    assert not [n for n in found.program.nodes if n.op == "opaque"]
+    flat = [np.asarray(x) for x in jax.tree_util.tree_leaves(args)]
+    got = evaluate_program(found.program, flat, found.weights)
+    wanted = jax.tree_util.tree_leaves(jax.jit(function)(*args))
+    for a, b in zip(wanted, got, strict=True):
+        assert compare(np.asarray(a), b)[0] < 2e-5
+
+
+@pytest.mark.parametrize("name", ["gpt2_decode", "llama", "stablelm", "unet"])
+def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
+    function, args = small_case(name, **({"layers": 1} if "gpt2" in name else {}))
+    weights = (function.__code__.co_varnames[function.__code__.co_argcount - 1],)
+    target = "reference" if name == "unet" else "avx512"
+    run = eqsat.optimize(function, *args, weights=weights, target=target, goals=("time",))
+    s = run.summary()
+    assert run.verify(samples=1).ok
+    assert s["goals"]["time_us"]["value"] <= s["baseline"]["time_us"]
+    assert s["counts"]["opaque"] == 0
+
+
+def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
+    import jax
+
+    m, c = module("gpt2"), tiny("gpt2")
+    params, ids = arrays(m.shapes(c)), np.arange(c.tokens, dtype=np.int32) * 3
+    logits, wanted = m.prefill(ids, params, c)
+    step = jax.jit(lambda t, at, cache: m.decode(t, at, cache, params, c))
+    cache = arrays(c.cache, seed=1)
+    for i, token in enumerate(ids):
+        found, cache = step(token[None], np.int32(i), cache)
+    assert compare(np.asarray(found), np.asarray(logits, np.float64))[0] < 1e-5
+    for a, b in zip(*map(jax.tree_util.tree_leaves, (cache, wanted)), strict=True):
+        assert compare(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
+
+
+def test_the_tied_table_of_gpt2_is_kept_once() -> None:
+    m, c = module("gpt2"), replace(tiny("gpt2"), layers=1)
+    function, args = small_case("gpt2_decode", layers=1)
+    run = eqsat.optimize(function, *args, weights=("p",), target="avx512", time_limit=2)
+    weights = run.program.weight_bytes
+    assert 0 <= weights - sum(s.size * 4 for s in m.shapes(c).values()) <= 4 * c.tokens  # an iota
+    held = run.summary()["bytes"]
+    assert held["load_peak_embedded_bytes"] == held["resident_bytes"] <= 1.02 * weights
+    assert held["resident_bytes"] <= held["load_peak_bytes"] <= held["load_peak_held_bytes"]

@@ -1,0 +1,87 @@
+"""`fusion.row_reductions`: softmax and layer norm as one dispatch, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+import eqsat
+from eqsat.lang.programs import parse_program
+from eqsat.schedule import faults
+
+LOOPS = "loops=[12, 32], maps="
+SOFTMAX = f"""
+m = generic(x, {LOOPS}[[d0, d1]], body=x0, combine=max, rank=1)
+e = generic(x, m, {LOOPS}[[d0, d1], [d0]], body=exp(sub(x0, x1)), rank=2)
+s = generic(e, {LOOPS}[[d0, d1]], body=x0, combine=add, rank=1)
+y = generic(e, s, {LOOPS}[[d0, d1], [d0]], body=div(x0, x1), rank=2)
+"""
+NORM = f"""
+m = generic(x, {LOOPS}[[d0, d1]], body=x0, combine=add, rank=1)
+k = generic(m, loops=[12, 1], maps=[[d0]], body=div(x0, 32.0), rank=2)
+c = generic(x, k, {LOOPS}[[d0, d1], [d0, 0]], body=sub(x0, x1), rank=2)
+v = generic(c, {LOOPS}[[d0, d1]], body=mul(x0, x0), combine=add, rank=1)
+r = generic(v, loops=[12, 1], maps=[[d0]], body=rsqrt(add(x0, 0.001)), rank=2)
+y = generic(c, r, {LOOPS}[[d0, d1], [d0, 0]], body=mul(x0, x1), rank=2)
+"""
+# the second sum runs over the other loop
+CROSSED = f"""
+a = generic(x, {LOOPS}[[d0, d1]], body=x0, combine=add, rank=1)
+b = generic(x, a, {LOOPS}[[d0, d1], [d0]], body=sub(x0, x1), rank=2)
+c = generic(b, loops=[32, 12], maps=[[d1, d0]], body=x0, combine=add, rank=1)
+y = generic(b, c, {LOOPS}[[d0, d1], [d1]], body=sub(x0, x1), rank=2)
+"""
+# the reader has more elements than were reduced
+OUTGROWN = """
+a = generic(x, loops=[12, 32], maps=[[d0, d1]], body=x0, combine=add, rank=1)
+y = generic(a, loops=[12, 64], maps=[[d0]], body=exp(x0), rank=2)
+"""
+THREE = SOFTMAX.replace("y =", "t =") + (
+    f"z = generic(t, {LOOPS}[[d0, d1]], body=mul(x0, x0), combine=add, rank=1)\n"
+    f"y = generic(t, z, {LOOPS}[[d0, d1], [d0]], body=sub(x0, x1), rank=2)\n"
+)
+BEHIND_A_MATMUL = "x = matmul(p, q)\n" + SOFTMAX
+
+
+def program(body: str):
+    leaves = "input p: f32[12, 48]\ninput q: f32[48, 32]" if "matmul" in body else ""
+    return parse_program(f"program rows\n{leaves or 'input x: f32[12, 32]'}\n{body}return y\n")
+
+
+def searched(body: str, row_reductions: int):
+    settings = [f"fusion.row_reductions={row_reductions}", "fusion.multi_result=true"]
+    return eqsat.optimize(
+        program(body), target="reference", goals=["dispatches", "time"], settings=settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "row_reductions", "dispatches"),
+    [
+        (SOFTMAX, 1, 3),
+        (SOFTMAX, 2, 1),
+        (NORM, 1, 3),
+        (NORM, 2, 1),
+        (CROSSED, 1, 3),
+        (CROSSED, 8, 2),
+        (OUTGROWN, 8, 2),
+        (THREE, 2, 2),
+        (THREE, 3, 1),
+        (BEHIND_A_MATMUL, 2, 2),
+    ],
+    ids=lambda v: None if isinstance(v, int) else next(k for k, w in globals().items() if w is v),
+)
+def test_reductions_over_the_same_rows_share_a_dispatch(body, row_reductions, dispatches):
+    run = searched(body, row_reductions)
+    goal = run.summary()["goals"]["dispatches"]
+    assert (goal["value"], goal["bound"]) == (dispatches, dispatches)
+    assert run.verify(samples=2).ok
+
+
+@pytest.mark.parametrize("body", [SOFTMAX, NORM, THREE])
+def test_the_legality_checker_knows_rows(body):
+    run = searched(body, 3)
+    assert faults(run.schedule, run.target) == []
+    without = eqsat.target("reference")
+    found = faults(run.schedule, without)
+    assert any("fusion.roots is 1" in f for f in found)
+    assert any("more than once" in f for f in found)
