@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from eqsat.cli import run
+from eqsat.lang.devices import load_devices
 from eqsat.lang.experiments import read_experiment
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
@@ -75,7 +76,11 @@ def test_page(page, tmp_path, monkeypatch, capsys):
 
 
 def read_yaml_block(block: Block) -> None:
-    _READERS[block.text.split(":")[0]](block.text, "block.yaml")
+    kind = block.text.split(":")[0]
+    if kind == "devices":
+        load_devices(block.title)
+    else:
+        _READERS[kind](block.text, "block.yaml")
 
 
 def console(block: Block, where: str, capsys: pytest.CaptureFixture[str]) -> None:
