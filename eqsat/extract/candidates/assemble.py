@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,21 +128,24 @@ class Assembly:
         live when it runs.
         """
         space, free = self.pool.space, list(self.variants.timeless)
-        roots = set(space.roots)
-        covers = [[free[i] for i in c] for c in _covers(space, self.variants.needed, free) if c]
+        roots = frozenset(space.roots)
+        covers = [c for c in _covers(space, self.variants.needed, free) if c]
+        weights = {v.resident: self._weight_bytes(v.resident - roots) for v in free}
         kept: dict[int, int] = {}  # weight -> bytes
         for c in covers:
-            sizes = [Counter[int]() for _ in c]
-            for size, v in zip(sizes, c, strict=True):
-                for b in v.resident - roots:
-                    size[space.value[b]] += space.nbytes(b)
-            for w in set(sizes[0]).intersection(*sizes):
+            sizes = [weights[r] for r in {free[i].resident for i in c}]
+            for w in sizes[0].keys() & set.intersection(*map(set, sizes)):
                 kept[w] = max(kept.get(w, 0), min(size[w] for size in sizes))
-        touched = (
-            min(sum(space.nbytes(b) for b in {*v.reads, *v.writes} - roots) for v in c)
-            for c in covers
-        )
-        return self.problem.fixed_bytes + sum(kept.values()) + max(touched, default=0)
+        touched = [sum(space.nbytes(b) for b in {*v.reads, *v.writes} - roots) for v in free]
+        live = max((min(touched[i] for i in c) for c in covers), default=0)
+        return self.problem.fixed_bytes + sum(kept.values()) + live
+
+    def _weight_bytes(self, buffers: Iterable[int]) -> dict[int, int]:
+        """Weight -> bytes, over the layouts of it that are among these buffers."""
+        space, found = self.pool.space, dict[int, int]()
+        for b in buffers:
+            found[space.value[b]] = found.get(space.value[b], 0) + space.nbytes(b)
+        return found
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
         """Nodes to compute from weights before the first dispatch."""

@@ -186,14 +186,18 @@ class Variants:
     def _roots(self) -> frozenset[int]:
         return frozenset(self.space.roots)
 
+    @cached_property
+    def _wanted(self) -> Counter[int]:
+        """Per value: how many results of the program it is."""
+        return Counter(self.space.value[r] for r in self.space.roots)
+
     def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
         """A value is not written in more layouts than there are others that need it."""
         space = self.space
         values = [space.value[b] for b in writes]
         if len(set(values)) == len(values):
             return True
-        layouts = Counter(values)
-        wanted = Counter(space.value[r] for r in space.roots)
+        layouts, wanted = Counter(values), self._wanted
         return all(
             n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
             for v, n in layouts.items()
