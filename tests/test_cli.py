@@ -416,6 +416,7 @@ def test_an_unsound_rule_exits_1_and_hides_no_other_example(tmp_path, capsys):
         ("ops", "generic"),
         ("functions", "before_transpose"),
         ("programs", "mlp.py:mlp_784"),
+        ("programs", "permuted_consumer.mlir"),
     ],
 )
 def test_list(what, text, capsys):

@@ -295,10 +295,11 @@ def _functions() -> tuple[Row, list[Row]]:
 
 
 def _programs() -> tuple[Row, list[Row]]:
+    from eqsat.lang.experiments import PROGRAM_SUFFIXES
     from eqsat.plugins import find_names
 
     rows = []
-    for suffix in (".eqs", ".py"):
+    for suffix in PROGRAM_SUFFIXES:
         for name, path in find_names("experiments", suffix).items():
             if name.startswith("programs/"):
                 rows += _program_rows(name.removeprefix("programs/"), path)
@@ -309,6 +310,8 @@ def _program_rows(name: str, path: Path) -> list[Row]:
     """A Python file holds one program per function that has a `…_example` beside it."""
     if path.suffix == ".eqs":
         return [(name, str(path))]
+    if path.suffix != ".py":
+        return [(f"{name}{path.suffix}", str(path))]
     import ast
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
