@@ -16,21 +16,11 @@ from typing import Any
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
 from eqsat.ops.meaning import element_dtype
+from eqsat.ops.windows import Window, windows
 
 Block = tuple[int, ...]  # loops that make up one dim
 Dims = tuple[tuple[str, Block], ...]  # dims in order: "batch", "feature" or "spatial", and loops
 NATIVE_DIMS = 4  # with more, images are brought together in one dim: XLA is slow beyond
-
-
-@dataclass(frozen=True)
-class Window:
-    """One spatial dim: input = stride * position + dilation * offset."""
-
-    axis: int  # of the image
-    position: int  # loops
-    offset: int
-    stride: int
-    dilation: int
 
 
 @dataclass(frozen=True)
@@ -79,12 +69,12 @@ def roles(g: Generic) -> Roles | None:
 
 def _roles(g: Generic, image: int, kernel: int) -> Roles | None:
     filters = _loops(g.maps[kernel])
-    windows = _windows(g, g.maps[image])
+    found = windows(g, g.maps[image])
     bare = _loops(g.maps[image])
-    if not windows or len(set(filters)) != len(filters) or len(set(bare)) != len(bare):
+    if not found or len(set(filters)) != len(filters) or len(set(bare)) != len(bare):
         return None
-    positions = [w.position for w in windows]
-    offsets = [w.offset for w in windows]
+    positions = [w.position for w in found]
+    offsets = [w.offset for w in found]
     shared = [d for d in bare if d in filters]
     groups = tuple(d for d in shared if d < g.rank)
     inputs = tuple(d for d in shared if d >= g.rank)
@@ -94,9 +84,9 @@ def _roles(g: Generic, image: int, kernel: int) -> Roles | None:
         set(offsets) <= set(filters)
         and sorted([*inputs, *offsets]) == list(g.reductions)
         and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
-        and len(bare) + len(windows) == len(g.maps[image])
+        and len(bare) + len(found) == len(g.maps[image])
     )
-    return Roles(image, kernel, batch, groups, inputs, outputs, windows) if fits else None
+    return Roles(image, kernel, batch, groups, inputs, outputs, found) if fits else None
 
 
 def _unread(g: Generic) -> list[int]:
@@ -108,21 +98,6 @@ def _unread(g: Generic) -> list[int]:
 def _loops(m: Map) -> list[int]:
     """The loops that stand alone in a map."""
     return [e.dim for e in m if e.dim is not None]
-
-
-def _windows(g: Generic, m: Map) -> tuple[Window, ...]:
-    """Every sum of one result loop and one reduction loop with positive strides; () if others."""
-    found = []
-    for axis, e in enumerate(m):
-        if e.dim is not None:
-            continue
-        if len(e.terms) != 2 or e.constant or any(s <= 0 for _, s in e.terms):
-            return ()
-        (p, stride), (w, dilation) = sorted(e.terms)
-        if p >= g.rank or w < g.rank:
-            return ()
-        found.append(Window(axis, p, w, stride, dilation))
-    return tuple(found)
 
 
 def form(g: Generic, r: Roles) -> Form:

@@ -21,6 +21,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.meaning import element_dtype
+from eqsat.ops.windows import held_at
 
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 
@@ -227,7 +228,7 @@ def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any
     """Fix the window loops at each of their positions and combine: every step is plain slices."""
     total: list[Any] | None = None
     for at in product(*(range(g.sizes[d]) for d in windows)):
-        step = generic(_fixed(g, dict(zip(windows, at, strict=True))), arrays)
+        step = generic(held_at(g, dict(zip(windows, at, strict=True))), arrays)
         total = (
             step
             if total is None
@@ -238,21 +239,6 @@ def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any
         )
     assert total is not None
     return total
-
-
-def _fixed(g: Generic, point: dict[int, int]) -> Generic:
-    """The generic with some reduction loops held at one value."""
-    kept = [d for d in range(len(g.sizes)) if d not in point]
-    new = {d: i for i, d in enumerate(kept)}
-    maps = tuple(tuple(_fix(e, point).rename(new) for e in m) for m in g.maps)
-    reduces = len(kept) > g.rank
-    yields = tuple(replace(y, combine=y.combine if reduces else "") for y in g.yields)
-    return replace(g, sizes=tuple(g.sizes[d] for d in kept), maps=maps, yields=yields)
-
-
-def _fix(e: Affine, point: dict[int, int]) -> Affine:
-    held = sum(s * point[d] for d, s in e.terms if d in point)
-    return Affine(tuple(t for t in e.terms if t[0] not in point), e.constant + held)
 
 
 def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:

@@ -28,23 +28,13 @@ def pack(layout: Layout, x: Any) -> Any:
     """`ops.meaning.pack`; "?" padding holds zeros at run time."""
     from jax import lax
 
-    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
     for d, tile, text in layout.padded_dims:
         missing = -layout.source[d] % tile
         if missing:
             value = 0 if text == "?" else read_literal(text)
             widths = [(0, missing if axis == d else 0, 0) for axis in range(x.ndim)]
             x = lax.pad(x, _constant(value, x), widths)
-    shape: list[int] = []
-    outer: dict[int, int] = {}
-    inner: dict[int, int] = {}
-    for d, size in enumerate(x.shape):
-        outer[d] = len(shape)
-        shape.append(size // tiles.get(d, 1))
-        if d in tiles:
-            inner[d] = len(shape)
-            shape.append(tiles[d])
-    order = [outer[d] for d in layout.outer] + [inner[d] for d in layout.pos]
+    shape, order = layout.blocked(x.shape)
     return lax.transpose(x.reshape(shape), order)
 
 
@@ -52,19 +42,11 @@ def unpack(layout: Layout, x: Any) -> Any:
     """Undo `pack` and cut the padding off."""
     from jax import lax
 
-    rank = len(layout.source)
-    slots: list[int] = []
-    padded = list(layout.source)
-    for d in range(rank):
-        slots.append(layout.outer.index(d))
-        if d in layout.pos:
-            at = layout.pos.index(d)
-            padded[d] = x.shape[slots[-1]] * layout.tiles[at]
-            slots.append(rank + at)
+    slots, padded = layout.unblocked(x.shape)
     whole = lax.transpose(x, slots).reshape(padded)
-    if tuple(padded) == layout.source:
+    if padded == layout.source:
         return whole
-    return lax.slice(whole, [0] * rank, layout.source)
+    return lax.slice(whole, [0] * len(padded), layout.source)
 
 
 def _constant(value: bool | int | float, like: Any) -> Any:

@@ -160,6 +160,7 @@ def make_case(seed: int) -> Case:
     varied = rng.choice(list(VARIED)) if rng.random() < 0.5 else "as it is"
     sets = rng.choice(SETS)
     rules, share = _some(_rules(sets), rng)
+    rules = _with_resolvers(rules, program)
     goals = GOALS[0] if rng.random() < 0.5 else rng.choice(GOALS)
     budget = _budget(program, rng)
     names = {
@@ -182,6 +183,15 @@ def _some(rules: RuleSet, rng: random.Random) -> tuple[RuleSet, str]:
         return rules, ""
     kept = tuple(r for r in rules.rules if rng.random() < share)
     return replace(rules, rules=kept), f", {share:.0%} of them"
+
+
+def _with_resolvers(rules: RuleSet, program: Program) -> RuleSet:
+    """With the rules that say what becomes of requested layouts, if the program has any (E390)."""
+    if not any(n.op.endswith("set_encoding") for n in program.nodes):
+        return rules
+    known = {r.name for r in rules.rules}
+    missing = [r for r in _rules(("layout/encoding",)).rules if r.name not in known]
+    return replace(rules, rules=(*rules.rules, *missing))
 
 
 def _budget(program: Program, rng: random.Random) -> dict[str, int]:

@@ -37,6 +37,36 @@ class Layout(Attr):
         blocks = [cdiv(s, tile.get(d, 1)) for d, s in enumerate(self.source)]
         return tuple(blocks[d] for d in self.outer) + self.tiles
 
+    def blocked(self, padded: Shape) -> tuple[Shape, tuple[int, ...]]:
+        """How a source of this (padded) shape is packed: strip-mined to a shape, then transposed.
+
+        Source: MLIR's lowering of `linalg.pack`.
+        """
+        tile = dict(zip(self.pos, self.tiles, strict=True))
+        shape: list[int] = []
+        outer: dict[int, int] = {}
+        inner: dict[int, int] = {}
+        for d, size in enumerate(padded):
+            outer[d] = len(shape)
+            shape.append(size // tile.get(d, 1))
+            if d in tile:
+                inner[d] = len(shape)
+                shape.append(tile[d])
+        return tuple(shape), (*(outer[d] for d in self.outer), *(inner[d] for d in self.pos))
+
+    def unblocked(self, packed: Shape) -> tuple[tuple[int, ...], Shape]:
+        """How that is undone: the transpose, then the collapse to the padded source."""
+        rank = len(self.source)
+        slots: list[int] = []
+        padded = list(self.source)
+        for d in range(rank):
+            slots.append(self.outer.index(d))
+            if d in self.pos:
+                at = self.pos.index(d)
+                padded[d] = packed[slots[-1]] * self.tiles[at]
+                slots.append(rank + at)
+        return tuple(slots), tuple(padded)
+
     @property
     def is_padded(self) -> bool:
         return any(p != "-" for p in self.pads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product as every
 
 from eqsat.export.onnxmodel.bodies import Body
@@ -13,9 +12,9 @@ from eqsat.export.onnxmodel.products import product
 from eqsat.export.onnxmodel.windows import pool
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed, typed_yields
-from eqsat.model.affine import Affine
 from eqsat.model.generic import Generic, Yield
 from eqsat.ops.scalar import neutral
+from eqsat.ops.windows import held_at
 
 UNROLLED = 128  # window positions that are written out one by one
 DOMAIN_LIMIT = 2**28  # elements of an iteration domain that a reduction writes down whole
@@ -61,7 +60,7 @@ def _unrolled(graph: Graph, g: Generic, operands: Sequence[Value], loops: list[i
     """The window loops at each of their places, combined: every step is plain slices."""
     total: list[Value] = []
     for at in every(*(range(g.sizes[d]) for d in loops)):
-        step = _wide(graph, _fixed(g, dict(zip(loops, at, strict=True))), operands)
+        step = _wide(graph, held_at(g, dict(zip(loops, at, strict=True))), operands)
         pairs = zip(g.yields, total or step, step, strict=True)
         total = [_combined(graph, *t) for t in pairs] if total else step
     return total
@@ -70,21 +69,6 @@ def _unrolled(graph: Graph, g: Generic, operands: Sequence[Value], loops: list[i
 def _combined(graph: Graph, y: Yield, a: Value, b: Value) -> Value:
     args = tuple(Typed("arg", (), y.dtype, i) for i in (0, 1))
     return Body(graph, [a, b]).emit(Typed(y.combine, args, y.dtype))
-
-
-def _fixed(g: Generic, point: dict[int, int]) -> Generic:
-    """The generic with some reduction loops held at one place."""
-    kept = [d for d in range(len(g.sizes)) if d not in point]
-    new = {d: i for i, d in enumerate(kept)}
-    maps = tuple(tuple(_fix(e, point).rename(new) for e in m) for m in g.maps)
-    reduces = len(kept) > g.rank
-    yields = tuple(replace(y, combine=y.combine if reduces else "") for y in g.yields)
-    return replace(g, sizes=tuple(g.sizes[d] for d in kept), maps=maps, yields=yields)
-
-
-def _fix(e: Affine, point: dict[int, int]) -> Affine:
-    held = sum(s * point[d] for d, s in e.terms if d in point)
-    return Affine(tuple(t for t in e.terms if t[0] not in point), e.constant + held)
 
 
 # ---- everything else ---------------------------------------------------------------------------

@@ -26,32 +26,14 @@ def _pack(graph: Graph, layout: Layout, x: Value) -> Value:
         high = [missing if axis == d else 0 for axis in range(len(x.shape))]
         value = 0 if text in ("-", "?") else read_literal(text)
         x = graph.pad(x, [0] * len(high), high, value)
-    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
-    shape: list[int] = []
-    outer: dict[int, int] = {}
-    inner: dict[int, int] = {}
-    for d, size in enumerate(x.shape):
-        outer[d] = len(shape)
-        shape.append(size // tiles.get(d, 1))
-        if d in tiles:
-            inner[d] = len(shape)
-            shape.append(tiles[d])
-    order = [outer[d] for d in layout.outer] + [inner[d] for d in layout.pos]
+    shape, order = layout.blocked(x.shape)
     return graph.transpose(graph.reshape(x, shape), order)
 
 
 def _unpack(graph: Graph, layout: Layout, x: Value) -> Value:
-    rank = len(layout.source)
-    slots: list[int] = []
-    padded = list(layout.source)
-    for d in range(rank):
-        slots.append(layout.outer.index(d))
-        if d in layout.pos:
-            at = layout.pos.index(d)
-            padded[d] = x.shape[slots[-1]] * layout.tiles[at]
-            slots.append(rank + at)
+    slots, padded = layout.unblocked(x.shape)
     whole = graph.reshape(graph.transpose(x, slots), padded)
-    return graph.slice(whole, [0] * rank, layout.source, [1] * rank)
+    return graph.slice(whole, [0] * len(padded), layout.source, [1] * len(padded))
 
 
 def write_move(graph: Graph, attr: Move, xs: Sequence[Value]) -> Value:

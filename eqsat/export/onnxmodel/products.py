@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from eqsat.export.onnxmodel.bodies import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import bare_loops, to_loops
-from eqsat.export.onnxmodel.windows import Window, windows
 from eqsat.export.typed import Annotator, convert
 from eqsat.model.expr import Expr, call
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
+from eqsat.ops.windows import Window, windows
 
 
 def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
@@ -116,7 +116,7 @@ class Roles:
     groups: list[int]
     channels: list[int]
     filters: list[int]
-    windows: list[Window]
+    windows: tuple[Window, ...]
 
     @property
     def kernel(self) -> int:
@@ -127,7 +127,7 @@ def _roles(g: Generic, image: int) -> Roles | None:
     """The roles if the other operand holds filters, and every loop has one; else None."""
     kernel = bare_loops(g.maps[1 - image])
     found = windows(g, g.maps[image])
-    if kernel is None or found is None:
+    if kernel is None or not found:
         return None
     offsets = [w.offset for w in found]
     bare = [e.dim for e in g.maps[image] if e.dim is not None]

@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import to_loops
-from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
-
-
-@dataclass(frozen=True)
-class Window:
-    """One spatial dim: input = stride * position + dilation * offset."""
-
-    axis: int  # of the image
-    position: int  # loops
-    offset: int
-    stride: int
-    dilation: int
-
-
-def windows(g: Generic, m: Map) -> list[Window] | None:
-    """Every sum of one result loop and one reduction loop; None if there are others, or none.
-
-    No two of its dims share a loop.
-    """
-    found = []
-    for axis, e in enumerate(m):
-        if e.dim is not None:
-            continue
-        if len(e.terms) != 2 or e.constant or any(s <= 0 for _, s in e.terms):
-            return None
-        (p, stride), (w, dilation) = sorted(e.terms)
-        if p >= g.rank or w < g.rank:
-            return None
-        found.append(Window(axis, p, w, stride, dilation))
-    loops = [d for e in m for d, _ in e.terms]
-    return found if found and len(set(loops)) == len(loops) else None
+from eqsat.ops.windows import Window, windows
 
 
 def pool(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
@@ -47,7 +16,7 @@ def pool(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
         return None
     found = windows(g, g.maps[0])
     is_f32 = g.dtypes == ("f32",) and g.yields[0].dtype == "f32"
-    if found is None or not is_f32 or g.combine not in ("max", "add") or len(found) > 3:
+    if not found or not is_f32 or g.combine not in ("max", "add") or len(found) > 3:
         return None
     offsets, positions = [w.offset for w in found], [w.position for w in found]
     bare = [e.dim for e in g.maps[0] if e.dim is not None]
