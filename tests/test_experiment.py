@@ -211,3 +211,76 @@ def test_the_whole_models():
         assert row["baseline"]["admissible"]
         assert row["time_us"] <= row["baseline"]["time_us"]
     assert all(r["verify"]["ok"] for r in (forced, free, encoder))
+
+
+OPEN = """program open
+symbol m divisor=16 size=128
+input x: f32[m, 64]
+weight w: f32[64, 32]
+h = matmul(x, w)
+y = relu(h)
+return y
+"""
+PLACED = """devices: pair
+doc: Two equal machines.
+default: here
+targets: {here: reference, there: reference}
+links: [{between: [here, there], bandwidth: 1 GB/s, latency: 1 us}]
+values: {"%3": there}
+"""
+
+
+def test_sizes_of_symbols_are_priced_per_row(tmp_path):
+    (tmp_path / "open.eqs").write_text(OPEN)
+    path = tmp_path / "sized.yaml"
+    path.write_text(
+        f"experiment: sized\ndoc: d\nprograms: {tmp_path}/open.eqs\ntargets: reference\n"
+        "sizes: {m: 256}\n"
+        "rows:\n  - {name: as-the-file-says}\n  - {name: smaller, sizes: {m: 32}}\n"
+        '  - {name: promised, sizes: {m: "512:64"}}\n'
+    )
+    rows = eqsat.Experiment.read(path).run().rows()
+    # one byte takes 1 ns: x, w and y once each
+    assert [r["time_us"] for r in rows] == [(4 * (96 * m + 2048)) / 1000 for m in (256, 32, 512)]
+
+
+def test_a_grid_varies_sizes(tmp_path):
+    (tmp_path / "open.eqs").write_text(OPEN)
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        f"experiment: grid\ndoc: d\nprograms: {tmp_path}/open.eqs\ntargets: reference\n"
+        "vary: {sizes: [{m: 16}, {m: 64}]}\n"
+    )
+    rows = eqsat.Experiment.read(path).run().rows()
+    assert [r["time_us"] for r in rows] == [(4 * (96 * m + 2048)) / 1000 for m in (16, 64)]
+
+
+def test_a_row_may_run_on_a_map_of_devices(tmp_path):
+    (tmp_path / "open.eqs").write_text(OPEN)
+    (tmp_path / "pair.yaml").write_text(PLACED)
+    path = tmp_path / "placed.yaml"
+    path.write_text(
+        f"experiment: placed\ndoc: d\nprograms: {tmp_path}/open.eqs\n"
+        f"devices: {tmp_path}/pair.yaml\n"
+        "rows:\n  - {name: both}\n  - {name: one, target: reference}\n"
+    )
+    both, one = eqsat.Experiment.read(path).run().rows()
+    assert both["time_us"] > one["time_us"]
+    assert both["dispatches"] > one["dispatches"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("sizes: {m: big}", "E385"),
+        ('sizes: {m: "128:0"}', "E386"),
+        ("devices: nowhere.yaml", "E211"),
+    ],
+)
+def test_sizes_and_devices_that_make_no_sense_name_their_place(tmp_path, line, code):
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"experiment: bad\ndoc: d\nprograms: two_packs\ntargets: reference\n{line}\n")
+    with pytest.raises(EqsatError) as caught:
+        eqsat.Experiment.read(path)
+    assert {d.code for d in caught.value.diagnostics} == {code}
+    assert all(d.span is not None and d.span.line == 5 for d in caught.value.diagnostics)

@@ -8,15 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import DEFAULT_GOALS, Run, Source, optimize, read
+from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
 from eqsat.lab.results import Outcome, Results
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+from eqsat.model.symbols import read_size
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import Experiment as Plan
 
 Progress = Callable[[str, str], None]
+Reader = Callable[[str, tuple[str, ...]], Source]  # of a program and sizes as `m=128`
 NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
 
 
@@ -48,7 +50,7 @@ class Experiment:
         row's name and what was found. Raises EqsatError (E269) for a row that does not exist.
         """
         say = progress or (lambda name, text: None)
-        source = cache(read)  # rows share programs; tracing one takes longer than a search
+        source = cache(_read)  # rows share programs; tracing one takes longer than a search
         outcomes = []
         for cell in _wanted(self.plan, rows):
             outcome = _outcome(self.plan, cell, source, threads)
@@ -73,6 +75,10 @@ class Experiment:
         return self.results
 
 
+def _read(program: str, sizes: tuple[str, ...]) -> Source:
+    return read(program, dict(read_size(text) for text in sizes))
+
+
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     known = [c.name for c in plan.cells]
     for name in names:
@@ -81,7 +87,7 @@ def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     return [c for c in plan.cells if not names or c.name in names]
 
 
-def _outcome(plan: Plan, cell: Cell, source: Callable[[str], Source], threads: int) -> Outcome:
+def _outcome(plan: Plan, cell: Cell, source: Reader, threads: int) -> Outcome:
     try:
         run, totals = _search(plan, cell, source, threads)
     except EqsatError as error:
@@ -124,17 +130,16 @@ def _uncovered(o: Outcome, other: Outcome) -> Iterator[Diagnostic]:
         yield Diagnostic("E412", f"{here} is worse than {there}: {goal} {mine}, not {theirs}")
 
 
-def _search(
-    plan: Plan, cell: Cell, source: Callable[[str], Source], threads: int
-) -> tuple[Run, list[float]]:
+def _search(plan: Plan, cell: Cell, source: Reader, threads: int) -> tuple[Run, list[float]]:
     """The last of `repeat` equal searches, and the seconds each took."""
     run: Run | None = None
     totals = []
     for _ in range(plan.repeat):
         run = optimize(
-            source(cell.program),
+            source(cell.program, cell.sizes),
             rules=cell.rules,
-            target=cell.target,
+            target=DEFAULT_TARGET if cell.on_devices else cell.target,
+            devices=cell.target if cell.on_devices else None,
             goals=(*cell.goals, *_further(cell)),
             without=cell.without,
             budget=dict(cell.budget),

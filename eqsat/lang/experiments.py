@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from eqsat.lang.devices import find_devices
 from eqsat.lang.goals import parse_goals
 from eqsat.lang.problems import Duration, OneOrMore, Record, read_record
 from eqsat.lang.rulesets import find_rules
@@ -19,13 +20,14 @@ from eqsat.lang.targets import find_target, override
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.selection import GoalRequest
+from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target, Workgroup
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
 PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
 # what `vary` may name beside keys of a target
-VARIABLE = ("rules", "goals", "without", "set", "budget", "seed")
+VARIABLE = ("rules", "goals", "without", "set", "budget", "sizes", "seed")
 # settings are checked against this one: whether a key exists does not depend on the target
 _ANY = Target(
     "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
@@ -39,16 +41,19 @@ class Cell:
 
     expect: "" or "no_program" (the run must find that nothing is admissible).
     covers: rows whose programs this row must have had the choice of, and must not be worse than.
+    target: a target, or if `on_devices` a map of devices.
     """
 
     name: str
     program: str
     target: str
+    on_devices: bool = False
     rules: tuple[str, ...] = ("default",)
     goals: tuple[GoalRequest, ...] = (GoalRequest("time"),)
     set: tuple[str, ...] = ()
     budget: tuple[tuple[str, int], ...] = ()  # bytes, ps, a count
     without: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()  # of symbols, `m=128` or `m=128:16`; later ones count
     seed: int = 0
     expect: str = ""
     varied: tuple[tuple[str, str], ...] = ()
@@ -120,6 +125,8 @@ class RowRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    sizes: dict[str, int | str] = Field(default={})
+    devices: str | None = None
     seed: int | None = Field(default=None, ge=0, lt=2**31)
     expect: Literal["no_program"] | None = None
     covers: OneOrMore = Field(default=[])
@@ -137,6 +144,8 @@ class ExperimentRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    sizes: dict[str, int | str] = Field(default={})
+    devices: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**31)
     vary: dict[str, list[Any]] = Field(default={})
     rows: list[RowRecord] = Field(default=[])
@@ -221,6 +230,7 @@ class _Reader:
     def _check_names(self, path: KeyPath, program: str, target: str) -> None:
         self._check((*path, program), lambda t, s: find_program(t, self.folders, s))
         self._check((*path, target), lambda t, s: find_target(t, self.folders, s))
+        self._check((*path, "devices"), lambda t, _: find_devices(t, self.folders))
         self._check((*path, "rules"), lambda t, s: find_rules(t, self.folders, s))
         self._check((*path, "set"), lambda t, _: override(_ANY, [t]))
 
@@ -235,7 +245,17 @@ class _Reader:
         return {
             "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
             "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
+            "sizes": self._sizes((), r.sizes),
         }  # fmt: skip
+
+    def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
+        texts = {name: f"{name}={size}" for name, size in given.items()}
+        for name, text in texts.items():
+            try:
+                read_size(text)
+            except EqsatError as error:
+                self._place(error, self.source.span((*path, "sizes", name)))
+        return tuple(texts.values())
 
     # ---- rows ---------------------------------------------------------------------------------
     def _rows(self, r: ExperimentRecord) -> list[Cell]:
@@ -262,14 +282,16 @@ class _Reader:
         self, r: ExperimentRecord, row: RowRecord, path: KeyPath, base: dict[str, Any]
     ) -> Cell:
         program = row.program or self._only(r.programs, "program", path)
-        target = row.target or self._only(r.targets, "target", path)
+        devices = row.devices or ("" if row.target else r.devices or "")
+        target = devices or row.target or self._only(r.targets, "target", path)
         return Cell(
-            row.name, program, target,
+            row.name, program, target, bool(devices),
             tuple(row.rules) if row.rules is not None else base["rules"],
             self._goals(path, row.goals) if row.goals is not None else base["goals"],
             (*base["set"], *row.set),
             tuple((dict(base["budget"]) | dict(row.budget.bounds())).items()),
             (*base["without"], *row.without),
+            (*base["sizes"], *self._sizes(path, row.sizes)),
             base["seed"] if row.seed is None else row.seed,
             row.expect or "", covers=tuple(row.covers),
         )  # fmt: skip
@@ -283,7 +305,8 @@ class _Reader:
 
     # ---- grid ---------------------------------------------------------------------------------
     def _grid(self, r: ExperimentRecord) -> list[Cell]:
-        for key, names in (("programs", r.programs), ("targets", r.targets)):
+        targets = r.targets or ([r.devices] if r.devices else [])
+        for key, names in (("programs", r.programs), ("targets", targets)):
             if not names:
                 span = self.source.span(("experiment",))
                 self.report("E260", f"nothing to run: no `{key}`", span, "or write `rows:`")
@@ -291,9 +314,9 @@ class _Reader:
         base = self._base(r)
         axes = [self._axis(key, values) for key, values in r.vary.items()]
         return [
-            self._cell(program, target, base, choice)
+            replace(self._cell(program, target, base, choice), on_devices=not r.targets)
             for program in r.programs
-            for target in r.targets
+            for target in targets
             for choice in itertools.product(*axes)
         ]
 
@@ -324,6 +347,13 @@ class _Reader:
             if type(value) is not int:
                 raise fail("E262", f"`{value}` is no seed: a whole number is wanted here")
             return {"seed": value}
+        if key == "sizes":
+            if not isinstance(value, dict):
+                raise fail("E262", "sizes are `{m: 128}`, a size for each name")
+            sizes = tuple(f"{name}={size}" for name, size in value.items())
+            for text in sizes:
+                read_size(text)
+            return {"sizes": sizes}
         texts = _texts(value)
         if key == "goals":
             return {"goals": parse_goals(texts)}
@@ -342,7 +372,7 @@ class _Reader:
         fields = dict(base)
         for _, _, change in choice:
             for key, value in change.items():
-                adds = key in ("set", "without", "budget")
+                adds = key in ("set", "without", "budget", "sizes")
                 fields[key] = fields[key] + value if adds else value
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
