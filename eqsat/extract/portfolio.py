@@ -7,11 +7,12 @@ from typing import Any
 # what makes layout graphs prove: a strong linear relaxation, and workers that use it; the
 # default portfolio for few workers overrides the linearisation level
 SUBSOLVERS = ("max_lp", "core", "quick_restart")
+LEAST_SECONDS = 0.5  # of a solve: CP-SAT 9.15 was seen to abort when time ran out while it loaded
 
 
 def set_limits(parameters: Any, seconds: float, seed: int, work: float | None = None) -> None:
     """When a solve ends without a proof; `work` is CP-SAT's deterministic time."""
-    parameters.max_time_in_seconds = max(seconds, 0.05)
+    parameters.max_time_in_seconds = max(seconds, LEAST_SECONDS)
     if work is not None:
         parameters.max_deterministic_time = work
     parameters.random_seed = seed
