@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment, Space
@@ -45,13 +46,17 @@ class Places:
         value = self.space.value
         if convert:
             return self.converted.get(value[writes[0]], ())
-        buffers = (self.space.buffer[r] for r in candidate.reads)
-        after = max((self._earliest(b) for b in buffers), default=BEGIN)
+        earliest, buffer = self._earliest, self.space.buffer
+        after = max([earliest[buffer[r]] for r in candidate.reads], default=BEGIN)
         options = [m for b in writes for m in self.computed.get(value[b], ()) if m > after]
         return (min(options),) if options else ()
 
-    def _earliest(self, buffer: int) -> Moment:
-        """The first moment something may have written this buffer."""
+    @cached_property
+    def _earliest(self) -> dict[int, Moment]:
+        """Per buffer: the first moment something may have written it."""
+        return {b: self._first(b) for b in dict.fromkeys(self.space.buffer)}
+
+    def _first(self, buffer: int) -> Moment:
         if buffer in self.held:
             return BEGIN
         value = self.space.value[buffer]

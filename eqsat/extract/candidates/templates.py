@@ -148,6 +148,14 @@ class Templates:
                     found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
         return found
 
+    def _adds_no_root(self, state: State, node: int) -> bool:
+        """Whether a group has as many roots with an op as without it."""
+        if not self._follows_a_root(node):
+            return False
+        legality = self.grower.legality
+        inside = state.inside.values()
+        return not legality.is_root(node) or legality.count_roots((node, *inside)) == state.roots
+
     def _follows_a_root(self, node: int) -> bool:
         """Whether a group with a root may compute an op too: a second reduction of a row."""
         legality = self.grower.legality
@@ -199,8 +207,7 @@ class Templates:
         if not users <= space.computes(state.inside.values()):
             ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
         if state.roots:
-            inside = tuple(state.inside.values())
-            ways = tuple(p for p in ways if legality.count_roots((p, *inside)) == state.roots)
+            ways = tuple(p for p in ways if self._adds_no_root(state, p))
         if not ways:
             return ()
         readers = state.readers[buffer]

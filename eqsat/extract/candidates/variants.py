@@ -25,6 +25,7 @@ from eqsat.extract.solve.linear import (
     moved_bytes,
     tie,
 )
+from eqsat.model.control import Control
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 
@@ -126,12 +127,16 @@ class Variants:
         """Per node: what it adds to the tie-break."""
         return tuple(tie(n, m) for n, m in zip(self.space.egraph.nodes, self._moved, strict=True))
 
+    @cached_property
+    def _has_loops(self) -> bool:
+        return any(isinstance(n.attr, Control) for n in self.space.egraph.nodes)
+
     def _fixed(self, c: Candidate) -> dict[type, int]:
         """What a dispatch adds to our own goals whatever it writes."""
         return {
             Relayout: sum([self._moved[m] for m in c.members]),
             Ties: sum([self._tied[m] for m in c.members]),
-            Dispatches: kernels(self.space.egraph, c.members),
+            Dispatches: kernels(self.space.egraph, c.members) if self._has_loops else 1,
         }
 
     def _adds(
