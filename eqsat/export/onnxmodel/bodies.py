@@ -49,10 +49,6 @@ class Body:
         self._values: dict[int, Value] = {}
         self._kept: list[Typed] = []  # so that no other gets their identity
 
-    def store(self, t: Typed) -> Value:
-        """The value of an expression in its own element type."""
-        return self.graph.cast(self.emit(t), t.dtype)
-
     def emit(self, t: Typed) -> Value:
         """The value of an expression in the type that its own is computed in."""
         if id(t) not in self._values:
