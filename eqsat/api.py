@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eqsat.model.stopping import Stop
 
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
+SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "reference"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 PHASES = ("program", "egraph", "selection", "schedule")
@@ -61,8 +63,9 @@ def optimize(
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
     map of several devices, by name, file or value, instead of a target. limits: a
-    `saturate.Limits`. stop: ends the extraction early, with the best answer so far. Raises
-    EqsatError; exit_code 3 if nothing is admissible.
+    `saturate.Limits`. time_limit: seconds from the end of reading to the end of the schedule; what
+    there was no time for is told by `run.selection.cuts`. stop: ends the extraction early, with the
+    best answer so far. Raises EqsatError; exit_code 3 if nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
@@ -83,19 +86,26 @@ def optimize(
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
-    _search(run, limits, stop_after, progress or (lambda *_: None), stop)
+    deadline = time.monotonic() + time_limit
+    _search(run, limits, stop_after, progress or (lambda *_: None), stop, deadline)
     if verify and run.schedule is not None:
         run.verify(seed=seed)
     return run
 
 
 def _search(
-    run: Run, limits: Any, stop_after: str | None, progress: Progress, stop: Stop | None
+    run: Run,
+    limits: Any,
+    stop_after: str | None,
+    progress: Progress,
+    stop: Stop | None,
+    deadline: float,
 ) -> None:
+    """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
     progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
-    bodies = _search_bodies(run, limits)
+    bodies = _search_bodies(run, limits, deadline)
     with timed(run.seconds, "saturate"):
         from eqsat.saturate import saturate
 
@@ -108,9 +118,9 @@ def _search(
     with timed(run.seconds, "extract"):
         from eqsat.extract import extract
 
-        run.selection, run.baseline = extract(
-            run.egraph, run.target, run.goals, **run.search, stop=stop
-        )
+        left = deadline - time.monotonic() - SCHEDULING * run.search["time_limit"]
+        options = run.search | {"time_limit": max(left, 0.0), "stop": stop}
+        run.selection, run.baseline = extract(run.egraph, run.target, run.goals, **options)
         if bodies is not None:
             run.bodies = bodies.chosen(run.egraph, run.selection)
             run.baseline = run.baseline if bodies.has_baseline else None
@@ -118,7 +128,7 @@ def _search(
     if stop_after == "selection":
         return
     with timed(run.seconds, "schedule"):
-        make_schedules(run)
+        make_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
     progress("schedule", run.seconds["schedule"] or 0.0)
 
 
@@ -143,7 +153,7 @@ def at_sizes(run: Run, family: Family) -> Run:
     return replace(run, source=source, canonical=canonical, family=family)
 
 
-def _search_bodies(run: Run, limits: Any) -> Bodies | None:
+def _search_bodies(run: Run, limits: Any, deadline: float) -> Bodies | None:
     """The bodies of the program's loops and branches, searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
@@ -156,16 +166,19 @@ def _search_bodies(run: Run, limits: Any) -> Bodies | None:
 
     run.family = None  # bodies are searched at these sizes
     count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
-    options = run.search | {"time_limit": run.search["time_limit"] / 4 / count}
+    seconds = run.search["time_limit"] / 4 / count
+    half = time.monotonic() + (deadline - time.monotonic()) / 2
     free = replace(run.target, budget=())
     orders = [run.goals]
     if "memory" in dict(run.target.budget):
         orders.append((GoalRequest("memory"), *(g for g in run.goals if g.name != "memory")))
 
     def search(body: Program) -> list[Run]:
+        left = max(half - time.monotonic(), 0.0)
+        options = run.search | {"time_limit": min(seconds, left)}
         runs = [_search_body(body, run, free, goals, options, limits) for goals in orders]
-        for phase, seconds in ((k, v) for r in runs for k, v in r.seconds.items() if v):
-            run.seconds[phase] = (run.seconds.get(phase) or 0.0) + seconds
+        for phase, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
+            run.seconds[phase] = (run.seconds.get(phase) or 0.0) + took
         return runs
 
     bodies = search_bodies(run.canonical, search)
@@ -186,29 +199,31 @@ def _search_body(
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
     own = Run(source, searched(body), machine, run.rules, goals, none, dict(options))
-    _search(own, limits, None, lambda *_: None, None)
+    deadline = time.monotonic() + options["time_limit"]
+    _search(own, limits, None, lambda *_: None, None, deadline)
     return own
 
 
-def make_schedules(run: Run) -> None:
-    """The schedules of a run's selection and baseline."""
+def make_schedules(run: Run, seconds: float = PLACING_SECONDS) -> None:
+    """The schedules of a run's selection and baseline; `seconds` to place temporaries, each."""
     from eqsat.schedule import build
 
     assert run.egraph is not None
     assert run.selection is not None
-    run.schedule = place_temporaries(build(run.egraph, run.selection, run.target))
+    run.schedule = place_temporaries(build(run.egraph, run.selection, run.target), seconds)
     _check_legality(run.schedule, run)
     if run.baseline is not None:
-        run.baseline_schedule = place_temporaries(build(run.egraph, run.baseline, run.target))
+        base = build(run.egraph, run.baseline, run.target)
+        run.baseline_schedule = place_temporaries(base, seconds)
 
 
-def place_temporaries(schedule: Schedule) -> Schedule:
+def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
     """The schedule with an offset in one arena for every temporary."""
     from eqsat.extract.place import place
     from eqsat.model.placement import Lifetime
 
     buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
-    return schedule.placed(place(buffers, quick=True, seconds=PLACING_SECONDS).offsets)
+    return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
 
 
 def _refuse_requests(schedule: Schedule) -> None:

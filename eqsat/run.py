@@ -10,9 +10,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
+from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from eqsat.execute.xla import Executable
     from eqsat.export.plan import Exported
     from eqsat.frontends.jaxpr import Traced
-    from eqsat.model.price import Price, Question
+    from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
 
+PRICING_SHARE = 0.4  # of the time for prices, to look for candidates
 # stage of a run, also the name of its file -> how it is read
 READERS: dict[str, Callable[[Any], Any]] = {
     "program": Program.from_json,
@@ -118,11 +121,15 @@ class Run:
         begin = time.monotonic()
         assert self.egraph is not None
         assert self.selection is not None
-        found = counterfactuals(
-            self.egraph, self.target, self.goals, self.selection, self.baseline,
-            self.search["seed"],
-        )  # fmt: skip
-        return found.prices(questions, seconds - (time.monotonic() - begin))
+        try:
+            with until(begin + seconds):
+                found = counterfactuals(
+                    self.egraph, self.target, self.goals, self.selection, self.baseline,
+                    self.search["seed"], enough=begin + PRICING_SHARE * seconds,
+                )  # fmt: skip
+                return found.prices(questions, seconds - (time.monotonic() - begin))
+        except OutOfTime:
+            return [Price(self.goals[0].name, AT_LEAST)] * len(questions)
 
     def compile(self) -> Executable:
         """A plain JAX callable with the calling convention of the traced function.

@@ -136,7 +136,7 @@ def pareto(
     left = start + time_limit - time.monotonic()
     found, selections = search(session, points=points, seconds=left)
     if not selections:
-        raise _nothing(session, found.stop == "infeasible")
+        raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
     run.baseline = session.baseline
     runs = tuple(_point(run, s, i) for i, s in enumerate(selections, 1))
     whole = replace(run, selection=selections[0], schedule=None)

@@ -8,7 +8,7 @@ import pytest
 from graphs import chain, reference
 
 import eqsat
-from eqsat.extract.candidates import assemble
+from eqsat.extract.candidates import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten
 from eqsat.hunt.searches import search
 from eqsat.model.selection import GoalRequest, GoalResult
@@ -21,7 +21,7 @@ TIME = (GoalRequest("time"),)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups per op, and the input program's own."""
     for name, value in {"GROUPS": 0, "GROUPS_EACH": 0, "FEW": 2}.items():
-        monkeypatch.setattr(assemble, name, value)
+        monkeypatch.setattr(enumeration, name, value)
 
 
 def run_of(**options: object) -> eqsat.Run:

@@ -16,12 +16,12 @@ from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import Group, Selection
+from eqsat.model.selection import CAP, TIME_LIMIT, Group, Selection
 from eqsat.model.stopping import INTERRUPTED, OTHER_SIZES, OUT_OF_MEMORY
 from eqsat.model.target import Target
 from eqsat.ops.placement import ANYWHERE
 
-STOPS = ("optimal", "gap", "wall", INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES)
+STOPS = ("optimal", "gap", "cut", "wall", INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES)
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
@@ -66,7 +66,12 @@ class Checker:
             faults.append("ahead names nodes that do not exist")
         if self.selection.stop not in STOPS:
             faults.append(f"no stop reason named `{self.selection.stop}`")
-        if any(r.bytes <= r.limit for r in self.selection.removed if r.limit_name != "candidates"):
+        if any(c.what not in ("groups", "merges") or c.count < 1 for c in self.selection.cuts):
+            faults.append("nothing that can be cut was cut")
+        if self.selection.cuts and self.selection.stop in ("optimal", "gap"):
+            faults.append("candidates were cut, and yet all was searched")
+        removed = (r for r in self.selection.removed if r.limit_name not in (CAP, TIME_LIMIT))
+        if any(r.bytes <= r.limit for r in removed):
             faults.append("something was removed that keeps its limit")
         return faults
 

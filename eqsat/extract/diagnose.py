@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.solve.goals import Search
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.selection import Removed
+from eqsat.model.selection import CAP, TIME_LIMIT, Removed
 from eqsat.model.target import Target
 
 SHOWN = 5  # removed groups named in a message
 MANY = 10_000  # options: more are not searched for the sake of a message
-SECONDS = 10.0  # for each "smallest possible" figure
+SECONDS = 10.0  # for all "smallest possible" figures, at most
 UNITS = {"time": "ps", "memory": "bytes", "dispatches": "dispatches"}
 
 
@@ -31,7 +33,7 @@ def removed_sentence(r: Removed) -> str:
 
 
 def _reasons(assembly: Assembly, target: Target) -> list[str]:
-    limits = [r for r in assembly.removed if r.limit_name != "candidates"]
+    limits = [r for r in assembly.removed if r.limit_name not in (CAP, TIME_LIMIT)]
     found = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
     untiled = assembly.pool.untiled
     if untiled:
@@ -40,22 +42,28 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     return found
 
 
-def inadmissible(assembly: Assembly, target: Target, search: Search, proven: bool) -> EqsatError:
-    """The E410 error; it says whether this is proven or unknown at the time limit."""
+def inadmissible(
+    assembly: Assembly, target: Target, search: Search, proven: bool, seconds: float = SECONDS
+) -> EqsatError:
+    """The E410 error; it says whether this is proven or unknown at the time limit.
+
+    seconds: how long it may look for what the budgets would have to be.
+    """
     lines = [
         f"the budget {goal} <= {_amount(goal, limit)} ({target.place(f'budget.{goal}')})"
         for goal, limit in search.budget.items()
     ]
-    free = replace(search, budget={}, deadline=time.monotonic() + SECONDS)
-    needs = [
-        _need(_any_order(assembly, free) if goal == "memory" else free, goal)
-        for goal in search.budget
-    ]
+    free = replace(search, budget={}, deadline=time.monotonic() + min(seconds, SECONDS))
+    needs: list[str] = []
+    with suppress(OutOfTime), until(free.deadline):
+        for goal in search.budget:
+            asked = _any_order(assembly, free) if goal == "memory" else free
+            needs.append(_need(asked, goal))
     causes = [*lines, *(n for n in needs if n), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
     if not search.budget:
         head += ": some result cannot be computed on this target"
-    elif not any(n for n in needs):
+    elif len(needs) == len(search.budget) and not any(needs):
         head += ": some result cannot be computed on this target, whatever the budgets"
     message = "; ".join([head, *causes])
     advice = "raise a budget or a limit, or add rules that reach other forms"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly
@@ -16,8 +17,9 @@ from eqsat.extract.garbage import uncollected
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.solve.goals import Found, Outcome, Search
 from eqsat.extract.solve.problem import Answer
+from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
-from eqsat.model.stopping import Stop
+from eqsat.model.stopping import INTERRUPTED, Stop
 
 MEMORY = "memory"
 ROUNDS = 3  # of a better order, then better dispatches
@@ -58,6 +60,11 @@ class Limits:
         """What is left; nothing if somebody asked to stop."""
         asked = self.stop is not None and self.stop.is_requested
         return 0.0 if asked else max(self.deadline - time.monotonic(), 0.0)
+
+    @property
+    def ended(self) -> str:
+        """Why a search within these limits ended early."""
+        return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
     def search(self, assembly: Assembly, budget: Mapping[str, int], *hints: Answer) -> Search:
         budget = dict(budget)
@@ -176,7 +183,9 @@ class _Joint:
         if best.assembly is self.assembly:
             later = outcome
         elif self._has_time(self.assembly.seconds):
-            later, best = self._rest(self._again(best, caps, least), caps, reference, least)
+            with suppress(OutOfTime):
+                best = self._again(best, caps, least)
+                later, best = self._rest(best, caps, reference, least)
         return best.assembly, self._merged(best, outcome, later, least)
 
     def _has_time(self, seconds: float) -> bool:
@@ -185,11 +194,15 @@ class _Joint:
 
     def _bound(self, caps: dict[str, int], peak: int) -> tuple[int, Ordered | None]:
         """Bytes that no order of any answer within the caps gets below; a better answer."""
-        least = min(self.assembly.least_bytes(), peak)
-        if peak <= least or not self._has_time(self.assembly.seconds):
+        least = self.assembly.problem.fixed_bytes
+        try:
+            least = min(self.assembly.least_bytes(), peak)
+            if peak <= least or not self._has_time(self.assembly.seconds):
+                return least, None
+            free = in_any_order(self.assembly, self.budget, caps, self.limits)
+            found = free.least_bytes(caps | {MEMORY: peak - 1}, self.limits.seconds * 0.5)
+        except OutOfTime:
             return least, None
-        free = in_any_order(self.assembly, self.budget, caps, self.limits)
-        found = free.least_bytes(caps | {MEMORY: peak - 1}, self.limits.seconds * 0.5)
         if found.status == "infeasible":
             return peak, None
         answer = None if found.answer is None else in_best_order(free.assembly, found.answer)
@@ -198,15 +211,17 @@ class _Joint:
     def _again(self, best: Ordered, caps: dict[str, int], least: int) -> Ordered:
         """Better dispatches under the better order, until nothing gets better."""
         whole = self._whole(best, caps)
-        for _ in range(ROUNDS):
-            if whole.peak_bytes <= least or not self._has_time(self.assembly.seconds):
-                break
-            search = self.limits.search(whole.assembly, caps, whole.answer)
-            found = search.minimise({MEMORY: 1}, caps, whole.answer, self.limits.seconds * 0.3)
-            after = None if found.answer is None else in_best_order(whole.assembly, found.answer)
-            if after is None or after.peak_bytes >= whole.peak_bytes:
-                break
-            whole = self._whole(after, caps)
+        with suppress(OutOfTime):
+            for _ in range(ROUNDS):
+                if whole.peak_bytes <= least or not self._has_time(self.assembly.seconds):
+                    break
+                search = self.limits.search(whole.assembly, caps, whole.answer)
+                found = search.minimise({MEMORY: 1}, caps, whole.answer, self.limits.seconds * 0.3)
+                answer = found.answer
+                after = None if answer is None else in_best_order(whole.assembly, answer)
+                if after is None or after.peak_bytes >= whole.peak_bytes:
+                    break
+                whole = self._whole(after, caps)
         return whole
 
     def _whole(self, found: Ordered, caps: dict[str, int]) -> Ordered:

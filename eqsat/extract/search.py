@@ -13,6 +13,9 @@ from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.stopping import Stop
 from eqsat.model.target import Target
 
+RESERVE = 0.05  # of the time limit, for checking the answer
+LEAST_SECONDS = 1.0  # for a message that says what the budgets would have to be
+
 
 def extract(
     egraph: EGraph,
@@ -34,15 +37,17 @@ def extract(
     """
     check_requests(goals)
     start = time.monotonic()
-    session = prepare(egraph, target, goals, time_limit=time_limit, seed=seed, stop=stop)
-    session, search, outcome = session.answer(goals, start + time_limit - time.monotonic())
+    limit = time_limit * (1 - RESERVE)
+    session = prepare(egraph, target, goals, time_limit=limit, seed=seed, stop=stop)
+    session, search, outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
-        proven = outcome.status == "infeasible"
+        proven = outcome.status == "infeasible" and not session.assembly.cuts
         own = _candidate(session)
         if not proven and own is not None:
             return _unbeaten(own, outcome.status), session.baseline
-        raise inadmissible(session.assembly, target, search, proven)
-    session, outcome = session.ordered(outcome, goals, start + time_limit - time.monotonic())
+        left = start + time_limit - time.monotonic()
+        raise inadmissible(session.assembly, target, search, proven, max(left, LEAST_SECONDS))
+    session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     found = session.selection(outcome, goals, time.monotonic() - start)
     return _never_worse(found, _candidate(session), goals), session.baseline
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.floors import floors
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.garbage import uncollected
@@ -15,15 +17,27 @@ from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.problem import Answer
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
-from eqsat.model.selection import GoalRequest, Group, Removed, Selection
+from eqsat.model.selection import (
+    TIME_LIMIT,
+    Cut,
+    GoalRequest,
+    GoalResult,
+    Group,
+    Removed,
+    Selection,
+)
 from eqsat.model.stopping import OUT_OF_MEMORY, Stop
 from eqsat.model.target import Target
 
 REMOVED_KEPT = 256
-BASELINE_SHARE = 0.25  # of the time limit
+# shares of the time that is left: for the input program's candidates; and for its search
+OWN_ENOUGH, BASELINE = 0.15, 0.3
+# then for all candidates (stating the problem takes about as long again); until it is stated
+ENOUGH, STATED = 0.5, 0.85
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,7 @@ class Session:
     baseline: Selection | None
     seed: int
     stop: Stop | None = None  # who may end its searches early
+    floors: Mapping[str, int] = field(default_factory=dict)  # bounds where candidates were cut
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -68,10 +83,12 @@ class Session:
         known = () if self.baseline is None else self.baseline.groups
         sides = self.reference, dict(self.target.budget), limits, known
         try:
-            assembly, better = with_order(self.assembly, goals, outcome, *sides, prove=prove)
-        except MemoryError:  # the answer stays; what no order gets below is not known
+            with until(limits.deadline, self.stop):
+                assembly, better = with_order(self.assembly, goals, outcome, *sides, prove=prove)
+        except (MemoryError, OutOfTime) as e:  # the answer stays; what no order beats is not known
             bounds = {g: b for g, b in outcome.bounds.items() if g != MEMORY}
-            return self, replace(outcome, status=OUT_OF_MEMORY, bounds=bounds)
+            status = OUT_OF_MEMORY if isinstance(e, MemoryError) else limits.ended
+            return self, replace(outcome, status=status, bounds=bounds)
         return replace(self, assembly=assembly, hints=()), better
 
     def answer(
@@ -95,10 +112,17 @@ class Session:
         For memory budgets the program's order does not keep; `infeasible` holds in every order.
         """
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
-        status, found = within_budget(self.assembly, goals, dict(self.target.budget), limits)
+        budget = dict(self.target.budget)
+        try:
+            with until(limits.deadline, self.stop):
+                status, found = within_budget(self.assembly, goals, budget, limits)
+        except OutOfTime:
+            return "unknown", self
         if found is None:
             return status, self
-        whole = under(self.assembly, found.groups) or found
+        whole = found
+        with suppress(OutOfTime), until(limits.deadline, self.stop):
+            whole = under(self.assembly, found.groups) or found
         return status, replace(self, assembly=whole.assembly, hints=(whole.answer,))
 
     def selection(
@@ -106,6 +130,8 @@ class Session:
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
         found = selection_of(self.assembly, outcome, goals, seconds)
+        if found.cuts:
+            found = _unproven(found, self.floors)
         verify(self.egraph, self.target, found, self.linear)
         return found
 
@@ -125,23 +151,51 @@ def prepare(
 ) -> Session:
     """Search the baseline, then assemble the whole problem.
 
-    `time_limit` (seconds) is that of the whole extraction; the baseline may take a share of it.
+    `time_limit` (seconds) is that of the whole extraction. Where it is too short to state the whole
+    problem, fewer candidates are looked for, and at the least those of the input program alone.
     """
+    end = time.monotonic() + time_limit
+
+    def share(of: float) -> float:
+        """When so much of what is left now will be over."""
+        now = time.monotonic()
+        return now + of * max(end - now, 0.0)
+
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
-    space = Space(egraph)
+    baseline_end, space = share(BASELINE), Space(egraph)
     with uncollected():
-        own = assemble(space, target, input_only=True, goals=linear)
-        hints = known_answers(own, goals[0].name)
-    before = Session(egraph, target, linear, own, hints, None, seed, stop)
-    baseline = _baseline(before, goals, time_limit * BASELINE_SHARE)
+        own = assemble(space, target, input_only=True, goals=linear, enough=share(OWN_ENOUGH))
+        with until(baseline_end, stop):
+            hints = known_answers(own, goals[0].name)
+    session = Session(egraph, target, linear, own, hints, None, seed, stop)
+    baseline = _baseline(session, goals, baseline_end - time.monotonic())
     if stop is not None and baseline is not None:
         stop.has_answer = True
-    with uncollected():
-        assembly = assemble(space, target, input_only=False, goals=linear)
-        hints = known_answers(assembly, goals[0].name)
+    session = replace(session, baseline=baseline)
+    try:
+        with uncollected(), until(share(STATED), stop):
+            known, enough = own.variants.candidates, share(ENOUGH)
+            assembly = assemble(
+                space, target, input_only=False, goals=linear, known=known, enough=enough
+            )
+            session = replace(session, assembly=assembly)
+            hints = known_answers(assembly, goals[0].name)
+    except OutOfTime:
+        session, hints = _with_own(session), session.hints
     if baseline is not None:
-        hints += assembly.locate(baseline.groups)
-    return Session(egraph, target, linear, assembly, hints, baseline, seed, stop)
+        hints += session.assembly.locate(baseline.groups)
+    if any(c.by == TIME_LIMIT for c in session.assembly.cuts):
+        with until(share(STATED), stop):
+            session = replace(session, floors=floors(space, target))
+    return replace(session, hints=hints)
+
+
+def _with_own(session: Session) -> Session:
+    """The session with nothing but the input program's own candidates, and a word about it."""
+    nodes = session.egraph.nodes
+    made = sum(n.rule != -1 and not n.subsumed for n in nodes)
+    cuts = (*session.assembly.cuts, Cut("groups", made, TIME_LIMIT))
+    return replace(session, assembly=replace(session.assembly, cuts=cuts))
 
 
 def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:
@@ -176,7 +230,22 @@ def selection_of(
     groups = assembly.groups(outcome.answer)
     results = outcome.results(assembly.problem, goals)
     ahead, removed = assembly.ahead(groups), _largest(assembly.removed)
-    return Selection(groups, ahead, results, outcome.status, removed, seconds)
+    return Selection(groups, ahead, results, outcome.status, removed, seconds, assembly.cuts)
+
+
+def _unproven(found: Selection, floors: Mapping[str, int]) -> Selection:
+    """Where candidates were cut nothing is proven.
+
+    What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap
+    leaves out are not among what they are about.
+    """
+    in_time = all(c.by != TIME_LIMIT for c in found.cuts)
+    bounds = {n: r.bound if in_time else min(r.value, floors.get(n, 0)) for n, r in found.goals}
+    goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in found.goals)
+    stop = found.stop
+    if stop in ("optimal", "gap"):
+        stop = "cut" if in_time else "wall"
+    return replace(found, goals=goals, stop=stop)
 
 
 def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
+
 
 @dataclass(frozen=True)
 class GoalRequest:
@@ -58,17 +60,28 @@ class Removed:
     what: str
     bytes: int
     limit: int
-    limit_name: str  # vector | scratch | operands
+    limit_name: str  # vector | scratch | operands, or what cut the candidates: CAP | TIME_LIMIT
     place: str
     result_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Candidates that were not looked at, so that nothing is proven about all of them."""
+
+    what: str  # groups (behind so many ops) | merges (around so many values)
+    count: int
+    by: str  # CAP | TIME_LIMIT
 
 
 @dataclass(frozen=True)
 class Selection:
     """Groups in execution order; `ahead` are e-nodes computed once from weights.
 
-    `stop`: optimal | gap (all was searched, but memory's bound for every order is not met) | wall |
-    interrupted | memory (why the search ended).
+    `stop` (why the search ended): optimal | gap (all was searched, but memory's bound for every
+    order is not met) | cut (all was searched but what a cap left out) | wall | interrupted |
+    memory. `cuts` say which candidates were left out: of those that the time limit left out the
+    bounds hold as well, of those that a cap left out they do not.
     """
 
     groups: tuple[Group, ...]
@@ -77,6 +90,7 @@ class Selection:
     stop: str
     removed: tuple[Removed, ...] = ()
     seconds: float = 0.0
+    cuts: tuple[Cut, ...] = ()
 
     def verify(self) -> None:
         """ValueError if steps do not ascend, a bound passes its value, or a value is read unmade.
@@ -109,6 +123,7 @@ class Selection:
             "stop": self.stop,
             "removed": [list(vars(r).values()) for r in self.removed],
             "seconds": self.seconds,
+            "cuts": [list(vars(c).values()) for c in self.cuts],
         }
 
     @classmethod
@@ -118,7 +133,8 @@ class Selection:
         )
         goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
         removed = tuple(Removed(*r) for r in data["removed"])
-        return cls(groups, tuple(data["ahead"]), goals, data["stop"], removed, data["seconds"])
+        rest = removed, data["seconds"], tuple(Cut(*c) for c in data.get("cuts", ()))
+        return cls(groups, tuple(data["ahead"]), goals, data["stop"], *rest)
 
     def to_text(self) -> str:
         lines = [f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals]

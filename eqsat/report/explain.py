@@ -10,7 +10,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
-from eqsat.model.selection import Group, Removed, Selection
+from eqsat.model.selection import CAP, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
     Alternative,
@@ -138,7 +138,8 @@ def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
     """What limits of the target took out of the search, the largest first; then its own caps."""
     if not removed:
         return []
-    most = sorted(removed, key=lambda r: (r.limit_name == "candidates", -r.bytes, r.what))
+    cuts = (CAP, TIME_LIMIT)
+    most = sorted(removed, key=lambda r: (r.limit_name in cuts, -r.bytes, r.what))
     lines = ["removed by limits"]
     for r in most[:_SHOWN]:
         lines.append(f"  {r.what}: {_needs(r)}")
@@ -147,7 +148,9 @@ def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
 
 
 def _needs(r: Removed) -> str:
-    if r.limit_name == "candidates":
+    if r.limit_name == TIME_LIMIT:
+        return f"{r.bytes:,} candidates when the time was over, others were not tried"
+    if r.limit_name == CAP:
         return f"more than {r.limit:,} candidates, the others were not tried"
     size = f"{r.bytes} operands" if r.limit_name == "operands" else f"{r.bytes:,} bytes"
     return f"needs {size}, the {r.limit_name} limit is {r.limit:,}"
@@ -159,7 +162,9 @@ def _more(count: int) -> list[str]:
 
 def _answer(selection: Selection, goal: str) -> str:
     found = selection.goal(goal)
-    gap = "proven best" if found.gap == 0 else f"at most {found.gap:.1%} from the best"
+    gap = f"at most {found.gap:.1%} from the best" if found.gap else "proven best"
+    if selection.cuts:
+        gap = "not proven (candidates were cut), " + (gap if found.gap else "no better one found")
     nodes = count_text(len(selection.groups), "dispatch", "dispatches")
     return f"{nodes}, {goal} {gap} of this e-graph under this cost model (stop: {selection.stop})"
 

@@ -18,6 +18,7 @@ from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
     RULE_COLUMNS,
+    cut_lines,
     goal_rows,
     phase_lines,
     rules_table,
@@ -153,6 +154,8 @@ def _intro(run: Finished, selection: Selection) -> str:
         if found.gap == 0
         else f"at most {found.gap:.1%} above the best of this e-graph"
     )
+    if selection.cuts:
+        (proof,) = cut_lines(run)
     lines = [
         f"rules {run.rules.name}; goals {goals}",
         f"{first} {goal_text(first, found.value)}, {proof} (stop: {selection.stop})",

@@ -23,6 +23,7 @@ COLUMNS = ("point", *GOALS, "gap", "what is in it")
 WHY = {
     "complete": "proven: there is no other",
     "points": "more exist: `--points N` shows more",
+    "cut": "a cap left candidates out, there may be others",
     "wall": "the time ended, there may be others",
     "interrupted": "interrupted, there may be others",
     "infeasible": "nothing is admissible (proven)",

@@ -38,6 +38,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "egraph": _egraph(run),
         "goals": _goals(run),
         "stop": run.selection.stop if run.selection else None,
+        "cuts": [dict(vars(c)) for c in run.selection.cuts] if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
         "bytes": _bytes(run.schedule),

@@ -10,7 +10,7 @@ from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import Selection
+from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.origins import rules_in_result
@@ -21,8 +21,26 @@ def summary_text(run: Finished) -> str:
     """One line per phase that ran, then baseline against chosen."""
     lines = phase_lines(run)
     if run.schedule is not None:
-        lines += ["", *goal_table(run), *_arena_line(run.schedule), *_device_lines(run)]
+        lines += ["", *goal_table(run), *cut_lines(run), *_arena_line(run.schedule)]
+        lines += _device_lines(run)
     return "\n".join(lines) + "\n"
+
+
+def cut_lines(run: Finished) -> list[str]:
+    """A line where candidates were left out: then no gap is a proof."""
+    cuts = run.selection.cuts if run.selection else ()
+    if not cuts:
+        return []
+    found = [f"{_CUT[c.what, c.by].format(c.count)}" for c in cuts]
+    return [f"not proven, as candidates were left out: {'; '.join(found)}"]
+
+
+_CUT = {
+    ("groups", CAP): "by a cap groups behind {:,} e-nodes (bounds are of the others)",
+    ("merges", CAP): "by a cap merges around {:,} values (bounds are of the others)",
+    ("groups", TIME_LIMIT): "by the time limit groups behind {:,} e-nodes",
+    ("merges", TIME_LIMIT): "by the time limit merges",
+}
 
 
 def _arena_line(s: Schedule) -> list[str]:
@@ -89,11 +107,14 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
         found.append(_unsaturated(run.egraph))
     if run.selection is not None:
         asked = {g.name for g in run.goals}
+        capped = any(c.by == CAP for c in run.selection.cuts)
+        among = " among the candidates that are there" if capped else ""
         found += [
             Diagnostic(
                 "E401",
                 f"extraction stopped ({run.selection.stop}): {name} {goal_text(name, g.value)}"
-                f" found, nothing below {goal_text(name, g.bound)} is possible (gap {g.gap:.1%})",
+                f" found, nothing below {goal_text(name, g.bound)} is possible{among}"
+                f" (gap {g.gap:.1%})",
                 severity="warning",
             )
             for name, g in run.selection.goals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from eqsat.extract.solve.goals import Found, Search, floor, weigh
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
+from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
 from eqsat.model.selection import GoalRequest, Selection
@@ -87,7 +89,19 @@ class Counterfactuals:
         return sum(w * floor(self.problem, g) for g, w in others.items())
 
     def prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
-        """One price per question; those the relaxation says are cheapest are solved first."""
+        """One price per question; those the relaxation says are cheapest are solved first.
+
+        None of them is exact, and nothing is ruled out, where candidates were left out.
+        """
+        try:
+            found = self._prices(questions, seconds)
+        except OutOfTime:
+            return [Price(self.goal, AT_LEAST)] * len(questions)
+        if not self.assembly.cuts:
+            return found
+        return [Price(p.goal, AT_LEAST, p.delta) for p in found]
+
+    def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
         deadline = time.monotonic() + seconds
         tasks = [self._task(q) for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (tasks[i].least, i))
@@ -259,10 +273,18 @@ def counterfactuals(
     chosen: Selection,
     baseline: Selection | None,
     seed: int = 0,
+    *,
+    enough: float = math.inf,
 ) -> Counterfactuals:
-    """What is needed to price choices of a run; assembles its problem once."""
+    """What is needed to price choices of a run; assembles its problem once.
+
+    enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
+    deadline it is under leaves no time to state the problem.
+    """
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
-    assembly = assemble(Space(egraph), target, input_only=False, goals=linear, keep_all=True)
+    assembly = assemble(
+        Space(egraph), target, input_only=False, goals=linear, keep_all=True, enough=enough
+    )
     budget = dict(target.budget)
     first = goals if goals[0].weight is not None else goals[:1]
     if "memory" in {*budget, *(g.name for g in first)}:

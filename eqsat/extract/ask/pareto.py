@@ -16,6 +16,7 @@ from eqsat.extract.session import Session
 from eqsat.extract.solve.goals import Outcome, Search, floor
 from eqsat.extract.solve.problem import GOALS, Answer
 from eqsat.extract.solve.relax import Relaxation
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.model.stopping import INTERRUPTED
 
@@ -132,24 +133,38 @@ def located(free: Assembly, groups: tuple[Group, ...]) -> list[Answer]:
     return [answer] if free.problem.is_legal(answer) else []
 
 
+def _unordered(assembly: Assembly) -> Assembly:
+    """The problem without an order, or as it is if there is no time to state that."""
+    try:
+        return assembly.unordered()
+    except OutOfTime:
+        return assembly
+
+
 def pareto(
     session: Session, *, points: int, seconds: float
 ) -> tuple[Tradeoffs, tuple[Selection, ...]]:
     """The trade-offs found within so many seconds, and a selection for each.
 
     A selection's bounds are those of its trade-off: what a goal is at least, in whatever order,
-    while no other goal is worse. Budgets of the target hold for all of them.
+    while no other goal is worse. Budgets of the target hold for all of them. Where candidates were
+    cut, nothing is proven and no front is complete.
     """
     start = time.monotonic()
-    ask = _Asker(session, session.assembly.unordered())
-    for hint in session.hints:
-        ask.learn(session.assembly, hint)
-    budget = dict(session.target.budget)
-    known = [v for v, o in ask.found.items() if o.keeps(budget)]
-    caps = tuple(budget.get(g, OPEN) for g in GOALS)
-    floors = tuple(floor(session.assembly.problem, g) for g in GOALS)
     deadline = start + seconds
-    found = find_tradeoffs(ask, caps, floors, points=points, deadline=deadline, known=known)
+    with until(deadline, session.stop):
+        ask = _Asker(session, _unordered(session.assembly))
+        for hint in session.hints:
+            ask.learn(session.assembly, hint)
+        budget = dict(session.target.budget)
+        known = [v for v, o in ask.found.items() if o.keeps(budget)]
+        caps = tuple(budget.get(g, OPEN) for g in GOALS)
+        floors = tuple(floor(session.assembly.problem, g) for g in GOALS)
+        found = find_tradeoffs(ask, caps, floors, points=points, deadline=deadline, known=known)
+    if session.assembly.cuts:
+        stop = "cut" if found.stop == "complete" else found.stop
+        exist = int(bool(found.found))
+        found = replace(found, at_least=exist, complete=False, stop=stop)
     requests = tuple(GoalRequest(g) for g in GOALS)
     selections = []
     for t in found.found:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.groups import Candidate, Grower
+from eqsat.extract.candidates.enumeration import enumerated
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.places import Places, answer_places, program_places
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import obtainable, possible, undominated
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
 from eqsat.extract.solve.anyorder import any_order
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
+from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
-from eqsat.model.selection import Group, Removed
+from eqsat.model.selection import Cut, Group, Removed
 from eqsat.model.target import Target
-
-GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
-# groups of a whole program: a bound that several tiles of everything come to; then few per node
-GROUPS, GROUPS_EACH, FEW = 10_000, 60, 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,7 @@ class Assembly:
     problem: ExtractionProblem
     candidates: tuple[Candidate, ...]  # per option
     removed: tuple[Removed, ...]
+    cuts: tuple[Cut, ...]
     variants: Variants  # what the options are made from, whatever the order
     seconds: float = 0.0  # what stating the problem took; under another order it takes no longer
 
@@ -102,7 +98,7 @@ class Assembly:
     def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
         """The same choice under another order: that of these groups, which it can express."""
         places = answer_places(self.pool.space, self.pool.held, groups)
-        return _assembly(self.variants, self.removed, places, keep_all=keep_all)
+        return _assembly(self.variants, self.removed, self.cuts, places, keep_all=keep_all)
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
@@ -118,7 +114,8 @@ class Assembly:
         free = any_order(problem, computes, value, frozenset(sources))
         useful = presolve(free)
         candidates = tuple(kept[i].candidate for i in useful)
-        return Assembly(pool, free.restricted(useful), candidates, self.removed, variants)
+        sides = self.removed, self.cuts, variants
+        return Assembly(pool, free.restricted(useful), candidates, *sides)
 
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a solver.
@@ -130,9 +127,11 @@ class Assembly:
         space, free = self.pool.space, list(self.variants.timeless)
         roots = frozenset(space.roots)
         covers = [c for c in _covers(space, self.variants.needed, free) if c]
+        tick()
         weights = {v.resident: self._weight_bytes(v.resident - roots) for v in free}
         kept: dict[int, int] = {}  # weight -> bytes
         for c in covers:
+            tick()
             sizes = [weights[r] for r in {free[i].resident for i in c}]
             for w in sizes[0].keys() & set.intersection(*map(set, sizes)):
                 kept[w] = max(kept.get(w, 0), min(size[w] for size in sizes))
@@ -161,21 +160,32 @@ def assemble(
     goals: Mapping[str, Goal] = OWN,
     *,
     keep_all: bool = False,
+    known: Sequence[Candidate] = (),
+    enough: float = math.inf,
 ) -> Assembly:
     """The problem of choosing among all nodes, or among those of the input program.
 
     keep_all: dominated options stay, for questions about choices that are in no best answer.
+    known: the input program's candidates, which stay if there is no time for all. enough: when (of
+    time.monotonic()) no further candidates are looked for. OutOfTime if stating the problem takes
+    longer than the deadline it is under.
     """
     pool = Pool(Legality(space, target), input_only)
     costs = Costs(space, target)
-    candidates, removed = _candidates(pool, costs)
-    variants = Variants(pool, costs, tuple(candidates), goals)
+    with until(enough):
+        found = enumerated(pool, costs, known)
+    variants = Variants(pool, costs, found.candidates, goals)
     places = program_places(space, pool.held)
-    return _assembly(variants, removed, places, keep_all=keep_all)
+    return _assembly(variants, found.removed, found.cuts, places, keep_all=keep_all)
 
 
 def _assembly(
-    variants: Variants, removed: tuple[Removed, ...], places: Places, *, keep_all: bool = False
+    variants: Variants,
+    removed: tuple[Removed, ...],
+    cuts: tuple[Cut, ...],
+    places: Places,
+    *,
+    keep_all: bool = False,
 ) -> Assembly:
     start = time.monotonic()
     pool, found = variants.pool, variants.found(places)
@@ -185,84 +195,7 @@ def _assembly(
     useful = range(len(kept)) if keep_all else presolve(problem)
     candidates = tuple(kept[i].candidate for i in useful)
     small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
-    return Assembly(pool, small, candidates, removed, variants, seconds)
-
-
-def _candidates(pool: Pool, costs: Costs) -> tuple[list[Candidate], tuple[Removed, ...]]:
-    """Groups of every buffer some group reads, starting at the roots; then their merges."""
-    space = pool.space
-    ways = _Ways(pool, costs)
-    removed = list(pool.limited.values())
-    done: set[int] = set(pool.held)
-    started: set[int] = set()
-    work = [r for r in space.roots if r not in done]
-    found: list[Candidate] = []
-    enough = GROUPS + GROUPS_EACH * len(space.egraph.nodes)
-    while work:
-        b = work.pop()
-        if b in done:
-            continue
-        done.add(b)
-        if b in pool.fills:
-            found.append(_fill(pool, costs, pool.fills[b]))
-        for sink in (p for p in pool.producers.get(b, ()) if p not in started):
-            started.add(sink)
-            grower, own, makers = ways.of(sink)
-            most = GROUPS_PER_NODE if len(found) < enough else FEW
-            grown = list(islice(grower.grown(sink), most))
-            if len(grown) >= most:
-                removed.append(_capped(f"groups of {space.name(sink)}", len(grown), most))
-                grown += own.grown(sink)  # the baseline's are among them
-            grown += widened(makers, grown, sink)
-            new = [grower.candidate(state, sink) for state in grown]
-            found += new
-            work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
-    merged, refused = ways.merged(found)
-    return found + merged, (*removed, *refused, *pool.legality.all_crowded)
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """How dispatches are made on each device; no dispatch is on two."""
-
-    pool: Pool
-    costs: Costs
-
-    def _device(self, members: Iterable[int]) -> str:
-        legality = self.pool.legality
-        return legality.devices.of(members) if legality.target.devices else ""
-
-    @cached_property
-    def _makers(self) -> dict[str, tuple[Grower, Grower, tuple[Templates, ...]]]:
-        return {}
-
-    def of(self, sink: int) -> tuple[Grower, Grower, tuple[Templates, ...]]:
-        """What grows groups that end at a node: all nodes', the program's own, templates."""
-        device = self._device((sink,))
-        if device not in self._makers:
-            costs = self.costs.part(device)
-            grower = Grower(self.pool, costs, device)
-            own = Grower(Pool(self.pool.legality, True), costs, device)
-            self._makers[device] = grower, own, templates(grower)
-        return self._makers[device]
-
-    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
-        """All legal merges of groups, and what limits have refused."""
-        by: dict[str, list[Candidate]] = {}
-        for c in found:
-            by.setdefault(self._device(c.members), []).append(c)
-        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
-        merged = [c for d, m in mergers.items() for c in m.merged(by[d])]
-        return merged, [r for m in mergers.values() for r in m.removed.values()]
-
-
-def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
-    outputs, here = pool.space.outputs[node], costs.of((node,))
-    return Candidate((node,), (), outputs, (), here.group_ps((node,), (), list(outputs)))
-
-
-def _capped(what: str, count: int, most: int) -> Removed:
-    return Removed(what, count, most, "candidates", "")
+    return Assembly(pool, small, candidates, removed, cuts, variants, seconds)
 
 
 def _problem(
@@ -296,6 +229,7 @@ def _covers(
 ) -> tuple[tuple[int, ...], ...]:
     computing: dict[int, list[int]] = {}
     for n, v in enumerate(kept):
+        tick()
         for value in sorted(space.computes(v.candidate.members)):
             computing.setdefault(value, []).append(n)
     return tuple(tuple(computing.get(v, ())) for v in needed)

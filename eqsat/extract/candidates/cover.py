@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eqsat.extract.candidates.pool import Pool
+from eqsat.model.deadline import tick
 
 _SKIP = ("leaf", "view", "conversion")
 
@@ -41,6 +42,7 @@ def necessity(pool: Pool) -> dict[int, int]:
     while changed:
         changed = False
         for v, options in ways.items():
+            tick()
             new = everything
             for reads in options:
                 new &= union(need, reads)

@@ -11,6 +11,7 @@ from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.model.deadline import tick
 
 Reader = tuple[int, int]  # (node, operand)
 
@@ -98,6 +99,7 @@ class Grower:
         stack = [s for s in [self.add(start, None, sink)] if s]
         while stack:
             state = stack.pop()
+            tick()
             if state.at < len(state.queue):
                 stack += self._decide(state, state.queue[state.at])
             elif self.fits(state, sink):

@@ -12,7 +12,8 @@ from eqsat.extract.candidates.groups import Candidate, order
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.model.selection import Removed
+from eqsat.model.deadline import OutOfTime, tick
+from eqsat.model.selection import CAP, TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
 PAIRS = 400  # merges tried per shared node or operand, smallest groups first
@@ -94,6 +95,14 @@ class Merger:
         small.sort(key=lambda c: (len(c.members), c.members, c.reads))
         parts = [self._part(c) for c in small]
         found: dict[Key, Candidate] = {}
+        try:
+            self._merge_all(found, parts)
+        except OutOfTime:
+            self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
+        return list(found.values())
+
+    def _merge_all(self, found: dict[Key, Candidate], parts: list[_Part]) -> None:
+        fusion = self.legality.fusion
         if fusion.multi_result:
             for _, a, b in self._pairs(self._by_node(parts), "node "):
                 self._merge(found, a, b)
@@ -101,18 +110,18 @@ class Merger:
             for operand, a, b in self._pairs(self._by_operand(parts), "c"):
                 if a.ops.isdisjoint(b.ops) and self._may_be_siblings(operand, a, b):
                     self._merge(found, a, b)
-        return list(found.values())
 
     def _pairs(self, by: dict[int, list[_Part]], what: str) -> Iterator[tuple[int, _Part, _Part]]:
         for key in sorted(by):
             tried = 0
+            tick()
             for a, b in combinations(by[key], 2):
                 if a.value == b.value:
                     continue
                 tried += 1
                 if tried > PAIRS:
                     name = f"merges around {what}{key}"
-                    self.removed[name] = Removed(name, tried, PAIRS, "candidates", "")
+                    self.removed[name] = Removed(name, tried, PAIRS, CAP, "")
                     break
                 yield key, a, b
 

@@ -9,6 +9,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.solve.linear import OWN, TIE_BREAK
+from eqsat.model.deadline import tick
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 _END: Moment = (1 << 61, 0, 0, 0)
@@ -21,6 +22,7 @@ def undominated(variants: list[Variant]) -> list[Variant]:
         buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
     found = []
     for bucket in buckets.values():
+        tick()
         found += bucket if len(bucket) == 1 else _best(bucket)
     return found
 
@@ -36,6 +38,7 @@ def _best(bucket: list[Variant]) -> list[Variant]:
     bits: dict[int, int] = {}  # of buffers; of exclusive numbers, as -1 - n
     kept: dict[tuple[int, tuple[int, ...]], Variant] = {}
     for v in bucket:
+        tick()
         mask = 0
         for n in (*v.reads, *v.resident, *(-1 - n for n in v.exclusive)):
             mask |= bits.setdefault(n, 1 << len(bits))
@@ -53,6 +56,7 @@ def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:
     written: set[tuple[int, Moment]] = set()
     in_time = []
     for v in sorted(variants, key=lambda v: v.key):
+        tick()
         if any(first.get(r, _END) >= v.moment for r in v.reads):
             continue
         if v.is_conversion and not _has_news(pool, v, written):
@@ -100,6 +104,7 @@ def _readable(variants: list[Variant]) -> list[Variant]:
     written: set[int] = set()
     found: list[Variant] = []
     while ready:
+        tick()
         found += [variants[n] for n in ready]
         news = {b for n in ready for b in variants[n].writes} - written
         written |= news

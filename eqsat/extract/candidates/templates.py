@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.groups import Grower, State
+from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
 Key = tuple[int, frozenset[int]]  # the root of a group, and what it reads
@@ -52,6 +53,7 @@ class Templates:
         reached: tuple[Reached, Reached] = (set(), set())
         cloned: Reached = set()
         for state in states:
+            tick()
             if state.members < legality.fusion.members or not self._takes(state):
                 continue
             own = self._widened(state, sink, reached, cloning=False)

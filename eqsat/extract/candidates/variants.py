@@ -26,6 +26,7 @@ from eqsat.extract.solve.linear import (
     tie,
 )
 from eqsat.model.control import Control
+from eqsat.model.deadline import tick
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 
@@ -86,6 +87,7 @@ class Variants:
         return tuple(v for c in self.candidates for v in self._of(c))
 
     def _of(self, c: Candidate) -> list[Variant]:
+        tick()
         space, pool = self.space, self.pool
         reads = frozenset([space.buffer[r] for r in c.reads])
         sinks = tuple(dict.fromkeys([space.buffer[w] for w in c.writes]))

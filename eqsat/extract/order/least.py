@@ -12,9 +12,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from eqsat.extract.bitsets import bits
 from eqsat.extract.order.work import Block, Work, blocks, peak_bytes
+from eqsat.model.deadline import is_over
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches
@@ -54,16 +56,17 @@ class _State:
 
 
 def best_order(work: Work, states: int = STATES) -> Order:
-    """The order of least peak; `states` limits the search per block, and nothing else does.
+    """The order of least peak; `states` limits the search per block.
 
-    ValueError if dispatches wait for each other.
+    The deadline it is under ends it with the best order so far. ValueError if dispatches wait for
+    each other.
     """
     found = [[b, _greedy(b), b.floor] for b in blocks(work)]
     found_in_place = list(found)
     floor = max((bound for _, _, bound in found), default=0)
     for entry in sorted(found, key=lambda e: -e[1].peak):
         block, best, bound = entry
-        if best.peak > floor:
+        if best.peak > floor and not is_over():
             few = min(states, EFFORT // len(block.needs) + 1)
             best, bound = _least(block, best, max(floor, bound), few)
             entry[1], entry[2] = best, bound
@@ -77,7 +80,8 @@ def _least(block: Block, best: _State, floor: int, states: int) -> tuple[_State,
     """(best state found, bound); peaks hold the carried bytes and are `floor` at least."""
     found, bound = _search(block, best, floor, states)
     if found.peak > bound:
-        found = min(found, _beam(block, floor), key=lambda s: s.peak)
+        beam = _beam(block, floor)
+        found = found if beam is None or found.peak <= beam.peak else beam
     return found, min(bound, found.peak)
 
 
@@ -123,6 +127,8 @@ def _search(block: Block, best: _State, floor: int, states: int) -> tuple[_State
     for _ in range(states):
         if not heap:
             return best, best.peak
+        if is_over():
+            break
         peak, _, _, done, state = heapq.heappop(heap)
         if done == everything:
             return state, peak
@@ -138,14 +144,16 @@ def _search(block: Block, best: _State, floor: int, states: int) -> tuple[_State
     return best, min((key[0] for key in heap), default=best.peak)
 
 
-def _beam(block: Block, floor: int) -> _State:
-    """The best of a few states per length, by peak and then by live bytes."""
+def _beam(block: Block, floor: int) -> _State | None:
+    """The best of a few states per length, by peak and then by live bytes; None if out of time."""
     states = [_settled(block, _begin(block, floor))]
     everything = (1 << len(block.needs)) - 1
     best: _State | None = None
     while states:
         following: dict[int, _State] = {}
         for s in states:
+            if is_over():
+                return best
             if s.done == everything:
                 best = s if best is None or s.peak < best.peak else best
                 continue
@@ -155,12 +163,14 @@ def _beam(block: Block, floor: int) -> _State:
                 if known is None or new.peak < known.peak:
                     following[new.done] = new
         states = heapq.nsmallest(BEAM, following.values(), key=lambda s: (s.peak, s.live, s.done))
-    assert best is not None
     return best
 
 
 def _greedy(block: Block) -> _State:
-    """The better of two rules: least bytes left live, and least bytes at the moment."""
+    """The better of two rules: least bytes left live, and least bytes at the moment.
+
+    Out of time: as the dispatches are numbered.
+    """
     begin = _begin(block, 0)
 
     def left(s: _State) -> tuple[int, int]:
@@ -172,7 +182,8 @@ def _greedy(block: Block) -> _State:
     def finish(rule: object) -> _State:
         state = begin
         while state.ready:
-            nexts: Iterable[_State] = (_run(block, state, i) for i in bits(state.ready))
+            ready = islice(bits(state.ready), 1) if is_over() else bits(state.ready)
+            nexts: Iterable[_State] = (_run(block, state, i) for i in ready)
             state = min(nexts, key=rule)  # type: ignore[arg-type]
         return state
 

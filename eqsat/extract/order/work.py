@@ -9,6 +9,7 @@ from functools import cached_property
 
 from eqsat.extract.bitsets import bits, sum_bits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.model.deadline import is_over
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def peak_bytes(work: Work, order: Sequence[int]) -> int:
         raise ValueError("an order names every dispatch once")
     change: Counter[int] = Counter()
     for b, w in work.writer.items():
-        ends = [place[r] for r in range(work.size) if b in work.reads[r]]
+        ends = [place[r] for r in bits(work.readers[b])]
         if any(place[w] >= e for e in ends):
             raise ValueError(f"buffer {b} is read before it is written")
         change[place[w]] += work.nbytes[b]
@@ -162,9 +163,12 @@ class Block:
         for i, needs in enumerate(self.needs):
             for p in bits(needs):
                 after[p] |= 1 << i
-        return self.carried + max(
-            (self._forced(i, after[i] | 1 << i) for i in range(len(self.needs))), default=0
-        )
+        worst = 0
+        for i in range(len(self.needs)):
+            if is_over():
+                break  # the others could only raise it
+            worst = max(worst, self._forced(i, after[i] | 1 << i))
+        return self.carried + worst
 
     def _forced(self, dispatch: int, later: int) -> int:
         before = self.needs[dispatch]

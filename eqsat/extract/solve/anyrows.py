@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.watch import Copy, Held, Watch
+from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.solve.cpsat import Model
@@ -68,6 +69,7 @@ class AnyOrderRows:
             return
         self.first = {pair: cp.new_bool_var("") for pair in free}
         for (a, b), literal in self.first.items():
+            tick()
             if a < b:
                 cp.add_bool_or([literal, self.first[b, a]])
             for u in watches[a].before:
@@ -77,6 +79,7 @@ class AnyOrderRows:
                     cp.add_implication(self.first[b, u], self.first[b, a])
         triples = 0
         for (a, b), literal in self.first.items():
+            tick()
             for c in range(len(watches)):
                 if (b, c) in self.first and (a, c) in self.first and triples < TRIPLES:
                     triples += 1
@@ -99,6 +102,7 @@ class AnyOrderRows:
     def _precede(self, copy: Copy) -> None:
         """Who writes a copy comes before who reads it."""
         for a, writers in copy.writers:
+            tick()
             for b, readers in copy.readers:
                 known = self._comes_first(a, b)
                 if a == b or known is True or known is None:
@@ -167,6 +171,7 @@ class AnyOrderRows:
 
         None if nothing says so.
         """
+        tick()
         excuses = [first[i] for i in held.touching]
         excuses += [self._computed_again(held.makers)] if len(held.makers) > 1 else []
         if held.item not in watch.before:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.portfolio import set_limits, set_workers
+from eqsat.extract.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
+from eqsat.model.deadline import OutOfTime, seconds_left, tick
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
@@ -64,12 +65,14 @@ class Model:
     def _exclusive(self) -> None:
         # (C3) what may not be cloned is computed once, no buffer is written twice: Σ x ≤ 1
         for group in exclusions(self.problem):
+            tick()
             self.model.add_at_most_one([self.x[i] for i in group])
 
     def _available(self) -> None:
         # (C4) a read was written before: Σ x[claim] ≤ A, A ≤ Σ x[writers] + A[before]
         known: list[Any] = []
         for level in levels(self.problem):
+            tick()
             literals = [self.x[i] for i in level.writers]
             literals += [] if level.before is None else [known[level.before]]
             known.append(literals[0] if len(literals) == 1 else self.only_if_any(literals))
@@ -181,7 +184,8 @@ class Effort:
 def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solution:
     """Minimise a weighted sum of goals.
 
-    The answer is deterministic unless the clock, or somebody, stopped the solve.
+    The answer is deterministic unless the clock, or somebody, stopped the solve. OutOfTime if the
+    deadline it is under leaves no time for a solve.
     """
     from ortools.sat.python import cp_model
 
@@ -192,7 +196,10 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     if request.hint is not None:
         model.hint(request.hint)
     solver = cp_model.CpSolver()
-    set_limits(solver.parameters, effort.seconds, effort.seed, effort.work)
+    if seconds_left() < LEAST_SECONDS:
+        raise OutOfTime
+    seconds = min(max(effort.seconds, LEAST_SECONDS), seconds_left())
+    set_limits(solver.parameters, seconds, effort.seed, effort.work)
     set_workers(solver.parameters)
     ending = effort.stop.calls(solver.stop_search) if effort.stop else nullcontext()
     with ending:

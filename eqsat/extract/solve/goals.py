@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -13,6 +14,7 @@ from eqsat.extract.solve.linear import ASKED, TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
+from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -22,7 +24,6 @@ from eqsat.plugins import plugged_in
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-WORTH = 10.0  # seconds that a relaxation may take even if there are none left: it gives the bounds
 MEMORY = "memory"  # the goal that is no sum
 SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
@@ -151,10 +152,23 @@ class Search:
 
         `among`: options that answers within the caps hold, if that is known already.
         """
-        end = time.monotonic() + seconds
         hint = self._better(weights, start, self.best_hint(weights, caps))
-        if self._is_stopped:
-            return Found("unknown" if hint is None else INTERRUPTED, hint)
+        try:
+            with until(self.deadline, self.stop):
+                tick()
+                return self._minimised(weights, caps, hint, time.monotonic() + seconds, among)
+        except OutOfTime:
+            return Found("unknown" if hint is None else self._ended, hint)
+
+    def _minimised(
+        self,
+        weights: dict[str, int],
+        caps: dict[str, int],
+        hint: Answer | None,
+        end: float,
+        among: tuple[int, ...] | None,
+    ) -> Found:
+        """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
         for goal, least in self.floors.items():
             if (
                 hint is not None
@@ -207,7 +221,7 @@ class Search:
     @cached_property
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a search."""
-        found = least_bytes(self.problem, self.seconds)
+        found = least_bytes(self.problem)
         return self.problem.most_bytes + 1 if found is None else found
 
     def _settled(
@@ -219,17 +233,12 @@ class Search:
         best = self._better(weights, found.answer, hint)
         if best is None:
             return found
-        ended = INTERRUPTED if self._is_stopped else "wall"
-        return Found(ended, best, max(found.bound, stage.bound), stage=stage)
+        return Found(self._ended, best, max(found.bound, stage.bound), stage=stage)
 
     @property
-    def seconds(self) -> float:
-        """What is left of the time, for a relaxation."""
-        return max(self.deadline - time.monotonic(), WORTH)
-
-    @property
-    def _is_stopped(self) -> bool:
-        return self.stop is not None and self.stop.is_requested
+    def _ended(self) -> str:
+        """Why a search without a proof ended."""
+        return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
     def _is_met(self, stage: _Stage, weights: dict[str, int], answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
@@ -259,11 +268,11 @@ class Search:
         """Under the caps on sums, and under a budget of memory; None if there is no answer."""
         limits = {g: v for g, v in caps.items() if g in small.linear}
         if MEMORY not in self.budget:
-            return relaxation(small, weights, limits, self.seconds)
+            return relaxation(small, weights, limits)
         all_caps = limits | {MEMORY: caps[MEMORY]}
-        found = relaxation(small, weights, all_caps, self.seconds)
+        found = relaxation(small, weights, all_caps)
         # `None` is no proof where sums round
-        return found or relaxation(small, weights, limits, self.seconds)
+        return found or relaxation(small, weights, limits)
 
     def _neighbourhoods(
         self, stage: _Stage, weights: dict[str, int]
@@ -286,7 +295,7 @@ class Search:
     def relaxation(self, goal: str) -> Relaxation | None:
         """The relaxation of one goal without any caps; None if there is no answer at all."""
         if goal not in self.relaxed:
-            self.relaxed[goal] = relaxation(self.problem, {goal: 1}, seconds=self.seconds)
+            self.relaxed[goal] = relaxation(self.problem, {goal: 1})
         return self.relaxed[goal]
 
     def _solve(
@@ -299,15 +308,17 @@ class Search:
         work: float | None = None,
     ) -> Found:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
-        if self._is_stopped:
-            return Found("unknown")
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
         request = Request(weights, caps, own)
         effort = Effort(max(seconds, 0.1), self.seed, work, self.stop)
-        solution = solve(small, request, effort)
+        try:
+            tick()
+            solution = solve(small, request, effort)
+        except OutOfTime:
+            return Found("unknown")
         if solution.answer is None:
             return Found(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
@@ -374,9 +385,10 @@ class Search:
         found = self._tried(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
-        for r in requests:
-            if r.name in self.problem.linear:
-                self.relaxation(r.name)  # the bound of each goal alone
+        with suppress(OutOfTime), until(self.deadline, self.stop):
+            for r in requests:
+                if r.name in self.problem.linear:
+                    self.relaxation(r.name)  # the bound of each goal alone
         bounds = {r.name: self._floor(r.name) for r in requests}
         if len(requests) == 1 and found.status == "optimal":
             bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.model.deadline import OutOfTime, tick
 
 WAYS = 3  # kept per buffer
 FIRST = 10**12  # picoseconds that one unit of another goal counts as
@@ -77,6 +78,7 @@ class _Search:
         """Options of one step: they read what earlier steps wrote."""
         news: list[tuple[_Table, int, _Way]] = []
         for i in options:
+            tick()
             reads = self.problem.options[i].reads
             tables = [self.best, self.plain] if i in self.singles else [self.best]
             for table in tables:
@@ -104,9 +106,37 @@ class _Search:
 
 
 def greedy(problem: ExtractionProblem, singles: frozenset[int], goal: str) -> tuple[Answer, ...]:
-    """Legal answers, without regard to budgets; `singles` are options with one op each."""
-    search = _Search(problem, singles, goal)
-    steps = groupby(range(len(problem.options)), key=lambda i: problem.options[i].step)
-    for _, options in steps:
-        search.step(list(options))
-    return tuple(search.answers())
+    """Legal answers, without regard to budgets; `singles` are options with one op each.
+
+    Where the deadline it is under ends the search: the answer of one-op dispatches alone.
+    """
+    try:
+        search = _Search(problem, singles, goal)
+        steps = groupby(range(len(problem.options)), key=lambda i: problem.options[i].step)
+        for _, options in steps:
+            search.step(list(options))
+        return tuple(search.answers())
+    except OutOfTime:
+        plain = _plain(problem, singles)
+        return () if plain is None else (plain,)
+
+
+def _plain(problem: ExtractionProblem, singles: frozenset[int]) -> Answer | None:
+    """One-op dispatches, for each buffer the first that can write it; linear in the options."""
+    writer: dict[int, int] = {}
+    at: dict[int, int] = {}
+    for i in sorted(singles, key=lambda i: (problem.options[i].step, i)):
+        o = problem.options[i]
+        if all(at.get(b, o.step) < o.step for b in o.reads):
+            for b in o.writes:
+                writer.setdefault(b, i)
+                at.setdefault(b, o.step)
+    chosen: set[int] = set()
+    waiting = list(problem.roots)
+    while waiting:
+        i = writer.get(waiting.pop())
+        if i is not None and i not in chosen:
+            chosen.add(i)
+            waiting += problem.options[i].reads
+    answer = problem.pruned(tuple(sorted(chosen)))
+    return answer if problem.is_legal(answer) else None

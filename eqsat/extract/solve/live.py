@@ -14,6 +14,7 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.solve.supply import largest
 from eqsat.extract.solve.watch import Watch
+from eqsat.model.deadline import tick
 
 Claims = tuple[tuple[int, ...], ...]  # options that exclude each other, each set at most a bit
 
@@ -103,6 +104,7 @@ class _Builder:
         written = {i: own[i] for i in watch.options}
         read, base = [], 0
         for h in watch.held:
+            tick()
             if h.item not in watch.before or len(h.makers) > 1:
                 continue
             if h.always:
@@ -143,6 +145,7 @@ class _Builder:
         seen: list[int] = []
         later: int | None = None
         for step in sorted(by_step, reverse=True):
+            tick()
             seen = [*by_step[step], *seen]
             self.reads.append(Read(self._claims(seen, by_step[step]), later))
             later = found[step] = len(self.reads) - 1
@@ -160,6 +163,7 @@ class _Builder:
         known: dict[tuple[int, int], int] = {}
         before: list[int] = []
         for step in self.steps[self.steps.index(first) :]:
+            tick()
             if step > last:
                 break
             for i in at.get(step, ()):

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eqsat.model.deadline import seconds_left, tick
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -75,10 +77,10 @@ class Solved:
     values: np.ndarray
 
 
-def solve(program: Program, seconds: float = math.inf) -> Solved | None:
+def solve(program: Program) -> Solved | None:
     """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution.
 
-    If that takes more than so many seconds: no optimum, and the bound is the trivial one.
+    If the deadline it is under ends it: no optimum, and the bound is the trivial one.
     """
     import numpy as np
     from ortools.linear_solver.python import model_builder_helper as helper
@@ -94,6 +96,8 @@ def solve(program: Program, seconds: float = math.inf) -> Solved | None:
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, matrix)
     solver = helper.ModelSolverHelper("GLOP")
     solver.set_solver_specific_parameters("use_dual_simplex: true")
+    tick()
+    seconds = seconds_left()
     if seconds < math.inf:
         solver.set_time_limit_in_seconds(max(seconds, 0.05))
     solver.solve(model)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.model.deadline import tick
 
 ROUNDS = 8  # each takes options away, or it was the last
 
@@ -48,6 +49,7 @@ def needs(problem: ExtractionProblem) -> Needs:
     options = problem.options
     for _, step in groupby(range(len(options)), key=lambda i: options[i].step):
         alive = []
+        tick()
         for i in step:
             reads = options[i].reads
             before = 0
@@ -85,6 +87,7 @@ def made_before(problem: ExtractionProblem, own: Sequence[int], everything: int)
     while changed:
         changed = False
         for i, o in enumerate(problem.options):
+            tick()
             new = 0
             for b in o.reads:
                 new |= held.get(b, everything)
@@ -118,6 +121,7 @@ def _useful(problem: ExtractionProblem, known: Needs) -> list[int]:
     for i in reversed(range(len(options))):
         if i in known.impossible:
             continue
+        tick()
         step = options[i].step
         if any(
             b in roots

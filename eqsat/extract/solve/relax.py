@@ -15,6 +15,7 @@ from eqsat.extract.solve.live import liveness
 from eqsat.extract.solve.lp import Program, Rows, Solved, solve
 from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
+from eqsat.model.deadline import tick
 
 MEMORY = "memory"
 SUPPORT = 1e-6  # options the relaxation chooses by less are not part of its answer
@@ -43,11 +44,11 @@ def relaxation(
     problem: ExtractionProblem,
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
-    seconds: float = math.inf,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
 
-    If that takes more than so many seconds, the bound is the trivial one.
+    If the deadline it is under ends the LP solver, the bound is the trivial one; OutOfTime if there
+    is no time to state it.
     """
     import numpy as np
 
@@ -70,10 +71,10 @@ def relaxation(
     is_plain = not caps and linear == weights
     goal = np.array(objective, dtype=float) / unit
     program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain)
-    return _relaxation(solve(program, seconds), len(costs), unit)
+    return _relaxation(solve(program), len(costs), unit)
 
 
-def least_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int | None:
+def least_bytes(problem: ExtractionProblem) -> int | None:
     """Peak bytes of every answer in any order, at the least; None if there is no answer.
 
     Fixed bytes, the weights that every answer keeps, and what the dispatch that computes some
@@ -91,7 +92,7 @@ def least_bytes(problem: ExtractionProblem, seconds: float = math.inf) -> int | 
             rows.add(-math.inf, 0, claim, [len(upper) - 1])
     goal = np.array(objective, dtype=float)
     program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain=True)
-    solved = solve(program, seconds)
+    solved = solve(program)
     if solved is None:
         return None
     return problem.fixed_bytes + math.ceil(solved.least) * nbytes + _touched_bytes(problem)
@@ -138,6 +139,7 @@ def _add_liveness(rows: Rows, problem: ExtractionProblem, nbytes: int, upper: li
     base = -problem.fixed_bytes / nbytes
     rows.weigh(-math.inf, base, fixed)
     for row in known.rows:
+        tick()
         terms = [(i, s / nbytes) for s, i in row.written]
         terms += [(reads[n], s / nbytes) for s, n in row.read]
         terms += [(spans[n], s / nbytes) for s, n in row.spans]
@@ -157,6 +159,7 @@ def _rows(problem: ExtractionProblem) -> tuple[Rows, int]:
         rows.add(-math.inf, 1, group)
     found = levels(problem)
     for n, level in enumerate(found):
+        tick()
         before = [] if level.before is None else [count + level.before]
         rows.add(-math.inf, 0, [count + n], [*level.writers, *before])
         for claim in level.claims:

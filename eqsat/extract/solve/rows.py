@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.anyrows import AnyOrderRows
 from eqsat.extract.solve.live import Claims, liveness
+from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.solve.cpsat import Model
@@ -27,6 +28,7 @@ def memory_rows(model: Model, peak: Any, unit: int) -> None:
     known = liveness(problem)
     reads: list[Any] = []
     for read in known.reads:
+        tick()
         reads.append(_bit(model, read.claims, reads, read.later))
     spans = [
         model.both(reads[span.read], [model.x[i] for i in span.writers]) for span in known.spans
@@ -35,6 +37,7 @@ def memory_rows(model: Model, peak: Any, unit: int) -> None:
     fixed = sum(size // unit * v for size, v in kept) + base
     model.model.add(peak >= fixed)
     for row in known.rows:
+        tick()
         terms = [(size, model.x[i]) for size, i in row.written]
         terms += [(size, reads[n]) for size, n in row.read]
         terms += [(size, spans[n]) for size, n in row.spans]

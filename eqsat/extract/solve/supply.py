@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from eqsat.extract.solve.presolve import Needs, needs
 from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.model.deadline import tick
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def levels(problem: ExtractionProblem) -> tuple[Level, ...]:
     known = needs(problem)
     found: list[Level] = []
     for b, readers in problem.readers.items():
+        tick()
         found += _levels(problem, known, problem.writers.get(b, []), readers, len(found))
     for writers, readers in problem.supplies:
         found.append(_of_value(problem, writers, readers))
@@ -87,6 +89,7 @@ def largest(claims: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """Without claims that another one contains."""
     kept: list[tuple[frozenset[int], tuple[int, ...]]] = []
     for claim in sorted(claims, key=lambda c: (-len(c), c)):
+        tick()
         members = frozenset(claim)
         if not any(members <= other for other, _ in kept):
             kept.append((members, claim))

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eqsat.extract.solve.presolve import made_before
+from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.solve.anyorder import AnyOrder
@@ -165,6 +166,7 @@ class _Facts:
         before, _ = self._needs
         found = {}
         for n in self.needed:
+            tick()
             new = sum(self.bit.values())
             for i in self.makers[n]:
                 new &= before[i] | self._made_bits[i]
@@ -186,6 +188,7 @@ class _Facts:
         """Per item: the needed items whose makers all read it, or make it themselves."""
         found: dict[int, list[int]] = {}
         for z in self.needed:
+            tick()
             sets = [self.made[i] | self.reads[i] for i in self.makers[z]]
             for a in set.intersection(*sets) - {z}:
                 found.setdefault(a, []).append(z)
@@ -217,6 +220,7 @@ class _Facts:
         once = {n: set(self.makers[n]) for n in self.needed if self._is_once(n)}
         number = {n: i for i, n in enumerate(self.needed)}
         for b, writers in p.writers.items():
+            tick()
             is_item = -1 - b in number or p.value_of[b] not in self._loose
             if is_item or b in p.roots or not p.nbytes[b]:
                 continue
@@ -229,6 +233,7 @@ class _Facts:
         return found
 
     def _held(self, a: int, v: int, number: dict[int, int], makers: tuple[int, ...]) -> Held:
+        tick()
         direct = [z for z in self.always_read.get(a, ()) if z != v]
         always = any(self.need[z] & self.bit[v] for z in direct)
         later: tuple[int, ...] = ()

@@ -1,0 +1,200 @@
+"""All candidates of a pool: groups behind every op that an answer may reach, then their merges.
+
+Under a deadline they come best first: the op alone behind every op, then a few groups behind every
+op, then all of them. What a cap or the deadline left out is told (`Cut`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.groups import Candidate, Grower, State
+from eqsat.extract.candidates.merge import Merger
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.templates import Templates, templates, widened
+from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
+from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
+
+GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
+# groups of a whole program: a bound that several tiles of everything come to; then few per node
+GROUPS, GROUPS_EACH, FEW = 10_000, 60, 16
+FIRST = 4  # groups of every op that are looked for before all of any op, where there is a deadline
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """Candidates, the groups that limits of the target removed, and what was not looked at."""
+
+    candidates: tuple[Candidate, ...]
+    removed: tuple[Removed, ...]
+    cuts: tuple[Cut, ...]
+
+
+def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enumerated:
+    """Every candidate, or what there was time for.
+
+    `known` are candidates of the input program, which stay whatever is cut. Without them there is
+    no answer, so at least the dispatches of one op each are found then, whatever it takes; with
+    them OutOfTime means that not even that much could be found.
+    """
+    work = _Enumeration(pool, costs)
+    if known:
+        work.reach(1)
+    else:
+        with whatever_it_takes():
+            work.reach(1)
+    with suppress(OutOfTime):  # `found` takes what there is
+        work.reach(FIRST)
+    found = work.found()
+    merged, refused = work.ways.merged(found)
+    found += merged
+    cuts = _cuts(work, refused)
+    if any(c.by == TIME_LIMIT for c in cuts):
+        there = {(c.members, c.reads, c.writes) for c in found}
+        found += [c for c in known if (c.members, c.reads, c.writes) not in there]
+    removed = (*pool.limited.values(), *work.capped, *refused, *pool.legality.all_crowded)
+    return Enumerated(tuple(found), removed, cuts)
+
+
+@dataclass
+class _Groups:
+    """Groups behind one op as far as they were looked for."""
+
+    more: Iterator[State]
+    taken: list[State] = field(default_factory=list)
+
+    def first(self, most: int) -> list[State]:
+        """So many of them, if there are."""
+        if len(self.taken) < most:
+            for state in islice(self.more, most - len(self.taken)):
+                self.taken.append(state)
+        return self.taken[:most]
+
+
+class _Enumeration:
+    """One enumeration: what it has looked at, and what it left out."""
+
+    def __init__(self, pool: Pool, costs: Costs):
+        self.pool, self.costs = pool, costs
+        self.ways = _Ways(pool, costs)
+        self.groups: dict[int, _Groups] = {}
+        self.capped: list[Removed] = []
+        self.cut: set[int] = set()  # ops behind which the deadline left groups out
+
+    def _of(self, sink: int) -> _Groups:
+        if sink not in self.groups:
+            grower, _, _ = self.ways.of(sink)
+            self.groups[sink] = _Groups(grower.grown(sink))
+        return self.groups[sink]
+
+    def reach(self, most: int) -> None:
+        """Look for so many groups behind every op that these groups lead to."""
+        done = set(self.pool.held)
+        work = [r for r in self.pool.space.roots if r not in done]
+        while work:
+            b = work.pop()
+            if b in done:
+                continue
+            done.add(b)
+            for sink in self.pool.producers.get(b, ()):
+                tick()
+                for state in self._of(sink).first(most):
+                    work += state.reads.keys() - done
+
+    def found(self) -> list[Candidate]:
+        """Groups of every buffer some group reads, starting at the roots."""
+        pool, space = self.pool, self.pool.space
+        done: set[int] = set(pool.held)
+        started: set[int] = set()
+        work = [r for r in space.roots if r not in done]
+        found: list[Candidate] = []
+        enough = GROUPS + GROUPS_EACH * len(space.egraph.nodes)
+        while work:
+            b = work.pop()
+            if b in done:
+                continue
+            done.add(b)
+            if b in pool.fills:
+                found.append(_fill(pool, self.costs, pool.fills[b]))
+            for sink in (p for p in pool.producers.get(b, ()) if p not in started):
+                started.add(sink)
+                most = GROUPS_PER_NODE if len(found) < enough else FEW
+                new = self._candidates(sink, most)
+                found += new
+                work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
+        return found
+
+    def _candidates(self, sink: int, most: int) -> list[Candidate]:
+        """Those behind one op: all, the first `most`, or those that were there in time."""
+        grower, own, makers = self.ways.of(sink)
+        groups = self._of(sink)
+        grown = list(groups.taken)
+        try:
+            tick()
+            grown = list(groups.first(most))
+            if len(grown) >= most:
+                name = f"groups of {self.pool.space.name(sink)}"
+                self.capped.append(Removed(name, len(grown), most, CAP, ""))
+                grown += own.grown(sink)  # the baseline's are among them
+            grown += widened(makers, grown, sink)
+        except OutOfTime:
+            self.cut.add(sink)
+            grown = list(groups.taken)
+        return [grower.candidate(state, sink) for state in grown]
+
+
+def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
+    """What was left out: ops whose groups, and values whose merges, are not all there."""
+    merges = [r.limit_name for r in refused]
+    found = (
+        Cut("groups", len(work.capped), CAP),
+        Cut("merges", merges.count(CAP), CAP),
+        Cut("groups", len(work.cut), TIME_LIMIT),
+        Cut("merges", merges.count(TIME_LIMIT), TIME_LIMIT),
+    )
+    return tuple(c for c in found if c.count)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How dispatches are made on each device; no dispatch is on two."""
+
+    pool: Pool
+    costs: Costs
+
+    def _device(self, members: Iterable[int]) -> str:
+        legality = self.pool.legality
+        return legality.devices.of(members) if legality.target.devices else ""
+
+    @cached_property
+    def _makers(self) -> dict[str, tuple[Grower, Grower, tuple[Templates, ...]]]:
+        return {}
+
+    def of(self, sink: int) -> tuple[Grower, Grower, tuple[Templates, ...]]:
+        """What grows groups that end at a node: all nodes', the program's own, templates."""
+        device = self._device((sink,))
+        if device not in self._makers:
+            costs = self.costs.part(device)
+            grower = Grower(self.pool, costs, device)
+            own = Grower(Pool(self.pool.legality, True), costs, device)
+            self._makers[device] = grower, own, templates(grower)
+        return self._makers[device]
+
+    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
+        """All legal merges of groups, and what limits have refused."""
+        by: dict[str, list[Candidate]] = {}
+        for c in found:
+            by.setdefault(self._device(c.members), []).append(c)
+        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
+        merged = [c for d, m in mergers.items() for c in m.merged(by[d])]
+        return merged, [r for m in mergers.values() for r in m.removed.values()]
+
+
+def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
+    outputs, here = pool.space.outputs[node], costs.of((node,))
+    return Candidate((node,), (), outputs, (), here.group_ps((node,), (), list(outputs)))

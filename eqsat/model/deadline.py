@@ -1,0 +1,75 @@
+"""A deadline that everything called below it keeps, without being handed it.
+
+A search has hundreds of loops, any of which can be the long one. Each says `tick()` once a round;
+who owns the time says `with until(deadline):` and catches OutOfTime where a known answer can take
+over. Scopes nest as Trio's cancel scopes do: an inner one ends with its outer one at the latest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from eqsat.model.stopping import Stop
+
+
+class OutOfTime(Exception):
+    """The innermost deadline is over, or somebody asked the search to stop."""
+
+
+@dataclass(frozen=True)
+class _Scope:
+    at: float = math.inf  # of time.monotonic()
+    stop: Stop | None = None
+
+    @property
+    def is_over(self) -> bool:
+        if self.stop is not None and self.stop.is_requested:
+            return True
+        return self.at < math.inf and time.monotonic() >= self.at
+
+
+_FOREVER = _Scope()
+_SCOPE: ContextVar[_Scope] = ContextVar("deadline", default=_FOREVER)
+
+
+@contextmanager
+def until(deadline: float, stop: Stop | None = None) -> Iterator[None]:
+    """`deadline` is of time.monotonic(); a request to stop ends the scope as well."""
+    outer = _SCOPE.get()
+    token = _SCOPE.set(_Scope(min(outer.at, deadline), stop or outer.stop))
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
+@contextmanager
+def whatever_it_takes() -> Iterator[None]:
+    """For the little without which there is no answer at all, and for its checks."""
+    token = _SCOPE.set(_FOREVER)
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
+def tick() -> None:
+    """OutOfTime if the time is over; said in every loop that may be long."""
+    if _SCOPE.get().is_over:
+        raise OutOfTime
+
+
+def is_over() -> bool:
+    """The same as a question, for loops that hand over what they have."""
+    return _SCOPE.get().is_over
+
+
+def seconds_left() -> float:
+    """Seconds until the deadline; infinite outside of any."""
+    at = _SCOPE.get().at
+    return math.inf if at == math.inf else max(at - time.monotonic(), 0.0)
