@@ -8,7 +8,7 @@ import pytest
 from graphs import ALL, diamond, reference
 
 from eqsat.extract import check, extract
-from eqsat.model.selection import GoalResult, Removed, Selection
+from eqsat.model.selection import CAP, Cut, GoalResult, Removed, Selection
 from eqsat.model.target import Fusion
 
 
@@ -43,6 +43,8 @@ def broken(s: Selection) -> dict[str, Selection]:
         "ahead_unknown": replace(s, ahead=(99,)),
         "stop": replace(s, stop="bored"),
         "removed": replace(s, removed=(Removed("x", 1, 2, "vector", ""),)),
+        "uncut": replace(s, stop="wall", cuts=(Cut("groups", 0, CAP),)),
+        "cut": replace(s, stop="optimal", cuts=(Cut("groups", 3, CAP),)),
         "bound": replace(s, goals=(("time", replace(time, bound=time.value + 1)), *s.goals[1:])),
         "no_goal": replace(s, goals=s.goals[1:]),
     }
@@ -65,7 +67,7 @@ def test_the_checker_is_not_fooled(what: str):
 
 
 def test_every_field_of_a_selection_is_tampered_with_above():
-    covered = {"groups", "ahead", "goals", "stop", "removed"}
+    covered = {"groups", "ahead", "goals", "stop", "removed", "cuts"}
     assert {f.name for f in fields(Selection)} - covered == {"seconds"}
 
 

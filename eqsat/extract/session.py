@@ -192,9 +192,8 @@ def prepare(
 
 def _with_own(session: Session) -> Session:
     """The session with nothing but the input program's own candidates, and a word about it."""
-    nodes = session.egraph.nodes
-    made = sum(n.rule != -1 and not n.subsumed for n in nodes)
-    cuts = (*session.assembly.cuts, Cut("groups", made, TIME_LIMIT))
+    made = sum(n.rule != -1 and not n.subsumed for n in session.egraph.nodes)
+    cuts = (*session.assembly.cuts, *([Cut("groups", made, TIME_LIMIT)] if made else []))
     return replace(session, assembly=replace(session.assembly, cuts=cuts))
 
 

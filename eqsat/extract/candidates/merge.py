@@ -16,7 +16,7 @@ from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.selection import CAP, TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
-PAIRS = 400  # merges tried per shared node or operand, smallest groups first
+PAIRS = 20_000  # merges tried per shared node or operand, smallest groups first
 
 Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
 

@@ -1,0 +1,174 @@
+"""The time limit holds from the end of reading to the schedule, and what it cut is told."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+from graphs import ALL, chain, diamond, reference
+
+import eqsat
+from eqsat.extract import check, extract
+from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.space import Space
+from eqsat.model import deadline
+from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
+from eqsat.model.egraph import EGraph
+from eqsat.model.selection import TIME_LIMIT, Selection
+from eqsat.model.stopping import Stop
+from eqsat.model.target import Fusion, Target
+from eqsat.report.text import cut_lines
+
+# where a search of the programs below is when its time ends: from "at once" to "never"
+ENDS = (0, 1, 3, 10, 30, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Time that ends after so many ticks instead of seconds: `left`."""
+    count = {"left": 1 << 60}
+
+    def is_over(scope: deadline._Scope) -> bool:
+        if scope.at == math.inf:
+            return False
+        count["left"] -= 1
+        return count["left"] < 0
+
+    monkeypatch.setattr(deadline._Scope, "is_over", property(is_over))
+    yield count
+    monkeypatch.undo()
+
+
+def test_a_deadline_is_kept_by_what_is_called_below_it() -> None:
+    tick()
+    assert seconds_left() == math.inf
+    with until(time.monotonic() + 1000):
+        tick()
+        assert 0 < seconds_left() <= 1000
+        with until(math.inf):
+            assert seconds_left() <= 1000  # an inner scope ends with its outer one
+        with until(time.monotonic() - 1):
+            with pytest.raises(OutOfTime):
+                tick()
+            with whatever_it_takes():
+                tick()
+            assert deadline.is_over()
+        tick()
+    assert seconds_left() == math.inf
+
+
+def test_a_request_to_stop_ends_the_scope() -> None:
+    stop = Stop()
+    with until(math.inf, stop):
+        tick()
+        stop.request()
+        with pytest.raises(OutOfTime):
+            tick()
+
+
+def judged(egraph: EGraph, target: Target, found: Selection, best: Selection) -> None:
+    """A legal answer, its bounds below the best answer there is, and nothing claimed too much."""
+    assert check(egraph, target, found) == []
+    for name, goal in found.goals:
+        proven = best.goal(name)
+        if name == found.goals[0][0]:
+            assert goal.bound <= proven.value <= goal.value
+    if found.cuts:
+        assert found.stop == "wall"
+        assert not any(g.proof for _, g in found.goals)
+    if found.stop == "optimal":
+        assert found.goals[0][1].value == best.goals[0][1].value
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_whenever_time_ends_there_is_a_legal_answer(ticks: dict[str, int], ends: int) -> None:
+    for graph in (diamond(), chain(6)):
+        target = reference(Fusion(members=3, multi_result=True))
+        best, _ = extract(graph, target, ALL)
+        ticks["left"] = ends
+        found, baseline = extract(graph, target, ALL)
+        ticks["left"] = 1 << 60
+        assert baseline is not None
+        assert found.goal("time").value <= baseline.goal("time").value
+        judged(graph, target, found, best)
+
+
+@pytest.fixture(scope="module")
+def searched() -> dict[str, eqsat.Run]:
+    programs = {"transposed_pack": "reference", "residual": "avx512", "two_packs": "iree-like"}
+    return {p: eqsat.optimize(eqsat.read(p), target=t) for p, t in programs.items()}
+
+
+@pytest.mark.parametrize("ends", ENDS[1::2])
+@pytest.mark.parametrize("goals", [("time",), ("memory", "time")])
+def test_searches_of_programs_end_whenever_time_does(
+    searched: dict[str, eqsat.Run], ticks: dict[str, int], ends: int, goals: tuple[str, ...]
+) -> None:
+    for run in searched.values():
+        assert run.egraph is not None
+        requests = tuple(g for n in goals for g in run.goals if g.name == n)
+        best, _ = extract(run.egraph, run.target, requests)
+        ticks["left"] = ends
+        found, baseline = extract(run.egraph, run.target, requests)
+        ticks["left"] = 1 << 60
+        assert baseline is not None
+        assert found.goals[0][1].value <= baseline.goal(goals[0]).value
+        judged(run.egraph, run.target, found, best)
+
+
+def test_the_fewer_ticks_the_more_is_cut(
+    searched: dict[str, eqsat.Run], ticks: dict[str, int]
+) -> None:
+    run = searched["residual"]
+    assert run.egraph is not None
+    cuts = []
+    for ends in ENDS:
+        ticks["left"] = ends
+        found, _ = extract(run.egraph, run.target, run.goals)
+        cuts.append(sum(c.count for c in found.cuts if c.what == "groups"))
+    assert cuts[0] > 0
+    assert cuts[-1] == 0
+
+
+@pytest.mark.parametrize("program", ["transposed_pack", "residual", "two_packs"])
+def test_floors_hold_for_the_best_of_all(searched: dict[str, eqsat.Run], program: str) -> None:
+    run = searched[program]
+    assert run.egraph is not None and run.selection is not None
+    found = floors(Space(run.egraph), run.target)
+    for goal in ("time", "memory", "dispatches"):
+        requests = tuple(g for g in run.goals if g.name == goal)
+        best, _ = extract(run.egraph, run.target, requests)
+        assert best.stop in ("optimal", "gap")
+        assert 0 < found[goal] <= best.goal(goal).value
+
+
+def test_what_was_cut_is_told_and_kept() -> None:
+    run = eqsat.optimize(eqsat.read("residual"), target="avx512", time_limit=0.0)
+    assert run.selection is not None and run.schedule is not None
+    assert any(c.by == TIME_LIMIT for c in run.selection.cuts)
+    (line,) = cut_lines(run)
+    assert "by the time limit groups behind" in line
+    assert line.startswith("not proven")
+    again = Selection.from_json(json.loads(json.dumps(run.selection.to_json())))
+    assert again == run.selection
+    assert run.summary()["cuts"][0]["by"] == TIME_LIMIT
+    assert run.verify().ok
+
+
+def test_a_selection_of_before_has_no_cuts() -> None:
+    run = eqsat.optimize(eqsat.read("residual"), target="avx512")
+    assert run.selection is not None
+    old = run.selection.to_json()
+    del old["cuts"]
+    assert Selection.from_json(old).cuts == ()
+
+
+def test_a_cut_search_says_that_it_does_not_know_of_other_ways() -> None:
+    """A budget nothing was found for in time is not called impossible."""
+    with pytest.raises(eqsat.EqsatError) as refused:
+        eqsat.optimize(eqsat.read("residual"), target="avx512", time_limit=0.0, budget={"time": 1})
+    assert refused.value.exit_code == 3
+    assert "nothing admissible found in time" in str(refused.value)
