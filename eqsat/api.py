@@ -13,6 +13,7 @@ from eqsat.model.control import controls
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.family import Family
+from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -45,7 +46,7 @@ def optimize(
     budget: Mapping[str, int] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
-    limits: Any = None,
+    limits: Limits | Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
     threads: int = 2,
@@ -60,15 +61,16 @@ def optimize(
     packed once, ahead of time; arrays the function closes over always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
-    map of several devices, by name, file or value, instead of a target. limits: a
-    `saturate.Limits`. stop: ends the extraction early, with the best answer so far. Raises
-    EqsatError; exit_code 3 if nothing is admissible.
+    map of several devices, by name, file or value, instead of a target. limits: when
+    saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. stop: ends the extraction early,
+    with the best answer so far. Raises EqsatError; exit_code 3 if nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
     )
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    bounds = Limits.of(limits)
     with timed(seconds, "read"):
         from eqsat.ops.merge import canonical as searched
 
@@ -80,26 +82,24 @@ def optimize(
         wanted = _goals(goals)
         canonical = searched(_placed(source.program, places))
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
-    run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
+    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
-    _search(run, limits, stop_after, progress or (lambda *_: None), stop)
+    _search(run, stop_after, progress or (lambda *_: None), stop)
     if verify and run.schedule is not None:
         run.verify(seed=seed)
     return run
 
 
-def _search(
-    run: Run, limits: Any, stop_after: str | None, progress: Progress, stop: Stop | None
-) -> None:
+def _search(run: Run, stop_after: str | None, progress: Progress, stop: Stop | None) -> None:
     progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
-    bodies = _search_bodies(run, limits)
+    bodies = _search_bodies(run)
     with timed(run.seconds, "saturate"):
         from eqsat.saturate import saturate
 
-        run.egraph = _saturated(run, partial(saturate, limits=limits))
+        run.egraph = _saturated(run, partial(saturate, limits=run.limits))
         if bodies is not None:
             run.egraph = bodies.added_to(run.egraph)
     progress("saturate", run.seconds["saturate"] or 0.0)
@@ -143,7 +143,7 @@ def at_sizes(run: Run, family: Family) -> Run:
     return replace(run, source=source, canonical=canonical, family=family)
 
 
-def _search_bodies(run: Run, limits: Any) -> Bodies | None:
+def _search_bodies(run: Run) -> Bodies | None:
     """The bodies of the program's loops and branches, searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
@@ -163,7 +163,7 @@ def _search_bodies(run: Run, limits: Any) -> Bodies | None:
         orders.append((GoalRequest("memory"), *(g for g in run.goals if g.name != "memory")))
 
     def search(body: Program) -> list[Run]:
-        runs = [_search_body(body, run, free, goals, options, limits) for goals in orders]
+        runs = [_search_body(body, run, free, goals, options) for goals in orders]
         for phase, seconds in ((k, v) for r in runs for k, v in r.seconds.items() if v):
             run.seconds[phase] = (run.seconds.get(phase) or 0.0) + seconds
         return runs
@@ -179,14 +179,14 @@ def _search_body(
     machine: Target,
     goals: tuple[GoalRequest, ...],
     options: dict[str, Any],
-    limits: Any,
 ) -> Run:
     from eqsat.ops.merge import canonical as searched
 
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
-    own = Run(source, searched(body), machine, run.rules, goals, none, dict(options))
-    _search(own, limits, None, lambda *_: None, None)
+    rest = (goals, none, dict(options), run.limits)
+    own = Run(source, searched(body), machine, run.rules, *rest)
+    _search(own, None, lambda *_: None, None)
     return own
 
 
@@ -350,6 +350,7 @@ __all__ = [
     "DEFAULT_GOALS",
     "GoalRequest",
     "GoalResult",
+    "Limits",
     "Run",
     "Source",
     "compare",

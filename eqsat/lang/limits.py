@@ -32,7 +32,7 @@ def limits_of(given: Mapping[str, Any], where: str = "limits") -> Limits:
     return Limits(**{key: _value(key, value, where) for key, value in given.items()})
 
 
-def _value(key: str, value: Any, where: str) -> int | float:
+def _value(key: str, value: Any, where: str) -> Any:
     text = str(value).strip()
     if key != "seconds":
         digits = text.replace("_", "").replace(",", "").removeprefix("-")

@@ -64,6 +64,8 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
         "classes": len(g.types),
         "rounds": g.rounds,
         "stop": g.stop,
+        "limits": run.limits.resolved(run.canonical.op_count).to_json(),
+        "left_out": list(g.left_out),
         "blocks": vars(g.blocks) if g.blocks else None,
     }
 

@@ -103,6 +103,8 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
 
 
 def _unsaturated(egraph: EGraph) -> Diagnostic:
+    if egraph.stop == "matches" and egraph.left_out:
+        return _left_out(egraph)
     most = max(egraph.rules, key=lambda r: (r.nodes, r.name), default=None)
     who, help = "", ""
     if most and most.nodes:
@@ -114,6 +116,16 @@ def _unsaturated(egraph: EGraph) -> Diagnostic:
         f"saturation stopped ({egraph.stop}) at {count_text(len(egraph.nodes), 'node')} in round"
         f" {egraph.rounds}{who}",
         help=help,
+        severity="warning",
+    )
+
+
+def _left_out(egraph: EGraph) -> Diagnostic:
+    names = ", ".join(f"`{name}`" for name in egraph.left_out)
+    return Diagnostic(
+        "E402",
+        f"saturation left {names} out: more matches in the program itself than the limit (matches)",
+        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`",
         severity="warning",
     )
 

@@ -95,9 +95,7 @@ def _union(bindings: Iterable[Binding]) -> dict[str, int] | None:
     return found
 
 
-def _aligned(
-    terms: Sequence[Term], operands: Sequence[int]
-) -> Iterator[list[tuple[Term, int]]]:
+def _aligned(terms: Sequence[Term], operands: Sequence[int]) -> Iterator[list[tuple[Term, int]]]:
     """Every way to give the terms that are no splats an operand each; splats take the rest."""
     places = [i for i, t in enumerate(terms) if not isinstance(t, Splat)]
     room = len(operands) - len(places)

@@ -1,9 +1,9 @@
 """Decoder blocks of Llama's architecture: RMSNorm, rotary positions, shared heads, SwiGLU.
 
 `llama` is one block with the sizes of a 1B model (Grattafiori et al. 2024): 2048 wide, 32 heads
-that share 8 of keys and values, feed-forward 8192, a prompt of 128 tokens. `llama_64` has 64 tokens,
-`llama_4` has four blocks, each with weights of its own. Weights are arguments, known by their
-shapes; matrices are [in, out].
+that share 8 of keys and values, feed-forward 8192, a prompt of 128 tokens. `llama_64` has 64
+tokens, `llama_4` has four blocks, each with weights of its own. Weights are arguments, known by
+their shapes; matrices are [in, out].
 """
 
 from dataclasses import dataclass, replace

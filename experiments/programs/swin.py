@@ -58,8 +58,10 @@ def _block(at, width, heads, c: Config):
     found = {f"{at}.table": ((2 * c.window - 1) ** 2, heads)}
     found |= _norm(f"{at}.norm1", width) | _norm(f"{at}.norm2", width)
     found |= _dense(f"{at}.qkv", width, 3 * width) | _dense(f"{at}.out", width, width)
-    return found | _dense(f"{at}.up", width, c.ratio * width) | _dense(
-        f"{at}.down", c.ratio * width, width
+    return (
+        found
+        | _dense(f"{at}.up", width, c.ratio * width)
+        | _dense(f"{at}.down", c.ratio * width, width)
     )
 
 
