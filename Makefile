@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules never-worse joint bench models docs format clean
+.PHONY: help demo test check rules never-worse joint limits bench models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -37,6 +37,9 @@ never-worse: $(DEMO) ## 1,000 random searches: checked, never worse than their i
 
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling
+
+limits: $(DEMO) ## every program on every target at a limit of five seconds: back within seven; JSON (half an hour)
+	$(BIN)/python benchmarks/limits.py
 
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py

@@ -14,6 +14,7 @@ from eqsat.model.control import controls
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.family import Family
+from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from eqsat.model.stopping import Stop
 
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
+SATURATING = 0.4  # of the time that is left, at most, for saturation
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "reference"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
@@ -47,7 +49,7 @@ def optimize(
     budget: Mapping[str, int] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
-    limits: Any = None,
+    limits: Limits | Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
     threads: int = 2,
@@ -62,16 +64,18 @@ def optimize(
     packed once, ahead of time; arrays the function closes over always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
-    map of several devices, by name, file or value, instead of a target. limits: a
-    `saturate.Limits`. time_limit: seconds from the end of reading to the end of the schedule; what
-    there was no time for is told by `run.selection.cuts`. stop: ends the extraction early, with the
-    best answer so far. Raises EqsatError; exit_code 3 if nothing is admissible.
+    map of several devices, by name, file or value, instead of a target. limits: when
+    saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. time_limit: seconds from the end
+    of reading to the end of the schedule; what there was no time for is told by
+    `run.selection.cuts`. stop: ends the extraction early, with the best answer so far. Raises
+    EqsatError; exit_code 3 if nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
     )
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    bounds = Limits.of(limits)
     with timed(seconds, "read"):
         from eqsat.ops.merge import canonical as searched
 
@@ -83,33 +87,30 @@ def optimize(
         wanted = _goals(goals)
         canonical = searched(_placed(source.program, places))
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
-    run = Run(source, canonical, machine, ruleset, wanted, seconds, search)
+    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
     deadline = time.monotonic() + time_limit
-    _search(run, limits, stop_after, progress or (lambda *_: None), stop, deadline)
+    _search(run, stop_after, progress or (lambda *_: None), stop, deadline)
     if verify and run.schedule is not None:
         run.verify(seed=seed)
     return run
 
 
 def _search(
-    run: Run,
-    limits: Any,
-    stop_after: str | None,
-    progress: Progress,
-    stop: Stop | None,
-    deadline: float,
+    run: Run, stop_after: str | None, progress: Progress, stop: Stop | None, deadline: float
 ) -> None:
     """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
     progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
-    bodies = _search_bodies(run, limits, deadline)
+    bodies = _search_bodies(run, deadline)
     with timed(run.seconds, "saturate"):
         from eqsat.saturate import saturate
 
-        run.egraph = _saturated(run, partial(saturate, limits=limits))
+        now = time.monotonic()
+        until = now + SATURATING * max(deadline - now, 0.0)
+        run.egraph = _saturated(run, partial(saturate, limits=run.limits, deadline=until))
         if bodies is not None:
             run.egraph = bodies.added_to(run.egraph)
     progress("saturate", run.seconds["saturate"] or 0.0)
@@ -153,7 +154,7 @@ def at_sizes(run: Run, family: Family) -> Run:
     return replace(run, source=source, canonical=canonical, family=family)
 
 
-def _search_bodies(run: Run, limits: Any, deadline: float) -> Bodies | None:
+def _search_bodies(run: Run, deadline: float) -> Bodies | None:
     """The bodies of the program's loops and branches, searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
@@ -176,7 +177,7 @@ def _search_bodies(run: Run, limits: Any, deadline: float) -> Bodies | None:
     def search(body: Program) -> list[Run]:
         left = max(half - time.monotonic(), 0.0)
         options = run.search | {"time_limit": min(seconds, left)}
-        runs = [_search_body(body, run, free, goals, options, limits) for goals in orders]
+        runs = [_search_body(body, run, free, goals, options) for goals in orders]
         for phase, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
             run.seconds[phase] = (run.seconds.get(phase) or 0.0) + took
         return runs
@@ -192,15 +193,15 @@ def _search_body(
     machine: Target,
     goals: tuple[GoalRequest, ...],
     options: dict[str, Any],
-    limits: Any,
 ) -> Run:
     from eqsat.ops.merge import canonical as searched
 
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
-    own = Run(source, searched(body), machine, run.rules, goals, none, dict(options))
+    rest = (goals, none, dict(options), run.limits)
+    own = Run(source, searched(body), machine, run.rules, *rest)
     deadline = time.monotonic() + options["time_limit"]
-    _search(own, limits, None, lambda *_: None, None, deadline)
+    _search(own, None, lambda *_: None, None, deadline)
     return own
 
 
@@ -365,6 +366,7 @@ __all__ = [
     "DEFAULT_GOALS",
     "GoalRequest",
     "GoalResult",
+    "Limits",
     "Run",
     "Source",
     "compare",

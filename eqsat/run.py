@@ -14,6 +14,7 @@ from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
+from eqsat.model.limits import Limits
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
@@ -68,6 +69,7 @@ class Run:
     goals: tuple[GoalRequest, ...]
     seconds: dict[str, float | None]
     search: dict[str, Any]  # time_limit, seed, threads: what to repeat the search with
+    limits: Limits = field(default_factory=Limits)  # of saturation
     egraph: EGraph | None = None
     selection: Selection | None = None
     schedule: Schedule | None = None
@@ -185,6 +187,7 @@ class Run:
             "goals": [vars(g) for g in self.goals],
             "verification": None if self.verification is None else vars(self.verification),
             "seconds": self.seconds,
+            "limits": self.limits.to_json(),
         } | self.search
         values["manifest"] = artefact.manifest(options)
         texts = {"1-program.eqs": self.program.to_text()}
@@ -262,7 +265,7 @@ def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, R
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
         source = Source(stages.pop("program"), {}, whole.source.opaque)
         goals = tuple(GoalRequest(**g) for g in d["goals"])
-        rest = (free, whole.rules, goals, d["seconds"], d["search"])
+        rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
         run = Run(source, stages.pop("canonical"), *rest, **stages)
         run.bodies = _bodies_from_json(d["bodies"], whole)
         found |= dict.fromkeys(d["paths"], run)
@@ -290,14 +293,14 @@ def load(folder: str | Path) -> Run:
         options = values["manifest"]["options"]
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
-        seconds = options["seconds"]
+        seconds, limits = options["seconds"], Limits.of(options.get("limits"))
     except (KeyError, TypeError, ValueError) as e:
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
     first = ("program", "canonical", "target", "rules")
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
-    run = Run(source, canonical, machine, ruleset, goals, seconds, search, **stages)
+    run = Run(source, canonical, machine, ruleset, goals, seconds, search, limits, **stages)
     try:
         run.bodies = _bodies_from_json(values.get("bodies", []), run)
     except (KeyError, TypeError, ValueError) as e:

@@ -375,11 +375,10 @@ def test_reaching_a_limit_is_reported():
     assert held.blocks
     assert str(nodes) in held.blocks.why
     require_equal(held, direct)
-    for limits, stop in ((Limits(rounds=2), "rounds"), (Limits(seconds=0.0), "seconds")):
-        graph = saturate(program, rules, target, limits)
-        assert graph.stop == stop
-        assert graph.blocks
-        assert graph.blocks.why == f"the limit of {stop} was reached"
+    graph = saturate(program, rules, target, Limits(rounds=2))
+    assert graph.stop == "rounds"
+    assert graph.blocks
+    assert graph.blocks.why == "the limit of rounds was reached"
 
 
 @pytest.mark.parametrize("rounds", range(1, 8))

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from eqsat.model.limits import Limits
 
 
 class Format(StrEnum):
@@ -90,6 +93,15 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the target: `fusion.siblings=true`."),
 ]
+SearchLimits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="KEY=N",
+        help="When saturation stops, repeatable: `nodes=20000`, `rounds=10`, `matches=50000`,"
+        " `seconds=5`.",
+    ),
+]
 TimeLimit = Annotated[
     str, typer.Option("--time-limit", help="Wall time of the solver for all goals: `60s`.")
 ]
@@ -114,6 +126,13 @@ def seconds(time_limit: str) -> float:
     from eqsat.lang.units import read_quantity
 
     return float(read_quantity(time_limit, "duration", "--time-limit"))
+
+
+def limits(texts: list[str] | None) -> Limits:
+    """What `--limit` says; EqsatError if that is no limit."""
+    from eqsat.lang.limits import read_limits
+
+    return read_limits(texts or ())
 
 
 def sizes(texts: list[str] | None) -> dict[str, int]:

@@ -23,6 +23,7 @@ def pareto(
     without: o.Without = None,
     budget: o.Budget = None,
     setting: o.Settings = None,
+    limit: o.SearchLimits = None,
     size: o.Sizes = None,
     points: Annotated[
         int,
@@ -63,6 +64,7 @@ def pareto(
                 without=tuple(without or ()),
                 budget=dict(read_budget(t) for t in budget or ()),
                 settings=tuple(setting or ()),
+                limits=o.limits(limit),
                 points=points,
                 time_limit=o.seconds(time_limit),
                 seed=seed,

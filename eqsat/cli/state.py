@@ -27,6 +27,7 @@ def state(
     without: o.Without = None,
     budget: o.Budget = None,
     setting: o.Settings = None,
+    limit: o.SearchLimits = None,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Wall time of each search: `60s`.")
     ] = "60s",
@@ -61,6 +62,7 @@ def state(
             without=tuple(without or ()),
             budget=dict(read_budget(t) for t in budget or ()),
             settings=tuple(setting or ()),
+            limits=o.limits(limit),
             time_limit=o.seconds(time_limit),
             seed=seed,
             progress=show,

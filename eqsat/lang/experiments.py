@@ -6,19 +6,20 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from eqsat.lang.devices import find_devices
+from eqsat.lang.experimentformat import ExperimentRecord, RowRecord, SaturationRecord
 from eqsat.lang.goals import parse_goals
-from eqsat.lang.problems import Duration, OneOrMore, Record, read_record
+from eqsat.lang.limits import limits_of
+from eqsat.lang.problems import read_record
 from eqsat.lang.rulesets import find_rules
 from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
-from eqsat.lang.targetformat import BudgetRecord, TargetRecord
+from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targets import find_target, override
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
+from eqsat.model.limits import Limits
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target, Workgroup
@@ -27,7 +28,7 @@ from eqsat.plugins import find_names, search_path
 Folders = Iterable[str | Path]
 PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
 # what `vary` may name beside keys of a target
-VARIABLE = ("rules", "goals", "without", "set", "budget", "sizes", "seed")
+VARIABLE = ("rules", "goals", "without", "set", "budget", "sizes", "limits", "seed")
 # settings are checked against this one: whether a key exists does not depend on the target
 _ANY = Target(
     "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
@@ -58,6 +59,7 @@ class Cell:
     expect: str = ""
     varied: tuple[tuple[str, str], ...] = ()
     covers: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -97,61 +99,6 @@ def find_program(name: str, folders: Folders = (), span: Span | None = None) -> 
         hint = did_you_mean(name, names) if names else ""
         raise fail("E261", f"no program named `{name}`", span, help=hint)
     return str(found)
-
-
-# ---- schema --------------------------------------------------------------------------------------
-class MeasureRecord(Record):
-    """How a cell is timed."""
-
-    runs: int = Field(default=20, ge=1)
-    warmup: int = Field(default=3, ge=0)
-    verify: bool = True
-
-
-class LimitsRecord(Record):
-    """Limits of one run."""
-
-    time: Duration | None = None
-
-
-class RowRecord(Record):
-    """One row written out; what it leaves out comes from the keys of the file."""
-
-    name: str
-    program: str | None = None
-    target: str | None = None
-    rules: OneOrMore | None = None
-    goals: OneOrMore | None = None
-    set: OneOrMore = Field(default=[])
-    budget: BudgetRecord = BudgetRecord()
-    without: OneOrMore = Field(default=[])
-    sizes: dict[str, int | str] = Field(default={})
-    devices: str | None = None
-    seed: int | None = Field(default=None, ge=0, lt=2**31)
-    expect: Literal["no_program"] | None = None
-    covers: OneOrMore = Field(default=[])
-
-
-class ExperimentRecord(Record):
-    """An experiment: a grid (programs × targets × vary), or rows."""
-
-    experiment: str
-    doc: str
-    programs: OneOrMore = Field(default=[])
-    targets: OneOrMore = Field(default=[])
-    rules: OneOrMore = Field(default=["default"])
-    goals: OneOrMore = Field(default=["time"])
-    set: OneOrMore = Field(default=[])
-    budget: BudgetRecord = BudgetRecord()
-    without: OneOrMore = Field(default=[])
-    sizes: dict[str, int | str] = Field(default={})
-    devices: str | None = None
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    vary: dict[str, list[Any]] = Field(default={})
-    rows: list[RowRecord] = Field(default=[])
-    repeat: int = Field(default=1, ge=1)
-    limits: LimitsRecord = LimitsRecord()
-    measure: MeasureRecord | None = None
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -245,7 +192,7 @@ class _Reader:
         return {
             "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
             "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
-            "sizes": self._sizes((), r.sizes),
+            "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
         }  # fmt: skip
 
     def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
@@ -256,6 +203,15 @@ class _Reader:
             except EqsatError as error:
                 self._place(error, self.source.span((*path, "sizes", name)))
         return tuple(texts.values())
+
+    def _limits(self, path: KeyPath, record: SaturationRecord) -> Limits:
+        found = Limits()
+        for key, value in record.given().items():
+            try:
+                found = found.updated(limits_of({key: value}))
+            except EqsatError as error:
+                self._place(error, self.source.span((*path, "limits", key)))
+        return found
 
     # ---- rows ---------------------------------------------------------------------------------
     def _rows(self, r: ExperimentRecord) -> list[Cell]:
@@ -294,6 +250,7 @@ class _Reader:
             (*base["sizes"], *self._sizes(path, row.sizes)),
             base["seed"] if row.seed is None else row.seed,
             row.expect or "", covers=tuple(row.covers),
+            limits=base["limits"].updated(self._limits(path, row.limits)),
         )  # fmt: skip
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
@@ -347,13 +304,8 @@ class _Reader:
             if type(value) is not int:
                 raise fail("E262", f"`{value}` is no seed: a whole number is wanted here")
             return {"seed": value}
-        if key == "sizes":
-            if not isinstance(value, dict):
-                raise fail("E262", "sizes are `{m: 128}`, a size for each name")
-            sizes = tuple(f"{name}={size}" for name, size in value.items())
-            for text in sizes:
-                read_size(text)
-            return {"sizes": sizes}
+        if key in ("limits", "sizes"):
+            return {key: _table(key, value)}
         texts = _texts(value)
         if key == "goals":
             return {"goals": parse_goals(texts)}
@@ -372,17 +324,35 @@ class _Reader:
         fields = dict(base)
         for _, _, change in choice:
             for key, value in change.items():
-                adds = key in ("set", "without", "budget", "sizes")
-                fields[key] = fields[key] + value if adds else value
+                fields[key] = _changed(key, fields[key], value)
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
         return Cell(name, program, target, varied=varied, **fields)
+
+
+def _changed(key: str, before: Any, value: Any) -> Any:
+    if key == "limits":
+        return before.updated(value)
+    return before + value if key in ("set", "without", "budget", "sizes") else value
 
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
     known = [r.name for r in rows]
     if name not in known:
         raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, known))
+
+
+def _table(key: str, value: Any) -> Any:
+    """A varied value that has keys: `sizes`, or `limits` of saturation."""
+    if not isinstance(value, dict):
+        sample = "{nodes: 20000}" if key == "limits" else "{m: 128}"
+        raise fail("E262", f"{key} are `{sample}`, a number for each name")
+    if key == "limits":
+        return limits_of(value)
+    sizes = tuple(f"{name}={size}" for name, size in value.items())
+    for text in sizes:
+        read_size(text)
+    return sizes
 
 
 def _texts(value: Any) -> list[str]:

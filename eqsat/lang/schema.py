@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat.lang.devices import DevicesRecord
-from eqsat.lang.experiments import ExperimentRecord
+from eqsat.lang.experimentformat import ExperimentRecord
 from eqsat.lang.problems import Record
 from eqsat.lang.ruleformat import RuleSetRecord
 from eqsat.lang.targetformat import TargetRecord

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SCAN, WHILE, COND = "scan", "while_loop", "cond"
 CONTROL = frozenset({SCAN, WHILE, COND})
 MOST_NESTED = 16  # bodies inside of bodies
+EXACT = 1 << 48  # figures of a loop up to here are what they are, larger ones are bounded
 _INDEX = TensorType("i32", ())
 _FLAG = TensorType("bool", ())
 
@@ -31,6 +32,8 @@ class Control(Attr):
     bool[] and a body (consts, carries) → carries. cond: operands (index, consts); as many branches
     as there are bodies, each consts → results; the index is clipped into range.
 
+    trips: how often a while_loop runs, where that is known (`ops.trips`).
+
     schedules: one per body once the bodies were searched; `programs` is then empty, and one more
     result, of bytes, stands for the memory the bodies need while they run. Nobody reads it.
     """
@@ -43,6 +46,7 @@ class Control(Attr):
     length: int = 0
     reverse: bool = False
     schedules: tuple[Schedule, ...] = ()
+    trips: int | None = None
     __hash__ = Attr.__hash__
 
     def __post_init__(self) -> None:
@@ -128,15 +132,29 @@ class Control(Attr):
 
     # ---- what the bodies cost together --------------------------------------------------------
     def total(self, of: Sequence[int], trips: int = 1) -> int:
-        """A figure per body summed as they run; a while loop counts as `trips` runs of its body.
+        """A figure per body summed as they run, `bounded`.
 
-        Of the branches of `cond` the dearest counts.
+        A while loop runs as often as it says, or `trips` times. Of the branches of `cond` the
+        dearest counts.
         """
         if self.op == COND:
             return max(of)
         if self.op == SCAN:
-            return self.length * of[0]
-        return trips * (of[0] + of[1]) + of[0]
+            return bounded(self.length * of[0])
+        runs = trips if self.trips is None else self.trips
+        return bounded(runs * (of[0] + of[1]) + of[0])
+
+    @property
+    def runs(self) -> int | None:
+        """How often a loop runs, if that is known."""
+        return self.length if self.op == SCAN else self.trips
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a price of this loop is bounded: its time is more than `EXACT` ps."""
+        if self.op == COND or not self.schedules:
+            return False
+        return self.total([s.time_ps for s in self.schedules]) > EXACT
 
     @cached_property
     def kernels(self) -> int:
@@ -193,6 +211,15 @@ class Control(Attr):
 def _stays(p: Program, result: int, number: int, carried: range) -> bool:
     """Whether a carried value is handed on in its own place."""
     return p.leaf(result).index == carried.start + number and number < len(carried)
+
+
+def bounded(total: int) -> int:
+    """The total, or above `EXACT` something larger that stays below twice as much.
+
+    A loop of 2^62 steps has a price that no solver can add to others in 64 bits. This map keeps the
+    order of prices (m for m <= M, else 2M - M²/m), so what is cheaper stays cheaper.
+    """
+    return total if total <= EXACT else 2 * EXACT - EXACT * EXACT // total
 
 
 def input_types(p: Program) -> tuple[TensorType, ...]:

@@ -63,9 +63,10 @@ class EGraph:
     values: tuple[int, ...]
     rules: tuple[RuleStat, ...]
     rounds: int
-    stop: str  # saturated | nodes | rounds | seconds
+    stop: str  # saturated | nodes | rounds | matches | seconds | wall
     seconds: float
     blocks: BlockReuse | None = None  # None: nothing repeats often enough to look
+    left_out: tuple[str, ...] = ()  # rules that match the program itself too often
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
@@ -128,6 +129,7 @@ class EGraph:
             "stop": self.stop,
             "seconds": self.seconds,
             "blocks": list(vars(self.blocks).values()) if self.blocks else None,
+            "left_out": list(self.left_out),
         }
 
     @classmethod
@@ -143,6 +145,7 @@ class EGraph:
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
             data["rounds"], data["stop"], data["seconds"],
             BlockReuse(*data["blocks"]) if data.get("blocks") else None,
+            tuple(data.get("left_out", ())),
         )  # fmt: skip
 
     def to_text(self) -> str:

@@ -17,13 +17,14 @@ from eqsat.model.tensor import DTYPES
 from eqsat.ops.canonical import compose, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.squeeze import drop_unit_dims
+from eqsat.ops.trips import with_trips
 
 MOST_OPERANDS = 6  # a rule is compiled once per arity and position
 
 
 def canonical(program: Program) -> Program:
-    """The program that is searched: without unit dims, and elementwise chains merged."""
-    return merge_elementwise(drop_unit_dims(program))
+    """The program that is searched: without unit dims, elementwise chains merged, loops counted."""
+    return with_trips(merge_elementwise(drop_unit_dims(program)))
 
 
 def merge_elementwise(program: Program) -> Program:

@@ -166,20 +166,16 @@ def _slice(shape: Shape, axis: int, start: int, limit: int) -> Move:
     return Move("slice", (shape,), (low, high, (1,) * len(shape)), cut)
 
 
-def merge_two(g: Generic, a: Leaf, i: int, h: Generic, b: Leaf, j: int, uses: int) -> Merged | None:
-    """g reads x and weight a as operand i, h reads x and weight b as operand j.
-
-    uses: of x in the program. Where more than three ops read x, only triples are merged, and
-    where more than eight do, nothing is: pairs and triples of n weights grow with n² and n³.
-    """
-    return _merge((_part(g, a, i), _part(h, b, j))) if uses <= 3 else None
+def merge_two(g: Generic, a: Leaf, i: int, h: Generic, b: Leaf, j: int) -> Merged | None:
+    """g reads x and weight a as operand i, h reads x and weight b as operand j."""
+    return _merge((_part(g, a, i), _part(h, b, j)))
 
 
 def merge_three(
-    g: Generic, a: Leaf, h: Generic, b: Leaf, f: Generic, c: Leaf, i: int, uses: int
+    g: Generic, a: Leaf, h: Generic, b: Leaf, f: Generic, c: Leaf, i: int
 ) -> Merged | None:
     """The same for three, whose weights are operand i; the second and third match in order."""
-    if _order(b) >= _order(c) or uses > 8:
+    if _order(b) >= _order(c):
         return None  # the same merge is found the other way round
     return _merge((_part(g, a, i), _part(h, b, i), _part(f, c, i)))
 
@@ -276,15 +272,15 @@ ROWS: dict[str, dict[str, str]] = {
 }
 FUNCTIONS: dict[str, AttrFunction] = {
     "merge_two": AttrFunction(
-        ("sig", "leaf", "int", "sig", "leaf", "int", "int"),
+        ("sig", "leaf", "int", "sig", "leaf", "int"),
         "row:merged",
-        "two contractions of one operand, each with its weight and where it stands; its uses",
+        "two contractions of one operand, each with its weight and where it stands",
         merge_two,
     ),
     "merge_three": AttrFunction(
-        ("sig", "leaf", "sig", "leaf", "sig", "leaf", "int", "int"),
+        ("sig", "leaf", "sig", "leaf", "sig", "leaf", "int"),
         "row:merged",
-        "three contractions of one operand with weights as operand i; its uses",
+        "three contractions of one operand with weights as operand i",
         merge_three,
     ),
     "merge_lanes": AttrFunction(

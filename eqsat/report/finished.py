@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
+from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -30,6 +31,8 @@ class Finished(Protocol):
     def rules(self) -> RuleSet: ...
     @property
     def goals(self) -> tuple[GoalRequest, ...]: ...
+    @property
+    def limits(self) -> Limits: ...
     @property
     def seconds(self) -> dict[str, float | None]: ...
     @property

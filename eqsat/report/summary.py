@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat.model.control import COND, controls
 from eqsat.model.schedule import Schedule
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
@@ -42,6 +43,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
         "bytes": _bytes(run.schedule),
+        "loops": _loops(run),
         "devices": _devices(run),
         "verify": _verify(run.verification),
         "seconds": _seconds(run.seconds),
@@ -65,6 +67,8 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
         "classes": len(g.types),
         "rounds": g.rounds,
         "stop": g.stop,
+        "limits": run.limits.resolved(run.canonical.op_count).to_json(),
+        "left_out": list(g.left_out),
         "blocks": vars(g.blocks) if g.blocks else None,
     }
 
@@ -122,6 +126,18 @@ def _bytes(schedule: Schedule | None) -> dict[str, int | None] | None:
         "load_peak_embedded_bytes": schedule.load_peak_embedded_bytes,
         "arena_bytes": schedule.arena_bytes,
         "arena_bound": schedule.arena_bound,
+    }
+
+
+def _loops(run: Finished) -> dict[str, Any]:
+    """Per loop of the canonical program how often it runs, null where nobody knows.
+
+    bounded: its price is less than its time, as a solver could not add that to others.
+    """
+    return {
+        f"%{i}": {"trips": a.runs, "bounded": a.is_bounded}
+        for i, a in controls(run.canonical)
+        if a.op != COND
     }
 
 

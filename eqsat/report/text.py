@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.control import every_program
+from eqsat.model.control import EXACT, controls, every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.schedule import Schedule
@@ -101,8 +101,11 @@ def verification_text(v: Any) -> str:
 
 
 def stop_warnings(run: Finished) -> list[Diagnostic]:
-    """Warnings for phases that stopped at a limit: E402 saturation, E401 extraction."""
-    found = []
+    """Warnings for what was not searched or priced in full.
+
+    E402 saturation and E401 extraction stopped at a limit, E409 the price of a loop is bounded.
+    """
+    found = [_bounded(i) for i, a in controls(run.canonical) if a.is_bounded]
     if run.egraph is not None and run.egraph.stop != "saturated":
         found.append(_unsaturated(run.egraph))
     if run.selection is not None:
@@ -124,6 +127,8 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
 
 
 def _unsaturated(egraph: EGraph) -> Diagnostic:
+    if egraph.stop == "matches" and egraph.left_out:
+        return _left_out(egraph)
     most = max(egraph.rules, key=lambda r: (r.nodes, r.name), default=None)
     who, help = "", ""
     if most and most.nodes:
@@ -135,6 +140,25 @@ def _unsaturated(egraph: EGraph) -> Diagnostic:
         f"saturation stopped ({egraph.stop}) at {count_text(len(egraph.nodes), 'node')} in round"
         f" {egraph.rounds}{who}",
         help=help,
+        severity="warning",
+    )
+
+
+def _bounded(node: int) -> Diagnostic:
+    most = goal_text("time", EXACT)
+    return Diagnostic(
+        "E409",
+        f"the loop %{node} takes more than {most}: its price is bounded, and less than its time",
+        severity="warning",
+    )
+
+
+def _left_out(egraph: EGraph) -> Diagnostic:
+    names = ", ".join(f"`{name}`" for name in egraph.left_out)
+    return Diagnostic(
+        "E402",
+        f"saturation left {names} out: more matches in the program itself than the limit (matches)",
+        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`",
         severity="warning",
     )
 

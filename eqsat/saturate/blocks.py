@@ -54,7 +54,7 @@ class Short:
 
 def find_blocks(program: Program) -> Blocks | None:
     """The longest run of equal blocks, if there are `FEWEST` at least."""
-    same = _first_of_equals(program)
+    same = first_of_equals(program)
     ops = [i for i, n in enumerate(program.nodes) if same[i] == i and n.op not in LEAVES]
     best: Blocks | None = None
     for period in _periods(program, ops):
@@ -70,7 +70,7 @@ def _covers(blocks: Blocks) -> int:
     return len(blocks.columns) * blocks.count
 
 
-def _first_of_equals(program: Program) -> tuple[int, ...]:
+def first_of_equals(program: Program) -> tuple[int, ...]:
     """Per node the first that is equal to it, as the e-graph will see it."""
     known: dict[tuple[object, ...], int] = {}
     same: list[int] = []

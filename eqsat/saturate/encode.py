@@ -9,6 +9,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import ARITY
+from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import Variant, mark, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
@@ -84,9 +85,12 @@ def operand_count(term: Apply, arity: Mapping[str, int]) -> int:
     return sum(arity[splat_name(o)] if isinstance(o, Splat) else 1 for o in term.operands)
 
 
-def prelude(found: set[Signature]) -> str:
-    """Sorts, constructors, provenance functions and rulesets."""
-    lines = ["(sort T)"]
+def prelude(found: set[Signature], bounds: Iterable[int] = ()) -> str:
+    """Sorts, constructors, provenance functions and rulesets.
+
+    bounds: `few_3` holds the program's values with three uses at most.
+    """
+    lines = ["(sort T)", *(f"(relation few_{b} (T))" for b in bounds)]
     lines += [f"(function {name} (T) i64 :merge (max old new))" for name in ("uses", "unpacked")]
     for op, arity in sorted(found):
         sorts = " ".join(["i64"] + ["T"] * arity)
@@ -112,7 +116,9 @@ def value_name(i: int) -> str:
     return f"$v{i}_"
 
 
-def program_lines(program: Program, uses: Sequence[int], interner: Interner) -> list[str]:
+def program_lines(
+    program: Program, uses: Sequence[int], interner: Interner, bounds: Sequence[int] = ()
+) -> list[str]:
     """One `let` per node; the input's nodes are made by no rule."""
     lines = []
     for i, n in enumerate(program.nodes):
@@ -120,6 +126,7 @@ def program_lines(program: Program, uses: Sequence[int], interner: Interner) -> 
         lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} -1)")
         if uses[i]:
             lines.append(f"(set (uses {value_name(i)}) {uses[i]})")
+            lines += [f"(few_{b} {value_name(i)})" for b in bounds if uses[i] <= b]
     return lines
 
 
@@ -183,8 +190,10 @@ class RuleText:
         ]
         self.used = sorted(_asked(variant.rule, "uses"))
         self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
+        self.outs: list[str] = []  # attribute variables of the right side, one for each node made
+        self.text = self._text()
 
-    def text(self) -> str:
+    def _text(self) -> str:
         rule, n = self.v.rule, self.v.number
         root = self._match(rule.left)
         self.facts.append(f"(= root {root})")
@@ -194,8 +203,11 @@ class RuleText:
         marks = self._marks(n)
         self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.used]
         self.facts += [f"(= use_{mark(x, i)} (unpacked x_{x}_{i}))" for x, i in self.marked]
+        if rule.also:  # what is joined with itself too often is left out of the join
+            self.facts += [f"(few_{bound} x_{x})" for x, bound in few_uses(rule)]
         keys = [*self.ids, *(f"use_{x}" for x in self.uses)]
         actions, outs = self._actions(rule, root)
+        self.outs = outs
         key, width = " ".join(keys), len(keys)
         out = " ".join(outs)
         sort = " ".join(["i64"] * width)

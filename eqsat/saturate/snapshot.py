@@ -14,7 +14,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.saturate.encode import SOURCE_BITS, constructor, value_name
 
 if TYPE_CHECKING:
-    from eqsat.saturate.run import Saturation
+    from eqsat.saturate.search import Saturation
 
 # op, attribute id, classes of the operands, class, subsumed
 Raw = tuple[str, int, tuple[int, ...], int, bool]
@@ -71,7 +71,10 @@ def snapshot(
     nodes = _nodes(run, found, renamed)
     values = tuple(numbers[v] for v in found.values)
     roots = tuple(values[r] for r in program.results)
-    return EGraph(tuple(nodes), types, roots, values, _stats(run, nodes), rounds, stop, seconds)
+    stats = _stats(run, nodes)
+    return EGraph(
+        tuple(nodes), types, roots, values, stats, rounds, stop, seconds, left_out=run.left_out
+    )
 
 
 def _number(found: Tables) -> tuple[dict[int, int], list[Raw]]:

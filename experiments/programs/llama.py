@@ -1,17 +1,18 @@
-"""One decoder block of Llama's architecture: RMSNorm, rotary positions, shared heads, SwiGLU.
+"""Decoder blocks of Llama's architecture: RMSNorm, rotary positions, shared heads, SwiGLU.
 
-`llama` has the sizes of a 1B model (Grattafiori et al. 2024): 2048 wide, 32 heads that share 8 of
-keys and values, feed-forward 8192. Weights are arguments, known by their shapes; matrices are
-[in, out].
+`llama` is one block with the sizes of a 1B model (Grattafiori et al. 2024): 2048 wide, 32 heads
+that share 8 of keys and values, feed-forward 8192, a prompt of 128 tokens. `llama_64` has 64
+tokens, `llama_4` has four blocks, each with weights of its own. Weights are arguments, known by
+their shapes; matrices are [in, out].
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-llama_weights = ("params",)
+llama_weights = llama_64_weights = llama_4_weights = ("params",)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Config:
 
 
 BLOCK = Config()
+SHORT = replace(BLOCK, tokens=64)
 
 
 def shapes(c: Config):
@@ -89,3 +91,23 @@ def llama(x, params):
 
 def llama_example():
     return jax.ShapeDtypeStruct((BLOCK.tokens, BLOCK.width), "float32"), shapes(BLOCK)
+
+
+def llama_64(x, params):
+    """f32[64, 2048] to the same."""
+    return block(x, params, SHORT)
+
+
+def llama_64_example():
+    return jax.ShapeDtypeStruct((SHORT.tokens, SHORT.width), "float32"), shapes(SHORT)
+
+
+def llama_4(x, params):
+    """Four blocks over f32[128, 2048]; `params` has the weights of each."""
+    for p in params:
+        x = block(x, p, BLOCK)
+    return x
+
+
+def llama_4_example():
+    return jax.ShapeDtypeStruct((BLOCK.tokens, BLOCK.width), "float32"), [shapes(BLOCK)] * 4

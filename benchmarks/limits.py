@@ -1,0 +1,174 @@
+"""Does a search come back in time? Every program of the library on every target, as a user runs it.
+
+    python benchmarks/limits.py [--only NAME …] [--targets T …] [--limit S] [--kill S] [--out FILE]
+
+Each case is a process of its own: `eqsat optimize PROGRAM --target T --time-limit S`, killed at a
+limit that is far beyond. `searched` is the wall time from the end of reading to the end of the
+schedule, which the time limit bounds; `total` is that of the process, with imports and reading.
+A case is `in_time` if it was back `margin` seconds after its limit at the latest, with an answer
+and bounds, or with the proof that nothing is admissible (E410). Prints one JSON object; exit code 1
+if a case is not in time. `--limit 0` leaves the limit to the command's default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE.parent / "experiments" / "programs"
+LIBRARY = (
+    "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder", "minilm", "bert", "gpt2.py:gpt2",
+    "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4", "stablelm", "resnet50",
+    "unet", "swin", "deep", "deep.py:mixed", "conv_qdq_residual", "bottlenecks", "folded_batch",
+    "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
+    "two_packs",
+)  # fmt: skip
+TARGETS = tuple(sorted(p.stem for p in (HERE.parent / "targets").glob("*.yaml")))
+DEFAULT_LIMIT = 60.0  # of `eqsat optimize`
+PHASES = ("saturate", "extract", "schedule")
+SHOWN = {b"saturating": "saturate", b"extracting": "extract", b"scheduling": "schedule"}
+CLI = "from eqsat.cli import main; main()"
+
+
+def command(name: str, target: str, limit: float) -> list[str]:
+    """What a user types."""
+    base = [sys.executable, "-c", CLI, "optimize", name, "--target", target]
+    wanted = [] if limit == DEFAULT_LIMIT else ["--time-limit", f"{limit:g}s"]
+    return [*base, *wanted, "--output-format", "json"]
+
+
+def case(name: str, target: str, limit: float, margin: float, kill: float) -> dict[str, Any]:
+    """One search in a process of its own."""
+    begin = time.monotonic()
+    ours, theirs = pty.openpty()  # a search names its phases while a person is watching
+    process = subprocess.Popen(
+        command(name, target, limit), stdout=subprocess.PIPE, stderr=theirs, text=True,
+        cwd=HERE.parent, env=os.environ | {"COLUMNS": "400"}, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    talk = _Talk(ours, begin)
+    talk.start()
+    killed = threading.Event()
+    timer = threading.Timer(kill, _kill, (process, killed))
+    timer.start()
+    assert process.stdout is not None
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    total = time.monotonic() - begin
+    timer.cancel()
+    talk.join()
+    row = {"program": name, "target": target, "total": round(total, 2)}
+    row |= {"exit": os.waitstatus_to_exitcode(status), "killed": killed.is_set()}
+    row |= {"cpu": round(usage.ru_utime + usage.ru_stime, 2), "peak_rss": usage.ru_maxrss * 1024}
+    row["began"] = {k: round(v, 2) for k, v in talk.began.items()}
+    return row | _verdict(row, talk, out, limit + margin)
+
+
+class _Talk(threading.Thread):
+    """What a process says to a person, and when it first named each phase."""
+
+    def __init__(self, terminal: int, begin: float):
+        super().__init__(daemon=True)
+        self.terminal, self.begin, self.text = terminal, begin, b""
+        self.began: dict[str, float] = {}
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):  # the other end was closed
+            while part := os.read(self.terminal, 1 << 16):
+                self.text += part
+                for word, phase in SHOWN.items():
+                    if word in part:
+                        self.began.setdefault(phase, time.monotonic() - self.begin)
+        os.close(self.terminal)
+
+
+def _kill(process: subprocess.Popen[str], killed: threading.Event) -> None:
+    killed.set()
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _verdict(row: dict[str, Any], talk: _Talk, out: str, most: float) -> dict[str, Any]:
+    """What was found, and whether it was in time."""
+    codes = sorted(set(re.findall(r"\b(E\d{3})\b", talk.text.decode(errors="replace"))))
+    found: dict[str, Any] = {"codes": codes, "answer": None}
+    searched = row["total"] - talk.began.get("saturate", 0.0)
+    try:
+        s = json.loads(out)
+    except ValueError:
+        s = None
+    if s is not None and s.get("goals"):
+        seconds = s["seconds"]
+        searched = sum(seconds[k] or 0.0 for k in PHASES)
+        found["answer"] = {
+            "ops": s["program"]["ops"],
+            "nodes": s["egraph"]["nodes"],
+            "saturation": s["egraph"]["stop"],
+            "stop": s["stop"],
+            "goals": s["goals"],
+            "baseline": s["baseline"],
+            "seconds": seconds,
+        }
+    found["searched"] = round(searched, 2)
+    if row["killed"] or found["answer"] is None:
+        found["spent_in"] = next(reversed(talk.began), "read")
+    bounded = found["answer"] is not None and all(
+        g["bound"] is not None for g in found["answer"]["goals"].values()
+    )
+    refused = row["exit"] == 3 and "E410" in codes
+    found["in_time"] = not row["killed"] and searched <= most and (bounded or refused)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
+    parser.add_argument("--limit", type=float, default=5.0, help="seconds; 0: the default's")
+    parser.add_argument("--margin", type=float, default=2.0, help="seconds beyond the limit")
+    parser.add_argument("--kill", type=float, default=60.0, help="seconds beyond the limit")
+    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
+    o = parser.parse_args()
+    limit = o.limit or DEFAULT_LIMIT
+    rows = []
+    for name in o.only:
+        for target in o.targets:
+            row = case(name, target, limit, o.margin, limit + o.kill)
+            where = f"{row['answer']['stop']}" if row["answer"] else row.get("spent_in", "")
+            print(
+                f"{name:20} {target:14} {row['searched']:7.2f} s of {row['total']:7.2f} s "
+                f"{row['peak_rss'] >> 20:6} MiB  {where:10} {'' if row['in_time'] else 'LATE'}"
+                f" {' '.join(row['codes'])}",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            rows.append(row)
+    late = [r for r in rows if not r["in_time"]]
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    found = {
+        "format": 1, "machine": machine, "limit": limit, "margin": o.margin,
+        "cases": len(rows), "late": [f"{r['program']} on {r['target']}" for r in late],
+        "slowest": max((r["searched"] for r in rows), default=None),
+        "most_rss": max((r["peak_rss"] for r in rows), default=None), "rows": rows,
+    }  # fmt: skip
+    text = json.dumps(found, indent=1) + "\n"
+    if o.out:
+        o.out.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

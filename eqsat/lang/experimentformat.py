@@ -1,0 +1,79 @@
+"""What an experiment file may hold: the records that its YAML is read into."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from eqsat.lang.problems import Duration, OneOrMore, Record
+from eqsat.lang.targetformat import BudgetRecord
+from eqsat.model.limits import KEYS
+
+
+class MeasureRecord(Record):
+    """How a cell is timed."""
+
+    runs: int = Field(default=20, ge=1)
+    warmup: int = Field(default=3, ge=0)
+    verify: bool = True
+
+
+class SaturationRecord(Record):
+    """When saturation stops; `model.limits.Limits` says what the keys mean."""
+
+    nodes: int | None = None
+    rounds: int | None = None
+    matches: int | None = None
+    seconds: float | str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What is said about saturation."""
+        return {k: v for k in KEYS if (v := getattr(self, k)) is not None}
+
+
+class LimitsRecord(SaturationRecord):
+    """Limits of one run; time: wall time of all of it."""
+
+    time: Duration | None = None
+
+
+class RowRecord(Record):
+    """One row written out; what it leaves out comes from the keys of the file."""
+
+    name: str
+    program: str | None = None
+    target: str | None = None
+    rules: OneOrMore | None = None
+    goals: OneOrMore | None = None
+    set: OneOrMore = Field(default=[])
+    budget: BudgetRecord = BudgetRecord()
+    without: OneOrMore = Field(default=[])
+    sizes: dict[str, int | str] = Field(default={})
+    limits: SaturationRecord = SaturationRecord()
+    devices: str | None = None
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    expect: Literal["no_program"] | None = None
+    covers: OneOrMore = Field(default=[])
+
+
+class ExperimentRecord(Record):
+    """An experiment: a grid (programs × targets × vary), or rows."""
+
+    experiment: str
+    doc: str
+    programs: OneOrMore = Field(default=[])
+    targets: OneOrMore = Field(default=[])
+    rules: OneOrMore = Field(default=["default"])
+    goals: OneOrMore = Field(default=["time"])
+    set: OneOrMore = Field(default=[])
+    budget: BudgetRecord = BudgetRecord()
+    without: OneOrMore = Field(default=[])
+    sizes: dict[str, int | str] = Field(default={})
+    devices: str | None = None
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    vary: dict[str, list[Any]] = Field(default={})
+    rows: list[RowRecord] = Field(default=[])
+    repeat: int = Field(default=1, ge=1)
+    limits: LimitsRecord = LimitsRecord()
+    measure: MeasureRecord | None = None

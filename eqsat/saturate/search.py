@@ -1,0 +1,259 @@
+"""One search: small egglog steps, tables filled between them, limits watched."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from eqsat.model.egraph import EGraph
+from eqsat.model.limits import Limits
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
+from eqsat.model.symbols import sizes_of
+from eqsat.model.target import Target
+from eqsat.ops.binding import bind_attr
+from eqsat.ops.encodings import encoding_tiles
+from eqsat.ops.orders import target_orders
+from eqsat.ops.tiles import target_tiles
+from eqsat.saturate.clock import Clock
+from eqsat.saturate.encode import ASKS, Interner, RuleText, prelude, program_lines, variants
+from eqsat.saturate.joins import few_uses
+from eqsat.saturate.rows import Rows
+from eqsat.saturate.snapshot import snapshot, tables
+
+CHUNK = 20  # lines per egglog call: one big text is quadratic to load
+# A round runs these phases three times, the inner ones up to three times each. Every phase is a
+# call of its own, as nothing can stop egglog inside of one.
+OUTER = ("contract", "propagate")
+INNER = ("leave", "cancel", "canonicalise")
+TIMES = 3
+LOOK = 64  # matches between two looks at the clock
+
+
+@dataclass
+class Work:
+    """What the rules did so far, by rule name."""
+
+    matches: Counter[str]
+    seconds: defaultdict[str, float]
+
+
+def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function asked about attributes at these sizes."""
+    return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
+
+
+class Saturation:
+    """One run; owns the egglog object, which never leaves this package."""
+
+    def __init__(
+        self,
+        program: Program,
+        uses: Sequence[int],
+        rules: RuleSet,
+        target: Target,
+        limits: Limits,
+        clock: Clock,
+        left_out: Collection[str] = (),
+    ):
+        from egglog.bindings import EGraph as Engine
+
+        self.program, self.uses, self.rules, self.clock = program, uses, rules, clock
+        assert limits.nodes and limits.rounds and limits.matches  # resolved
+        self.most_nodes, self.most_rounds, self.most_matches = (
+            limits.nodes, limits.rounds, limits.matches,
+        )  # fmt: skip
+        self.engine = Engine()
+        self.interner = Interner()
+        kept = [r for r in rules.rules if r.name not in left_out]
+        self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
+        self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
+        self.variants, self.signatures = variants(kept, program)
+        sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
+        functions: dict[str, Callable[..., Any]] = {
+            "target.tiles": cache(_priced(sizes, target_tiles(target))),
+            "target.orders": cache(partial(target_orders, target)),
+            "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
+        }
+        self.rows = [Rows(v, functions) for v in self.variants]
+        self.texts = [RuleText(v) for v in self.variants]
+        self.most_made = max((len(t.outs) for t in self.texts), default=0)
+        self.bounds = sorted({b for r in kept if r.also for _, b in few_uses(r)})
+        self.asked: list[set[str]] = [set() for _ in self.variants]  # rows of want, as printed
+        self.found: Counter[str] = Counter()  # rows given, per rule
+        self.matches = 0  # that were looked at
+        self.nodes = self.fresh = 0  # at the last count, and what phases added since at the most
+        self.work = Work(Counter(), defaultdict(float))
+
+    def run(self) -> EGraph:
+        begin = time.perf_counter()
+        rounds, stop = self.search()
+        seconds = time.perf_counter() - begin
+        return snapshot(self, self.program, tables(self), rounds, stop, seconds)
+
+    def search(self) -> tuple[int, str]:
+        """Apply rules until nothing is new or a limit is reached: rounds and why it stopped."""
+        stop = self.clock.over(len(self.program.nodes))
+        self._load(with_rules=not stop)
+        rounds, size = 0, self._sizes()
+        while not stop:
+            rounds += 1
+            before = size
+            stop = self._step() if rounds > 1 else self._ask()[1]
+            size = self._sizes()
+            self._count(size)
+            added = 0 if stop else self._answer(size)
+            stop = stop or self._stop(rounds, added, before, size)
+        # what is left alone has no class of its own, also where a limit cuts the search short
+        self._call("(run-schedule (saturate (run phase_leave)))")
+        return rounds, stop
+
+    # ---- a round ------------------------------------------------------------------------------
+    def _step(self) -> str:
+        """Apply the rules to what their tables hold, and ask for more; the limit it met, or ""."""
+        for _ in range(TIMES):
+            changed, stop = self._phases(OUTER), self._over()
+            for _ in range(0 if stop else TIMES):
+                inner = self._phases(INNER)
+                changed |= inner
+                stop = self._over()
+                if stop or not inner:
+                    break
+            if stop:
+                return stop
+            asked, stop = self._ask()
+            if stop or not (changed or asked):
+                return stop
+        return ""
+
+    def _phases(self, phases: Sequence[str]) -> bool:
+        """Run phases once each, as long as there is time; whether anything changed."""
+        changed = False
+        for phase in phases:
+            if self.clock.over(self.nodes):
+                break
+            changed |= self._run(phase)
+        return changed
+
+    def _run(self, phase: str) -> bool:
+        """Run a phase once; whether anything changed."""
+        changed = False
+        for o in self._call(f"(run-schedule (run phase_{phase}))"):
+            report = getattr(o, "report", None)
+            if report is not None:
+                changed |= report.updated
+                self.fresh += self.most_made * sum(report.num_matches_per_rule.values())
+        return changed
+
+    def _ask(self) -> tuple[bool, str]:
+        """Let the rules ask for rows of their tables; whether they did, and a limit that is met."""
+        changed = self._run("want")
+        return changed, self.clock.over(self.nodes)
+
+    def _over(self) -> str:
+        """The limit of nodes or time, if one is met. Nodes are counted where they may be many."""
+        if self.nodes + self.fresh > self.most_nodes:
+            self._count(self._sizes())
+        return "nodes" if self.nodes > self.most_nodes else self.clock.over(self.nodes)
+
+    def _count(self, size: Mapping[str, int]) -> None:
+        self.nodes = sum(n for name, n in size.items() if name.startswith("op_"))
+        self.fresh = 0
+
+    def _stop(
+        self, rounds: int, added: int, before: Mapping[str, int], size: Mapping[str, int]
+    ) -> str:
+        if rounds > 1 and not added and before == size:
+            return self.ended
+        if self.nodes > self.most_nodes:
+            return "nodes"
+        if self.matches >= self.most_matches:
+            return "matches"
+        return "rounds" if rounds >= self.most_rounds else self.clock.over(self.nodes)
+
+    def is_cut(self) -> bool:
+        """Whether a rule was stopped by its own `max_matches`."""
+        return any(
+            r.max_matches is not None and self.found[r.name] >= r.max_matches
+            for r in self.rules.rules
+        )
+
+    def _load(self, with_rules: bool) -> None:
+        self._call(prelude(self.signatures, self.bounds))
+        for text in self.texts if with_rules else ():
+            self._call(text.text)
+        lines = program_lines(self.program, self.uses, self.interner, self.bounds)
+        for i in range(0, len(lines), CHUNK):
+            self._call("\n".join(lines[i : i + CHUNK]))
+
+    def _call(self, text: str) -> list[Any]:
+        out = self.engine.run_program(*self.engine.parse_program(text))
+        for o in out:
+            report = getattr(o, "report", None)
+            if report is not None:
+                self._note(report)
+        return out
+
+    def _note(self, report: Any) -> None:
+        for name, n in report.num_matches_per_rule.items():
+            if not name.endswith(ASKS):
+                self.work.matches[name.split("#")[0]] += n
+        for name, seconds in report.search_and_apply_time_per_rule.items():
+            self.work.seconds[name.split("#")[0]] += seconds.total_seconds()
+
+    def _sizes(self) -> dict[str, int]:
+        text = str(self._call("(print-size)")[0])
+        return {name: int(n) for name, n in re.findall(r"\('?([^\s(),']+)'?,? (\d+)\)", text)}
+
+    def _answer(self, size: Mapping[str, int]) -> int:
+        """Fill the tables for everything newly asked for; the number of rows added."""
+        lines: list[str] = []
+        for rows, asked in zip(self.rows, self.asked, strict=True):
+            if self._is_enough():
+                break
+            n = rows.variant.number
+            if size.get(f"want_{n}", 0) > len(asked):
+                lines += self._answers(n, rows, asked)
+        for i in range(0, len(lines), CHUNK):
+            self._call("\n".join(lines[i : i + CHUNK]))
+        return len(lines)
+
+    def _answers(self, n: int, rows: Rows, asked: set[str]) -> list[str]:
+        begin = time.perf_counter()
+        text = str(self._call(f"(print-function want_{n} 10000000)")[0])
+        lines = []
+        for match in re.findall(rf"\(want_{n}((?: -?\d+)+)\)", text):
+            if match in asked:
+                continue
+            asked.add(match)
+            lines += self._rows(n, rows, tuple(map(int, match.split())))
+            self.matches += 1
+            looks = self.matches % LOOK == 0 or self.matches >= self.most_matches
+            if looks and self._is_enough():
+                break
+        self.work.seconds[rows.rule.name] += time.perf_counter() - begin
+        return lines
+
+    def _is_enough(self) -> bool:
+        """Whether no more matches are to be looked at."""
+        return self.matches >= self.most_matches or bool(self.clock.over(self.nodes))
+
+    def _rows(self, n: int, rows: Rows, key: tuple[int, ...]) -> list[str]:
+        ids, counts = key[: rows.width], key[rows.width :]
+        if 0 in ids:
+            return []  # "leave alone" is rewritten away before anything else sees it
+        uses = dict(zip(self.texts[n].uses, counts, strict=True))
+        found = rows.rows([self.interner[i] for i in ids], uses)
+        most = rows.rule.max_matches
+        if most is not None:
+            found = found[: max(0, most - self.found[rows.rule.name])]
+        self.found[rows.rule.name] += len(found)
+        return [
+            f"(do_{n} {' '.join(map(str, (*key, *(self.interner.id(a) for a in row))))})"
+            for row in found
+        ]
