@@ -12,7 +12,10 @@ from graphs import ALL, chain, diamond, reference
 
 import eqsat
 from eqsat.extract import check, extract
+from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.model import deadline
 from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
@@ -137,7 +140,8 @@ def test_the_fewer_ticks_the_more_is_cut(
 def test_floors_hold_for_the_best_of_all(searched: dict[str, eqsat.Run], program: str) -> None:
     run = searched[program]
     assert run.egraph is not None and run.selection is not None
-    found = floors(Space(run.egraph), run.target)
+    space = Space(run.egraph)
+    found = floors(Pool(Legality(space, run.target), input_only=False), Costs(space, run.target))
     for goal in ("time", "memory", "dispatches"):
         requests = tuple(g for g in run.goals if g.name == goal)
         best, _ = extract(run.egraph, run.target, requests)

@@ -8,7 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.garbage import uncollected
@@ -56,7 +59,7 @@ class Session:
     baseline: Selection | None
     seed: int
     stop: Stop | None = None  # who may end its searches early
-    floors: Mapping[str, int] = field(default_factory=dict)  # bounds where candidates were cut
+    floors: Mapping[str, int] = field(default_factory=dict)  # bounds that hold whatever was cut
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -130,8 +133,7 @@ class Session:
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
         found = selection_of(self.assembly, outcome, goals, seconds)
-        if found.cuts:
-            found = _unproven(found, self.floors)
+        found = _bounded(found, self.floors)
         verify(self.egraph, self.target, found, self.linear)
         return found
 
@@ -184,10 +186,17 @@ def prepare(
         session, hints = _with_own(session), session.hints
     if baseline is not None:
         hints += session.assembly.locate(baseline.groups)
-    if any(c.by == TIME_LIMIT for c in session.assembly.cuts):
-        with until(share(STATED), stop):
-            session = replace(session, floors=floors(space, target))
-    return replace(session, hints=hints)
+    return replace(session, hints=hints, floors=_floors(session, share(STATED)))
+
+
+def _floors(session: Session, deadline: float) -> dict[str, int]:
+    """Bounds that no answer is below; nothing if there is no time for them."""
+    pool, space = session.assembly.pool, session.assembly.pool.space
+    if pool.input_only:
+        pool = Pool(Legality(space, session.target), input_only=False)
+    with suppress(OutOfTime), until(deadline, session.stop):
+        return floors(pool, Costs(space, session.target))
+    return {}
 
 
 def _with_own(session: Session) -> Session:
@@ -232,14 +241,17 @@ def selection_of(
     return Selection(groups, ahead, results, outcome.status, removed, seconds, assembly.cuts)
 
 
-def _unproven(found: Selection, floors: Mapping[str, int]) -> Selection:
-    """Where candidates were cut nothing is proven.
+def _bounded(found: Selection, floors: Mapping[str, int]) -> Selection:
+    """With bounds that are no less than the floors; where candidates were cut nothing is proven.
 
     What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap
     leaves out are not among what they are about.
     """
     in_time = all(c.by != TIME_LIMIT for c in found.cuts)
-    bounds = {n: r.bound if in_time else min(r.value, floors.get(n, 0)) for n, r in found.goals}
+    bounds = {n: max(r.bound * in_time, min(r.value, floors.get(n, 0))) for n, r in found.goals}
+    if not found.cuts:
+        goals = tuple((n, replace(r, bound=bounds[n])) for n, r in found.goals)
+        return replace(found, goals=goals)
     goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in found.goals)
     stop = found.stop
     if stop in ("optimal", "gap"):

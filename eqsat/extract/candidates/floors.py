@@ -1,6 +1,6 @@
 """Bounds that hold for every candidate there could be: nothing is enumerated for them.
 
-They are far below what a search proves, and stand where candidates were left out for want of time.
+They are far below what a search proves, and stand where there was no time for more.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ import math
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import needed_values
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.deadline import OutOfTime
-from eqsat.model.target import Target
 
 ROUNDING = 1e-9  # of a sum of picoseconds in floating point
 
 
-def floors(space: Space, target: Target) -> dict[str, int]:
+def floors(pool: Pool, costs: Costs) -> dict[str, int]:
     """Per goal a value that no answer is below, whatever its dispatches, layouts and order.
 
     Memory holds all arguments and results. Time is at least the arithmetic of all values that every
     derivation computes, each by its cheapest op, and at least the time to write the results down.
     """
+    space, target = pool.space, costs.target
     roots = [r for r in space.roots if r not in space.inputs]
     memory = space.input_bytes + sum(space.nbytes(r) for r in roots)
-    pool, costs = Pool(Legality(space, target), False), Costs(space, target)
     made = [r for r in roots if r not in pool.held]
     if not made:
         return {"time": 0, "memory": memory, "dispatches": 0}
