@@ -23,6 +23,10 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "llama": {"width": 32, "heads": 4, "shared": 2, "hidden": 48, "tokens": 8},
     "stablelm": {"width": 32, "heads": 4, "hidden": 48, "tokens": 8, "rotary": 0.5},
+    "swin": {
+        "image": 16, "patch": 2, "width": 8, "depths": (2, 2), "heads": (2, 4), "window": 4,
+        "classes": 10,
+    },
     "unet": {
         "channels": 8, "size": 4, "groups": 2, "heads": 2, "time": 12, "prompt": 5, "context": 6,
     },

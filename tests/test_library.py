@@ -15,6 +15,8 @@ import eqsat
 from eqsat.execute.verify import compare
 from eqsat.ops.contraction import kind
 from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.merge import canonical
+from eqsat.saturate.blocks import find_blocks
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -37,24 +39,30 @@ def small_case(name: str, **sizes: int) -> Case:
         "gpt2_decode": (lambda t, at, kv, p: m.decode(t, at, kv, p, c), (one, place)),
         "llama": (lambda x, p: m.block(x, p, c), (x,)),
         "stablelm": (lambda x, p: m.block(x, p, c), (x,)),
+        "swin": (lambda x, p: m.classify(x, p, c), ()),
         "unet": (lambda x, t, s, p: m.block(x, t, s, p, c), ()),
     }
     function, args = cases[name]
     if name == "gpt2_decode":
         args = (*args, c.cache)
+    if name == "swin":
+        args = (jax.ShapeDtypeStruct((1, c.image, c.image, 3), "float32"),)
     if name == "unet":
         args = m.example(c)[:-1]
     return function, arrays((*args, m.shapes(c)))
 
 
-SMALL = ("bert", "gpt2", "gpt2_decode", "llama", "stablelm", "unet")
+SMALL = ("bert", "gpt2", "gpt2_decode", "llama", "stablelm", "swin", "unet")
 # program: (contractions, transposes, weight bytes)
 FULL = {
     "bert": (12 * 8 + 1, 12 * 11 + 1, 437_928_960),
     "gpt2.py:gpt2": (12 * 6 + 1, 12 * 5 + 1, 497_759_744),
     "gpt2.py:gpt2_decode": (12 * 6 + 1, 13, 497_759_744),
     "llama": (9, 2, 243_319_296),
+    "llama.py:llama_64": (9, 2, 243_302_656),
+    "llama.py:llama_4": (4 * 9, 4 * 2, 973_177_344),
     "stablelm": (9, 1, 205_570_560),
+    "swin": (1 + 12 * 6 + 3 + 1, 56, 113_969_756),
     "unet": (4 + 1 + 2 * 6 + 2, 4, 19_205_120),
 }
 
@@ -93,6 +101,16 @@ def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     assert run.verify(samples=1).ok
     assert s["goals"]["time_us"]["value"] <= s["baseline"]["time_us"]
     assert s["counts"]["opaque"] == 0
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("deep", 52), ("deep.py:mixed", None)])
+def test_programs_of_2000_ops(name: str, blocks: int | None) -> None:
+    program = eqsat.read(name).program
+    assert not [n for n in program.nodes if n.op == "opaque"]
+    searched = canonical(program)
+    assert searched.op_count >= 2000
+    found = find_blocks(searched)
+    assert (found and found.count) == blocks
 
 
 def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:

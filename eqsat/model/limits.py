@@ -10,7 +10,7 @@ from typing import Any
 from eqsat.model.diag import did_you_mean, fail
 
 # defaults where nothing is said: so many at least, or so many for each op of a larger program
-NODES, NODES_PER_OP = 30_000, 25
+NODES, NODES_PER_OP = 20_000, 25
 MATCHES, MATCHES_PER_OP = 100_000, 50
 ROUNDS = 100
 
