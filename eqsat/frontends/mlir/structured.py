@@ -16,6 +16,7 @@ from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Result, Yield
+from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import compose, generic_node, identity
@@ -259,7 +260,7 @@ def _together(scope: Scope, body: Body, out: _Out, yields: Sequence[Yield]) -> l
         for v, m in ((ctx.full(ctx.materialise(v)), m) if v.is_constant else (v, m)
                      for v, m in body.operands)
     ]  # fmt: skip
-    node = generic_node(ctx.builder, body.sizes, out.loops, used, yields)
+    node = generic_node(ctx.builder, body.sizes, out.loops, used, yields, precision=NONE)
     return [ctx.add("result", (node,), Result(i)) for i in range(len(yields))]
 
 
