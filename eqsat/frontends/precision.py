@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.values import dtype_name
-from eqsat.model.precision import DEFAULT, algorithm_name, most_accurate
+from eqsat.model.precision import DEFAULT, LEVELS, algorithm_name, most_accurate
 
 
 def precision_of(given: Any) -> str | None:
@@ -37,3 +37,10 @@ def _preset(given: Any) -> str | None:
         return None
     fast = bool(given.allow_imprecise_accumulation)
     return algorithm_name(lhs, rhs, accumulator, given.num_primitive_operations, fast)
+
+
+def matmul_precision(name: str) -> Any:
+    """A context in which JAX's products that name no precision have this one."""
+    import jax
+
+    return jax.default_matmul_precision(name if name in LEVELS else name.upper())
