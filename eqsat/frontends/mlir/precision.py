@@ -11,12 +11,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.diag import Span, did_you_mean, fail
-from eqsat.model.precision import DEFAULT, LEVELS, PRECISIONS, algorithm_name, most_accurate
+from eqsat.model.precision import (
+    DEFAULT,
+    HIGHEST,
+    LEVELS,
+    PRECISIONS,
+    algorithm_name,
+    most_accurate,
+)
 
 if TYPE_CHECKING:
     from eqsat.frontends.mlir.items import Scope
 
 ATTRIBUTE = "eqsat.precision"
+_CONTRACTIONS = frozenset(f"stablehlo.{n}" for n in ("dot", "dot_general", "convolution"))
+_SAID = frozenset({"precision_config", "algorithm"})  # their attributes
 _NAMED = re.compile(rf'"{re.escape(ATTRIBUTE)}=(\w+)"')
 _FIELD = re.compile(r"(\w+) = (\w+)")
 
@@ -51,15 +60,31 @@ def _algorithm(fields: dict[str, str]) -> str | None:
 def marked(ops: Iterable[Any], ir: Any, place: Any) -> bool:
     """Write the precisions of these ops into their locations; False if all are default.
 
-    place: gives the span of a location.
+    place: gives the span of a location. Ops that differ in nothing else get the most accurate of
+    their precisions: IREE's pipeline takes them for one, and keeps either.
     """
+    alike: dict[Any, list[tuple[Any, str]]] = {}
+    for op in (o for o in ops if o.name in _CONTRACTIONS):
+        alike.setdefault(_without_precision(op), []).append((op, asked(op, place(op.location))))
     found = False
-    for op in ops:
-        precision = asked(op, place(op.location))
-        if precision != DEFAULT:
+    for same in alike.values():
+        precision = _one_of({p for _, p in same})
+        for op, _ in same if precision != DEFAULT else ():
             op.location = ir.Location.name(f"{ATTRIBUTE}={precision}", op.location)
             found = True
     return found
+
+
+def _without_precision(op: Any) -> Any:
+    """What an op is, its precision aside."""
+    rest = tuple((k, str(op.attributes[k])) for k in sorted(op.attributes) if k not in _SAID)
+    return op.name, tuple(op.operands), rest, tuple(str(r.type) for r in op.results)
+
+
+def _one_of(precisions: set[str]) -> str:
+    if len(precisions) == 1:
+        return next(iter(precisions))
+    return most_accurate(precisions) if precisions <= set(LEVELS) else HIGHEST
 
 
 def precision_of(scope: Scope, op: Any) -> str:
