@@ -23,6 +23,7 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.hunt.drawer import Drawer, rows_of
 from eqsat.hunt.instances import Instance
 from eqsat.lang.programs import parse_program
+from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import load_target, override, read_target
 from eqsat.model.affine import Map, affine, dim
 from eqsat.model.attr import Attr, ShapeError
@@ -52,6 +53,7 @@ from eqsat.ops.reassociate import reassociate
 from eqsat.ops.simplify import simplify, without_unread
 from eqsat.plugins import find_names
 from eqsat.run import Run
+from eqsat.saturate import saturate
 from tests.test_hunt import SHIPPED
 
 MAPS: tuple[Map, ...] = ((dim(0), dim(2)), (dim(2), dim(1)))
@@ -295,6 +297,30 @@ def test_a_rule_keeps_the_precision(name: str):
 def test_rules_on_contractions_were_tried(name: str):
     assert name in ON_GENERICS
     assert any(contractions(one.attrs) for one in instances(name))
+
+
+def test_a_rule_may_ask_for_a_precision():
+    text = """
+ruleset: accurate
+doc: One rule that is for accurate contractions only.
+rules:
+  - name: turn-accurate
+    doc: Write the result in another order.
+    rewrite: transpose(generic(*xs, sig=g), perm=p)
+    to: generic(*xs, sig=permute_result(g, p))
+    where:
+      - precision(g) == "highest"
+"""
+    rules = read_ruleset(text, "accurate.yaml")
+    made = {}
+    for precision in (DEFAULT, HIGHEST):
+        program = parse_program(
+            "program p\ninput a: f32[4, 6]\ninput b: f32[6, 5]\n"
+            f"c = matmul(a, b, precision={precision})\nt = transpose(c, perm=[1, 0])\nreturn t\n"
+        )
+        graph = saturate(program, rules, load_target("reference"))
+        made[precision] = sum(n.op == "generic" for n in graph.nodes)
+    assert made == {DEFAULT: 1, HIGHEST: 2}
 
 
 def test_contractions_of_different_precisions_are_not_joined():
