@@ -592,3 +592,10 @@ def test_onnx_is_read_alike_whatever_jax_is_told(tmp_path: Path):
     path = written(eqsat.optimize(dot, A, B, rules=[]), "onnx", tmp_path)
     with jax.default_matmul_precision("highest"):
         assert precisions(eqsat.read(str(path)).program) == [DEFAULT]
+
+
+def test_a_target_may_know_less_than_the_one_it_extends():
+    text = "target: less\nextends: sm_90\nprecisions: [default, highest]\n"
+    found = read_target(text)
+    assert found.precisions == (DEFAULT, HIGHEST)
+    assert dict(found.rates)["f32/tf32_tf32_f32"] == pytest.approx(494.7e12)

@@ -142,15 +142,18 @@ def _target(layers: _Layered) -> Target:
             )
         )  # fmt: skip
     if record is not None:
-        problems += _rate_problems(record, _joined(layers))
+        problems += _rate_problems(record, source)
     refuse(problems)
     assert record is not None
     return replace(_convert(record), file=source.file, places=_places(layers))
 
 
 def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]:
-    """Rates of a precision that the target does not know, or beside no rate of their type."""
-    for key in record.rates:
+    """Rates of a precision that the target does not know, or beside no rate of their type.
+
+    Those of the file itself: one that is taken over may be of a precision that is not.
+    """
+    for key in (k for k in record.rates if ("rates", k) in source.values):
         dtype, slash, precision = key.partition("/")
         span = source.span(("rates", key), key=True)
         if slash and dtype not in record.rates:
