@@ -78,6 +78,7 @@ def optimize(
     bounds = Limits.of(limits)
     with timed(seconds, "read"):
         from eqsat.ops.merge import canonical as searched
+        from eqsat.ops.precision import check_precisions
 
         source = _source(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
@@ -85,7 +86,9 @@ def optimize(
         ruleset = _rules(rules)
         ruleset = ruleset.without(*_known(without, ruleset))
         wanted = _goals(goals)
-        canonical = searched(_placed(source.program, places))
+        placed = _placed(source.program, places)
+        check_precisions(placed, machine)
+        canonical = searched(placed)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds)
     if source.program.symbols:

@@ -34,7 +34,9 @@ def contraction(rng: random.Random) -> Generic:
     result = shuffled(rng, batch + m + n)
     shapes = [tuple(sizes[d] for d in loops) for loops in maps]
     exprs = [tuple(dim(d) for d in loops) for loops in maps]
-    return canonical_generic(sizes, result, exprs, shapes, [PRODUCT], (), ("f32", "f32"))
+    return canonical_generic(
+        sizes, result, exprs, shapes, [PRODUCT], (), ("f32", "f32"), precision="default"
+    )
 
 
 def convolution(rng: random.Random, spatial: int = 2, order: str = "") -> Generic:
@@ -69,7 +71,9 @@ def convolution(rng: random.Random, spatial: int = 2, order: str = "") -> Generi
     operands = [image, kernel] if order or rng.random() < 0.7 else [kernel, image]
     maps = [tuple(e for e, _ in o) for o in operands]
     shapes = [tuple(s for _, s in o) for o in operands]
-    return canonical_generic(sizes, result, maps, shapes, [PRODUCT], (), ("f32", "f32"))
+    return canonical_generic(
+        sizes, result, maps, shapes, [PRODUCT], (), ("f32", "f32"), precision="default"
+    )
 
 
 def elementwise(rng: random.Random) -> Generic:
@@ -82,7 +86,9 @@ def elementwise(rng: random.Random) -> Generic:
         maps.append(tuple(dim(d) for d in (kept if rng.random() < 0.7 else shuffled(rng, kept))))
     shapes = [tuple(sizes[e.dim or 0] for e in m) for m in maps]
     body = Yield(call("sub", arg(0), arg(1)), "f32", "")
-    return canonical_generic(sizes, range(rank), maps, shapes, [body], (), ("f32", "f32"))
+    return canonical_generic(
+        sizes, range(rank), maps, shapes, [body], (), ("f32", "f32"), precision="default"
+    )
 
 
 def shuffled(rng: random.Random, values: list[Any]) -> list[Any]:

@@ -199,4 +199,6 @@ def a_generic(make: Maker, windows: bool = True) -> Generic:
     combine = "" if rank == len(sizes) else str(make.one("add", "max", "min", "mul"))
     yields = (Yield(body, "f32", combine),)
     dtypes = ["f32"] * len(maps)
-    return canonical_generic(sizes, range(rank), maps, shapes, yields, (), dtypes)
+    return canonical_generic(
+        sizes, range(rank), maps, shapes, yields, (), dtypes, precision="default"
+    )

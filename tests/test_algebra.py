@@ -62,6 +62,7 @@ class Nets:
             [Yield(body, dtype, reduces)],
             (),
             [t.dtype for t in types],
+            precision="default",
         )
         return self.b.add("generic", tuple(x for x, _ in reads), g)
 
@@ -120,7 +121,14 @@ class Nets:
         body = call("mul", *(wide(i, t) for i, t in enumerate(dtypes)))
         result = self.shuffled([*bs, *ms, *ns])
         g = canonical_generic(
-            sizes, result, [tuple(x), tuple(w)], shapes, [Yield(body, "f32", "add")], (), dtypes
+            sizes,
+            result,
+            [tuple(x), tuple(w)],
+            shapes,
+            [Yield(body, "f32", "add")],
+            (),
+            dtypes,
+            precision="default",
         )
         return g
 
@@ -131,6 +139,7 @@ class Nets:
         swapped = canonical_generic(
             g.sizes, range(g.rank), g.maps[::-1], g.shapes[::-1],
             [Yield(g.body.substitute({0: arg(1), 1: arg(0)}), "f32", "add")], (), g.dtypes[::-1],
+            precision="default",
         )  # fmt: skip
         return self.b.add("generic", (w, x), swapped)
 
@@ -204,7 +213,7 @@ def shared(seed: int) -> Program:
         shape = tuple(extent(e, sizes) for e in w)
         h = canonical_generic(
             sizes, net.shuffled(list(range(g.rank))), [g.maps[0], w], [g.shapes[0], shape],
-            g.yields, (), g.dtypes,
+            g.yields, (), g.dtypes, precision="default",
         )  # fmt: skip
         results.append(net.contract(x, net.leaf("weight", shape, g.dtypes[1]), h))
     return net.b.build(results)

@@ -31,7 +31,7 @@ def test_loop_numbers_do_not_matter(order):
     sizes = [0, 0, 0]
     sizes[m], sizes[n], sizes[k] = 4, 5, 6
     maps = [(dim(m), dim(k)), (dim(k), dim(n))]
-    got = canonical_generic(sizes, [m, n], maps, [(4, 6), (6, 5)], [MUL])
+    got = canonical_generic(sizes, [m, n], maps, [(4, 6), (6, 5)], [MUL], precision="default")
     assert got.sizes == (4, 5, 6)
     assert got.maps == ((dim(0), dim(2)), (dim(2), dim(1)))
 
@@ -39,8 +39,8 @@ def test_loop_numbers_do_not_matter(order):
 def test_operand_order_of_commutative_bodies_does_not_matter():
     b = builder("f32[4, 6]", "f32[6, 5]")
     lhs, rhs = (0, (dim(0), dim(2))), (1, (dim(2), dim(1)))
-    one = generic_node(b, [4, 5, 6], [0, 1], [lhs, rhs], [MUL])
-    two = generic_node(b, [4, 5, 6], [0, 1], [rhs, lhs], [MUL])
+    one = generic_node(b, [4, 5, 6], [0, 1], [lhs, rhs], [MUL], precision="default")
+    two = generic_node(b, [4, 5, 6], [0, 1], [rhs, lhs], [MUL], precision="default")
     assert one == two
     assert b.nodes[one].operands == (0, 1)
 
@@ -48,8 +48,8 @@ def test_operand_order_of_commutative_bodies_does_not_matter():
 def test_order_of_operands_that_are_not_commutative_stays():
     b = builder("f32[4]", "f32[4]")
     y = Yield(call("sub", arg(0), arg(1)), "f32")
-    ab = generic_node(b, [4], [0], [(0, identity(1)), (1, identity(1))], [y])
-    ba = generic_node(b, [4], [0], [(1, identity(1)), (0, identity(1))], [y])
+    ab = generic_node(b, [4], [0], [(0, identity(1)), (1, identity(1))], [y], precision="default")
+    ba = generic_node(b, [4], [0], [(1, identity(1)), (0, identity(1))], [y], precision="default")
     assert ab != ba
 
 
@@ -58,27 +58,42 @@ def test_casts_travel_with_their_operand():
     y = Yield(call("mul", cast(arg(0), "f32"), arg(1)), "f32")
     swapped = Yield(call("mul", arg(0), cast(arg(1), "f32")), "f32")
     xs = [(0, identity(1)), (1, identity(1))]
-    assert generic_node(b, [4], [0], xs, [y]) == generic_node(b, [4], [0], xs[::-1], [swapped])
+    assert generic_node(b, [4], [0], xs, [y], precision="default") == generic_node(
+        b, [4], [0], xs[::-1], [swapped], precision="default"
+    )
 
 
 def test_equal_operands_are_merged_and_unread_ones_dropped():
     b = builder("f32[4]", "f32[4]")
     xs = [(0, identity(1)), (1, identity(1)), (0, identity(1))]
-    node = b.nodes[generic_node(b, [4], [0], xs, [Yield(call("mul", arg(0), arg(2)), "f32")])]
+    node = b.nodes[
+        generic_node(
+            b, [4], [0], xs, [Yield(call("mul", arg(0), arg(2)), "f32")], precision="default"
+        )
+    ]
     assert node.operands == (0,)
     assert node.attr.body == call("mul", arg(0), arg(0))  # type: ignore[attr-defined]
 
 
 def test_a_copy_of_an_operand_is_the_operand():
     b = builder("f32[4, 1]")
-    assert generic_node(b, [4, 1], [0, 1], [(0, identity(2))], [Yield(arg(0), "f32")]) == 0
-    broadcast = generic_node(b, [4, 3], [0, 1], [(0, (dim(0), affine([])))], [Yield(arg(0), "f32")])
+    assert (
+        generic_node(
+            b, [4, 1], [0, 1], [(0, identity(2))], [Yield(arg(0), "f32")], precision="default"
+        )
+        == 0
+    )
+    broadcast = generic_node(
+        b, [4, 3], [0, 1], [(0, (dim(0), affine([])))], [Yield(arg(0), "f32")], precision="default"
+    )
     assert broadcast != 0
 
 
 def test_loops_of_extent_one_leave_sums():
     maps = [(affine([(0, 2), (1, 1)]),)]
-    g = canonical_generic([5, 1], [0], maps, [(9,)], [Yield(arg(0), "f32", "add")])
+    g = canonical_generic(
+        [5, 1], [0], maps, [(9,)], [Yield(arg(0), "f32", "add")], precision="default"
+    )
     assert g.sizes == (5,)
     assert g.combine == ""
     assert g.maps == ((affine([(0, 2)]),),)

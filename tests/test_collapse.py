@@ -136,7 +136,9 @@ def test_an_interchange_moves_the_transpose_to_the_result(seed: int):
     maps = [tuple(dim(d) for d in loops) for loops in (order, few)]
     shapes = [tuple(sizes[d] for d in loops) for loops in (order, few)]
     body = Yield(call("sub", arg(0), arg(1)), "f32", "")
-    g = canonical_generic(sizes, range(rank), maps, shapes, [body], (), ("f32", "f32"))
+    g = canonical_generic(
+        sizes, range(rank), maps, shapes, [body], (), ("f32", "f32"), precision="default"
+    )
     found = interchange(g)
     assert (found is None) == (order == sorted(order))
     if found is not None:

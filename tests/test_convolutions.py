@@ -148,7 +148,14 @@ def run(program, arrays):
 def product_over(sizes, rank, image, kernel, shapes) -> Generic:
     body = call("mul", arg(0), arg(1))
     return canonical_generic(
-        sizes, range(rank), [image, kernel], shapes, [Yield(body, "f32", "add")], (), ["f32"] * 2
+        sizes,
+        range(rank),
+        [image, kernel],
+        shapes,
+        [Yield(body, "f32", "add")],
+        (),
+        ["f32"] * 2,
+        precision="default",
     )
 
 

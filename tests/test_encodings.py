@@ -66,7 +66,9 @@ def contraction(rng: random.Random) -> Generic:
     shapes = [tuple(sizes[loop[n]] for n in side) for side in sides]
     made = Yield(call("mul", cast(arg(0), "f32"), cast(arg(1), "f32")), "f32", "add")
     results = [loop[n] for n in sides[2]]
-    return canonical_generic(sizes, results, maps[:2], shapes[:2], [made], (), ("bf16", "bf16"))
+    return canonical_generic(
+        sizes, results, maps[:2], shapes[:2], [made], (), ("bf16", "bf16"), precision="default"
+    )
 
 
 def tile(rng: random.Random) -> Tile:
@@ -106,7 +108,14 @@ def test_a_window_is_encoded_too():
     maps = ((dim(0), window, dim(4)), (dim(3), dim(4), dim(2)))
     made = Yield(call("mul", arg(0), arg(1)), "f32", "add")
     g = canonical_generic(
-        (2, 6, 16, 3, 8), (0, 1, 2), maps, ((2, 8, 8), (3, 8, 16)), [made], (), ("f32", "f32")
+        (2, 6, 16, 3, 8),
+        (0, 1, 2),
+        maps,
+        ((2, 8, 8), (3, 8, 16)),
+        [made],
+        (),
+        ("f32", "f32"),
+        precision="default",
     )
     t = Tile((("c", 4), ("k", 8)), 1.0)
     assert [encoding_layout(e, t) for e in encodings(g)] == layouts(g, t)
@@ -205,7 +214,9 @@ def elementwise(rng: random.Random, shape: tuple[int, ...], at: int | None = Non
     for j in range(1, count):
         body = call("add", body, arg(j))
     made = Yield(body, "f32")
-    return canonical_generic(shape, range(len(shape)), maps, shapes, [made], (), ["f32"] * count)
+    return canonical_generic(
+        shape, range(len(shape)), maps, shapes, [made], (), ["f32"] * count, precision="default"
+    )
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -273,12 +284,26 @@ def _permuted(e: Encoding, layout: Layout | None, reader: Generic):
 def test_a_reduction_and_a_diagonal_stop_it():
     e = Encoding((8, 8), "lhs", "matmul", FLOATS)
     total = canonical_generic(
-        (8, 8), (0,), ((dim(0), dim(1)),), ((8, 8),), [Yield(arg(0), "f32", "add")], (), ("f32",)
+        (8, 8),
+        (0,),
+        ((dim(0), dim(1)),),
+        ((8, 8),),
+        [Yield(arg(0), "f32", "add")],
+        (),
+        ("f32",),
+        precision="default",
     )
     assert encode_result(total, 0, e) is None
     assert encode_operands(total, replace(e, source=(8,), dims=(0,))) is None
     diagonal = canonical_generic(
-        (8,), (0,), ((dim(0), dim(0)),), ((8, 8),), [Yield(arg(0), "f32")], (), ("f32",)
+        (8,),
+        (0,),
+        ((dim(0), dim(0)),),
+        ((8, 8),),
+        [Yield(arg(0), "f32")],
+        (),
+        ("f32",),
+        precision="default",
     )
     assert encode_result(diagonal, 0, e) is None
 

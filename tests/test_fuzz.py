@@ -65,7 +65,9 @@ class Maker:
         return self.b.type(x).shape
 
     def elementwise(self, operands: list, expr: Expr, shape: tuple[int, ...]) -> int:
-        return generic_node(self.b, shape, range(len(shape)), operands, [Yield(expr, "f32")])
+        return generic_node(
+            self.b, shape, range(len(shape)), operands, [Yield(expr, "f32")], precision="default"
+        )
 
     def unary(self, x: int) -> int:
         s = self.shape(x)
@@ -100,7 +102,7 @@ class Maker:
         sizes = [*(s[d] for d in kept), n, s[k]]
         reads = [(x, tuple(dim(loops[d]) for d in range(r))), (w, (dim(r), dim(r - 1)))]
         y = Yield(call("mul", arg(0), arg(1)), "f32", "add")
-        return generic_node(self.b, sizes, range(r), reads, [y])
+        return generic_node(self.b, sizes, range(r), reads, [y], precision="default")
 
     def transpose(self, x: int) -> int:
         s = self.shape(x)
@@ -127,7 +129,14 @@ class Maker:
         loops = {d: i for i, d in enumerate(kept)} | {at: len(kept)}
         reads = [(x, tuple(dim(loops[d]) for d in range(len(s))))]
         y = Yield(arg(0), "f32", self.rng.choice(["add", "max"]))
-        return generic_node(self.b, [*(s[d] for d in kept), s[at]], range(len(kept)), reads, [y])
+        return generic_node(
+            self.b,
+            [*(s[d] for d in kept), s[at]],
+            range(len(kept)),
+            reads,
+            [y],
+            precision="default",
+        )
 
     def pad(self, x: int) -> int:
         s = self.shape(x)

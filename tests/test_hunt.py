@@ -251,7 +251,14 @@ def test_generics_are_canonical_and_of_every_kind():
         types = tuple(map(TensorType, g.dtypes, g.shapes))
         assert [t.shape for t in g.infer("generic", types)] == [g.result_shape] * len(g.yields)
         again = canonical_generic(
-            g.sizes, range(g.rank), g.maps, g.shapes, g.yields, g.tile, g.dtypes
+            g.sizes,
+            range(g.rank),
+            g.maps,
+            g.shapes,
+            g.yields,
+            g.tile,
+            g.dtypes,
+            precision="default",
         )
         assert again == g
         roles = contraction_roles(g)

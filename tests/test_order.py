@@ -134,14 +134,14 @@ def two_branches(width: int = 512, height: int = 16) -> Program:
         (m, k), (_, n) = b.type(x).shape, b.type(w).shape
         reads = [(x, (dim(0), dim(2))), (w, (dim(2), dim(1)))]
         y = Yield(call("mul", arg(0), arg(1)), "f32", "add")
-        return generic_node(b, (m, n, k), range(2), reads, [y])
+        return generic_node(b, (m, n, k), range(2), reads, [y], precision="default")
 
     x = b.add("input", (), Leaf("x", TensorType("f32", (height, height)), 0, ""))
     wide = [matmul(x, weight(f"a{i}", height, width)) for i in range(2)]
     narrow = [matmul(w, weight(f"b{i}", width, height)) for i, w in enumerate(wide)]
     y = Yield(call("add", arg(0), arg(1)), "f32")
     both = [(n, identity(2)) for n in narrow]
-    return b.build([generic_node(b, (height, height), range(2), both, [y])])
+    return b.build([generic_node(b, (height, height), range(2), both, [y], precision="default")])
 
 
 @cache

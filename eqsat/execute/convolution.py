@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.execute.precision import level
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
 from eqsat.ops.meaning import element_dtype
@@ -202,7 +203,7 @@ def convolve(g: Generic, arrays: Sequence[Any]) -> Any | None:
             f.spec(f.image), _kernel_spec(f), f.spec(f.result)
         ),
         feature_group_count=math.prod(g.sizes[d] for d in r.groups),
-        precision=lax.Precision.HIGHEST,
+        precision=level(g.precision),
         preferred_element_type=element_dtype(g.yields[0].dtype),
     )
     order = [d for _, b in f.result for d in b]

@@ -14,6 +14,7 @@ from typing import Any
 
 from eqsat.execute.bodies import convert, evaluate_body
 from eqsat.execute.convolution import convolve
+from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
@@ -164,8 +165,6 @@ def _widens(narrow: Any, wide: Any) -> bool:
 
 def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
     """`lax.dot_general`, or None if a loop is a window, a diagonal, or in one factor only."""
-    from jax import lax
-
     loops = [[e.dim for e in m] for m in g.maps]
     if any(None in ls or len(set(ls)) != len(ls) for ls in loops):
         return None
@@ -182,13 +181,7 @@ def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
         ([lhs.index(d) for d in k], [rhs.index(d) for d in k]),
         ([lhs.index(d) for d in batch], [rhs.index(d) for d in batch]),
     )
-    total = lax.dot_general(
-        a,
-        b,
-        numbers,
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=element_dtype(g.yields[0].dtype),
-    )
+    total = dot_general(a, b, numbers, g.precision, element_dtype(g.yields[0].dtype))
     order = batch + [d for d in lhs if d not in batch + k] + [d for d in rhs if d not in batch + k]
     return to_loops(total, [d for d in order if d is not None], g.result_shape)
 

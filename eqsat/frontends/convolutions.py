@@ -52,7 +52,7 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Va
     for j in range(len(shape) - 2):
         _add_window(nest, p, j, kernel.shape)
     operands = [_operand(ctx, x, nest.image, p), _operand(ctx, kernel, nest.kernel, p)]
-    found = contract(ctx, nest.sizes, rank, operands, dtype)
+    found = contract(ctx, nest.sizes, rank, operands, dtype, p["precision"])
     return found and [reshaped(ctx, found[0], shape)]
 
 

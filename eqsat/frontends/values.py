@@ -18,6 +18,7 @@ from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Yield
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Reshape
+from eqsat.model.precision import NONE
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
@@ -109,8 +110,12 @@ class Context:
         result_loops: Sequence[int],
         operands: Sequence[tuple[Value, Sequence[Affine]]],
         result: Yield,
+        precision: str = NONE,
     ) -> Value:
-        """A loop nest over values; operand i's dims are indexed by the expressions beside it."""
+        """A loop nest over values; operand i's dims are indexed by the expressions beside it.
+
+        precision: what the source says of this op, if it is a contraction there.
+        """
         consts = {i: const(v.constant) for i, (v, _) in enumerate(operands) if v.is_constant}
         if len(consts) == len(operands) and result.combine:
             # a reduction needs something to read: the loops of a constant have no operand
@@ -120,7 +125,9 @@ class Context:
         number = {i: arg(j) for j, i in enumerate(kept)}
         used = [(operands[i][0].node, compose(operands[i][0].map, operands[i][1])) for i in kept]
         yields = [replace(result, body=result.body.substitute(consts | number))]
-        return self.full(generic_node(self.builder, sizes, result_loops, used, yields))
+        return self.full(
+            generic_node(self.builder, sizes, result_loops, used, yields, precision=precision)
+        )
 
     def elementwise(self, body: Expr, values: Sequence[Value], shape: Shape, dtype: str) -> Value:
         """One body over values of one shape; scalars and dims of extent 1 broadcast."""

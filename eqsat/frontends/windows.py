@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from eqsat.frontends.precision import precision_of
 from eqsat.frontends.values import Context, Value, dtype_name
 from eqsat.frontends.views import padded
 from eqsat.model.affine import Affine, affine, dim
@@ -26,20 +27,26 @@ def _product(lhs: str, rhs: str, accumulator: str) -> Expr:
 
 
 def contract(
-    ctx: Context, sizes: Sequence[int], rank: int, operands: Sequence[Operand], dtype: str
+    ctx: Context,
+    sizes: Sequence[int],
+    rank: int,
+    operands: Sequence[Operand],
+    dtype: str,
+    given: Any,
 ) -> list[Value] | None:
-    """A sum of products; None for bools.
+    """A sum of products of the precision given; None for bools, and for one without a name.
 
     16- and 8-bit floats are summed in f32 and cast at the end.
     """
-    if any(v.dtype == "bool" for v, _ in operands):
+    precision = precision_of(given)
+    if precision is None or any(v.dtype == "bool" for v, _ in operands):
         return None
     small = is_float(dtype) and DTYPES[dtype][0] < 32
     accumulator = "f32" if small else dtype
     solid = [(ctx.full(ctx.materialise(v)) if v.is_constant else v, m) for v, m in operands]
     body = _product(solid[0][0].dtype, solid[1][0].dtype, accumulator)
     combine = "add" if len(sizes) > rank else ""
-    total = ctx.generic(sizes, range(rank), solid, Yield(body, accumulator, combine))
+    total = ctx.generic(sizes, range(rank), solid, Yield(body, accumulator, combine), precision)
     if accumulator == dtype:
         return [total]
     return [ctx.elementwise(cast(arg(0), dtype), [total], total.shape, dtype)]
@@ -66,7 +73,9 @@ def dot_general(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | No
         (rhs, [dim(rhs_loop[d]) for d in range(len(rhs.shape))]),
     ]
     dtype = dtype_name(eqn.outvars[0].aval.dtype)
-    return contract(ctx, sizes, len(shape), operands, dtype) if dtype else None
+    if dtype is None:
+        return None
+    return contract(ctx, sizes, len(shape), operands, dtype, eqn.params["precision"])
 
 
 def reduction(combine: str) -> Lower:

@@ -10,6 +10,7 @@ from random import Random
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import DEFAULT
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_generic
 
@@ -132,8 +133,9 @@ class Nest:
         if math.prod(self.sizes) > self.scale.points:
             raise Misfit
         return canonical_generic(
-            self.sizes, range(self.rank), self.maps, self.shapes, yields, (), dtypes
-        )
+            self.sizes, range(self.rank), self.maps, self.shapes, yields, (), dtypes,
+            precision=DEFAULT,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from eqsat.model.generic import Result, Yield
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
+from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.canonical import Operand, generic_node, identity
@@ -127,7 +128,8 @@ class Maker:
         self, sizes: Sequence[int], rank: int, reads: list[Operand], body: Expr, dtype: str,
         combine: str = "",
     ) -> int:  # fmt: skip
-        return generic_node(self.b, sizes, range(rank), reads, [Yield(body, dtype, combine)])
+        made = [Yield(body, dtype, combine)]
+        return generic_node(self.b, sizes, range(rank), reads, made, precision=DEFAULT)
 
     # ---- elementwise ------------------------------------------------------------------------
     def unary(self, x: int) -> int:
@@ -174,7 +176,7 @@ class Maker:
         y = self.operand(t.shape, t.dtype)
         reads = [(x, identity(t.rank)), (y, identity(t.rank))]
         yields = [Yield(self._binary(t.dtype), t.dtype) for _ in range(2)]
-        both = generic_node(self.b, t.shape, range(t.rank), reads, yields)
+        both = generic_node(self.b, t.shape, range(t.rank), reads, yields, precision=NONE)
         if len(self.b.nodes[both].types) < 2:
             return both
         found = [self.b.add("result", (both,), Result(i)) for i in range(2)]

@@ -13,7 +13,8 @@ from random import Random
 
 from eqsat.hunt.bodies import kind_of, random_body, reduction_body
 from eqsat.hunt.nests import Misfit, Nest, Wish
-from eqsat.model.affine import Affine, affine, dim
+from eqsat.model.affine import Affine, Map, affine, dim
+from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.target import Tile
@@ -297,7 +298,7 @@ def _resized(rng: Random, g: Generic) -> Generic:
         for m, shape in zip(g.maps, g.shapes, strict=True)
     ]
     sizes = (*g.sizes[:d], size, *g.sizes[d + 1 :])
-    return canonical_generic(sizes, range(g.rank), g.maps, shapes, g.yields, (), g.dtypes)
+    return _remade(g, sizes, g.maps, shapes, g.yields)
 
 
 def _remapped(rng: Random, g: Generic) -> Generic:
@@ -309,7 +310,7 @@ def _remapped(rng: Random, g: Generic) -> Generic:
     rng.shuffle(order)
     maps = [tuple(m[q] for q in order) if j == i else m for j, m in enumerate(g.maps)]
     shapes = [tuple(s[q] for q in order) if j == i else s for j, s in enumerate(g.shapes)]
-    return canonical_generic(g.sizes, range(g.rank), maps, shapes, g.yields, (), g.dtypes)
+    return _remade(g, g.sizes, maps, shapes, g.yields)
 
 
 def _rebodied(rng: Random, g: Generic) -> Generic:
@@ -319,4 +320,13 @@ def _rebodied(rng: Random, g: Generic) -> Generic:
             yields.append(replace(y, body=reduction_body(rng, g.dtypes, y.dtype, y.combine)))
         else:
             yields.append(replace(y, body=random_body(rng, g.dtypes, y.dtype)))
-    return canonical_generic(g.sizes, range(g.rank), g.maps, g.shapes, yields, (), g.dtypes)
+    return _remade(g, g.sizes, g.maps, g.shapes, yields)
+
+
+def _remade(
+    g: Generic, sizes: Sequence[int], maps: Sequence[Map], shapes: Sequence[Shape],
+    yields: Sequence[Yield],
+) -> Generic:  # fmt: skip
+    return canonical_generic(
+        sizes, range(g.rank), maps, shapes, yields, (), g.dtypes, precision=g.precision
+    )

@@ -253,7 +253,9 @@ class _Varied:
         for o, m in zip(t.operands, g.maps, strict=True):
             order = self.orders.get(_key(o), range(len(m)))
             maps.append(tuple(m[d] for d in order))
-        return canonical_generic(sizes, range(g.rank), maps, shapes, g.yields, g.tile, g.dtypes)
+        return canonical_generic(
+            sizes, range(g.rank), maps, shapes, g.yields, g.tile, g.dtypes, precision=g.precision
+        )
 
 
 def _trees(sides: Iterable[Tree]) -> Iterator[Tree]:

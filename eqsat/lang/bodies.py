@@ -11,6 +11,7 @@ from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
 from eqsat.model.extents import read_tree
+from eqsat.model.precision import PRECISIONS
 from eqsat.model.tensor import DTYPES
 
 _MASK = re.compile(
@@ -212,6 +213,15 @@ def combines(tree: Tree, node: ast.expr) -> tuple[str, ...]:
             message = f"a reduction cannot combine by `{word}`"
             raise refused(tree, n, message, "E312", did_you_mean(word, COMBINES))
     return words
+
+
+def precision(tree: Tree, node: ast.expr) -> str:
+    """The name of a precision, E312."""
+    word = tree.text(node)
+    if word not in PRECISIONS:
+        message = f"no precision named `{word}`"
+        raise refused(tree, node, message, "E312", did_you_mean(word, PRECISIONS))
+    return word
 
 
 COMBINES = ("add", "max", "min", "mul", "and", "or")

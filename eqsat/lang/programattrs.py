@@ -19,6 +19,7 @@ from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.precision import DEFAULT
 from eqsat.model.tensor import TensorType, cdiv, is_float
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _generic(c: Call, types: Types) -> Generic:
     if len(combine) != len(exprs):
         raise c.misfit("`combine` and `body` differ in length")
     dtypes = _yield_dtypes(c, exprs, types)
-    return Generic(
+    found = Generic(
         sizes,
         _rank(c, sizes, maps, bool(combine[0])),
         maps,
@@ -50,7 +51,12 @@ def _generic(c: Call, types: Types) -> Generic:
         tuple(Yield(*y) for y in zip(exprs, dtypes, combine, strict=True)),
         c.get("tile", bodies.integers, ()),
         tuple(t.dtype for t in types),
+        c.get("precision", bodies.precision, DEFAULT),
     )
+    if "precision" in c.keywords and not found.has_precision:
+        hint = "leave it out: this is no sum of floating products of two operands"
+        raise refused(c.tree, c.node, "only a contraction has a `precision`", "E312", hint)
+    return found
 
 
 def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
@@ -246,7 +252,7 @@ _VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
     "float": bodies.number,
 }
 _LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
-_GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank")
+_GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank", "precision")
 _ENCODING_KEYS = ("role", "contraction", "dtypes", "loops", "maps", "dims")
 # op → number of operands (None: any), its keys, and how its attribute is read
 READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {

@@ -15,6 +15,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Yield
+from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 
@@ -154,7 +155,7 @@ class Call:
         """`matmul(a, b)`: leading dims are batch dims; small types accumulate in f32 or i32."""
         from eqsat.ops.canonical import generic_node
 
-        self._refuse_keywords(())
+        self._refuse_keywords(("precision",))
         if len(self.node.args) != 2:
             raise self.misfit(f"`matmul` takes 2 operands, got {len(self.node.args)}")
         a, b = (self.terms.operand(x) for x in self.node.args)
@@ -166,10 +167,20 @@ class Call:
         left = (a, tuple(dim(d) for d in (*batch, m, k)))
         right = (b, tuple(dim(d) for d in (*batch, k, n)))
         acc = _accumulator(ta.dtype)
+        precision = self._precision(acc)
         factors = [x if acc == ta.dtype else cast(x, acc) for x in (arg(0), arg(1))]
         product = Yield(Expr("mul", tuple(factors)), acc, "add")
-        found = generic_node(self.builder, sizes, (*batch, m, n), (left, right), (product,))
+        found = generic_node(
+            self.builder, sizes, (*batch, m, n), (left, right), (product,), precision=precision
+        )
         return self._cast(found, self._result_dtype(ta.dtype, acc))
+
+    def _precision(self, accumulator: str) -> str:
+        if "precision" in self.keywords and not is_float(accumulator):
+            hint = "leave it out: whole numbers are multiplied exactly"
+            message = "only floating products have a `precision`"
+            raise refused(self.tree, self.node, message, "E312", hint)
+        return self.get("precision", bodies.precision, DEFAULT)
 
     def _check_matmul(self, a: TensorType, b: TensorType) -> None:
         why = ""
@@ -197,7 +208,8 @@ class Call:
             return node
         loops = range(t.rank)
         made = Yield(cast(arg(0), dtype), dtype)
-        return generic_node(self.builder, t.shape, loops, [(node, identity(t.rank))], [made])
+        reads = [(node, identity(t.rank))]
+        return generic_node(self.builder, t.shape, loops, reads, [made], precision=NONE)
 
     def _elementwise(self) -> int:
         """A scalar function on tensors of one shape and numbers."""
@@ -220,7 +232,8 @@ class Call:
             raise self.misfit(f"`{self.op}` of numbers alone")
         shape = types[0].shape
         operands = [(n, identity(len(shape))) for n in nodes]
-        return generic_node(self.builder, shape, range(len(shape)), operands, [Yield(body, dtype)])
+        made = [Yield(body, dtype)]
+        return generic_node(self.builder, shape, range(len(shape)), operands, made, precision=NONE)
 
     def _scalar_args(self) -> list[int | Expr | str]:
         """Nodes, numbers, and for `cast` the element type."""

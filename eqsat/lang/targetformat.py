@@ -17,6 +17,7 @@ from pydantic import (
 
 from eqsat.lang.problems import Bandwidth, Rate, Record, Size, Time, coded
 from eqsat.model.diag import did_you_mean
+from eqsat.model.precision import PRECISIONS
 from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
 from eqsat.plugins import plugged_in
@@ -69,6 +70,21 @@ def _dtype(name: str) -> str:
     return name
 
 
+def _precision(name: str) -> str:
+    if name not in PRECISIONS:
+        raise coded("E215", f"no precision named `{name}`", did_you_mean(name, PRECISIONS))
+    return name
+
+
+def _rated(name: str) -> str:
+    """`f32`, or `f32/high` for contractions of that precision."""
+    dtype, slash, precision = name.partition("/")
+    _dtype(dtype)
+    if slash:
+        _precision(precision)
+    return name
+
+
 def _conditions(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -78,7 +94,14 @@ When = Annotated[str, AfterValidator(lambda text: (condition(text), text)[1])]
 ConvolutionWhen = Annotated[
     str, AfterValidator(lambda text: (condition(text, CONVOLUTION_ROLES), text)[1])
 ]
-Dtype = Annotated[str, AfterValidator(_dtype)]
+Precision = Annotated[
+    str, AfterValidator(_precision), WithJsonSchema({"type": "string", "enum": list(PRECISIONS)})
+]
+_RATED = {
+    "type": "string",
+    "description": "an element type, or one and a precision of contractions: `f32/high`",
+}
+Rated = Annotated[str, AfterValidator(_rated), WithJsonSchema(_RATED)]
 _MNK = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
 
 
@@ -304,7 +327,10 @@ class TargetRecord(Record):
     data_tiling: bool
     memory: Annotated[list[MemoryRecord], Field(min_length=1)]
     launch: Time = 0
-    rates: dict[Dtype, Annotated[Rate, AfterValidator(_positive)]] = Field(default={})
+    rates: dict[Rated, Annotated[Rate, AfterValidator(_positive)]] = Field(default={})
+    precisions: list[Precision] = Field(
+        default=[], description="those that programs may ask for; none listed: all"
+    )
     untiled_rate: Share = 1.0
     elementwise_rate: Share = 1.0
     untiled: UntiledRecord = UntiledRecord()

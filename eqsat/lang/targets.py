@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile, Wor
 from eqsat.plugins import find_names
 
 Folders = Iterable[str | Path]
-_KEY = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*")
+_KEY = re.compile(r"[a-z_0-9]+(\.[a-z_0-9/]+)*")
 # keys of a file that name it and are not taken over by a target that extends it
 _OWN = ("target", "extends")
 
@@ -141,9 +141,27 @@ def _target(layers: _Layered) -> Target:
                 help="say where the figures come from: `source: datasheet …` or `measured with …`",
             )
         )  # fmt: skip
+    if record is not None:
+        problems += _rate_problems(record, source)
     refuse(problems)
     assert record is not None
     return replace(_convert(record), file=source.file, places=_places(layers))
+
+
+def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]:
+    """Rates of a precision that the target does not know, or beside no rate of their type.
+
+    Those of the file itself: one that is taken over may be of a precision that is not.
+    """
+    for key in (k for k in record.rates if ("rates", k) in source.values):
+        dtype, slash, precision = key.partition("/")
+        span = source.span(("rates", key), key=True)
+        if slash and dtype not in record.rates:
+            message = f"`{key}` stands beside no rate of {dtype}, which other ops have"
+            yield Diagnostic("E215", message, span, help=f"write `{dtype}: …` as well")
+        if slash and record.precisions and precision not in record.precisions:
+            message = f"a rate of `{precision}`, which `precisions` does not list"
+            yield Diagnostic("E215", message, span, help="list it, or leave the rate out")
 
 
 def _joined(layers: _Layered) -> Source:
@@ -173,6 +191,7 @@ def _convert(r: TargetRecord) -> Target:
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
         strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
+        precisions=tuple(r.precisions),
     )  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from eqsat.model.affine import Affine, Map
 from eqsat.model.attr import Attr, Shape, check_operands, require
 from eqsat.model.expr import Expr
-from eqsat.model.tensor import TensorType
+from eqsat.model.precision import DEFAULT, HIGHEST, NONE, PRECISIONS
+from eqsat.model.tensor import TensorType, is_float
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,22 @@ class Yield:
     @classmethod
     def from_json(cls, data: Any) -> Yield:
         return cls(Expr.from_json(data["body"]), data["dtype"], data["combine"])
+
+
+def without_casts(e: Expr) -> Expr:
+    """What the casts around an expression are of."""
+    while e.fn == "cast":
+        e = e.args[0]
+    return e
+
+
+def factors_of(body: Expr) -> tuple[Expr, Expr] | None:
+    """The two operands that a body multiplies, casts aside; None if it does anything else."""
+    product = without_casts(body)
+    if product.fn != "mul":
+        return None
+    a, b = map(without_casts, product.args)
+    return (a, b) if a.fn == b.fn == "arg" else None
 
 
 @dataclass(frozen=True, eq=True)
@@ -46,7 +63,25 @@ class Generic(Attr):
     yields: tuple[Yield, ...]
     tile: tuple[int, ...] = ()  # (m, n, k) if a rule packed this contraction, else ()
     dtypes: tuple[str, ...] = ()  # element type per operand
+    precision: str = DEFAULT  # of a contraction, else NONE
     __hash__ = Attr.__hash__
+
+    def __post_init__(self) -> None:
+        """Nothing but a contraction has a precision, so that equal generics are equal records.
+
+        A contraction made of ops that are none computes as accurately as these did.
+        """
+        precision = (self.precision or HIGHEST) if self.has_precision else NONE
+        if precision != self.precision:
+            object.__setattr__(self, "precision", precision)
+
+    @cached_property
+    def has_precision(self) -> bool:
+        """Whether this sums floating products of two operands; others may be there, unread."""
+        if len(self.yields) != 1 or self.combine != "add" or not is_float(self.yields[0].dtype):
+            return False
+        factors = factors_of(self.body)
+        return factors is not None and factors[0].value != factors[1].value
 
     @property
     def result_shape(self) -> Shape:
@@ -72,8 +107,17 @@ class Generic(Attr):
         self.verify()
         return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
 
+    def to_json(self) -> Any:
+        """`precision` is written where it is not `default`."""
+        data = super().to_json()
+        if self.precision in (NONE, DEFAULT):
+            del data["precision"]
+        return data
+
     def verify(self) -> None:
         """ShapeError unless every map stays inside its operand and the form is canonical."""
+        known = self.precision in (NONE, *PRECISIONS)
+        require(known, f"no precision named `{self.precision}`")
         require(len(self.maps) == len(self.shapes), "one indexing map per operand is needed")
         for i, (m, shape) in enumerate(zip(self.maps, self.shapes, strict=True)):
             require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")

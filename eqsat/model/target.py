@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from eqsat.model.devices import Link
+from eqsat.model.precision import NONE
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")
@@ -137,7 +138,8 @@ class Target:
     data_tiling: bool
     memory: tuple[Memory, ...]
     launch_ps: int
-    rates: tuple[tuple[str, float], ...]  # dtype -> operations per second; empty: compute is free
+    # dtype, or dtype/precision of contractions -> operations per second; empty: compute is free
+    rates: tuple[tuple[str, float], ...]
     untiled_rate: float  # share of the peak an unpacked contraction reaches
     elementwise_rate: float  # share of the peak scalar bodies reach
     tiles: tuple[tuple[str, tuple[Tile, ...]], ...]  # op kind -> vocabulary
@@ -160,6 +162,7 @@ class Target:
     devices: tuple[tuple[str, Target], ...] = ()
     links: tuple[Link, ...] = ()
     inputs: tuple[tuple[str, str], ...] = ()  # arguments that are not on the first device
+    precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
 
     @property
     def default_device(self) -> str:
@@ -194,12 +197,18 @@ class Target:
         """The name of the strategy for an op kind; "" if its vocabulary is a list."""
         return dict(self.strategies).get(kind, "") if self.data_tiling else ""
 
-    def rate(self, dtype: str) -> float | None:
-        """Operations per second for an element type; None if compute is free here."""
+    def rate(self, dtype: str, precision: str = NONE) -> float | None:
+        """Operations per second for an element type; None if compute is free here.
+
+        precision: of a contraction; one without a rate of its own has that of the type.
+        """
         if not self.rates:
             return None
         rates = dict(self.rates)
-        return rates.get(dtype, min(rates.values()))
+        found = rates.get(f"{dtype}/{precision}", rates.get(dtype))
+        if found is None:
+            found = min([r for key, r in self.rates if "/" not in key] or rates.values())
+        return found
 
     def place(self, path: str) -> str:
         """Where a key stands in the target's file, for messages."""
@@ -212,6 +221,7 @@ class Target:
             f"  memory {m.name}: {m.size_bytes} bytes, {m.bandwidth:g} B/s" for m in self.memory
         ]
         lines += [f"  rate {dtype}: {rate:g} op/s" for dtype, rate in self.rates]
+        lines += [f"  precisions {', '.join(self.precisions)}"] if self.precisions else []
         lines += [
             f"  tile {kind} {dict(t.sizes)}: {t.rate:g} of the peak"
             for kind, tiles in self.tiles
@@ -256,6 +266,7 @@ class Target:
         d["devices"] = tuple((name, Target.from_json(t)) for name, t in d.get("devices", ()))
         d["links"] = tuple(Link(**k) for k in d.get("links", ()))
         d["inputs"] = tuple((name, device) for name, device in d.get("inputs", ()))
+        d["precisions"] = tuple(d.get("precisions", ()))
         return cls(**d)
 
     def verify(self) -> None:

@@ -17,6 +17,7 @@ from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.precision import DEFAULT, NONE
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program
@@ -50,6 +51,8 @@ def _generic(g: Generic) -> str:
         )
     if g.tile:
         parts.append(f"tile={_ints(g.tile)}")
+    if g.precision not in (NONE, DEFAULT):
+        parts.append(f"precision={g.precision}")
     return ", ".join(parts)
 
 

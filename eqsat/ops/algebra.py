@@ -16,6 +16,7 @@ from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_body, canonical_generic, identity
 from eqsat.ops.contraction import contraction_roles, mixed_dims
 from eqsat.ops.linear import (
@@ -112,6 +113,7 @@ def _with_operand(
     sizes: Sequence[int],
     rank: int,
     y: Yield,
+    precision: str = NONE,
 ) -> Generic:
     """Another loop nest over the operands of g, with another operand i.
 
@@ -125,7 +127,7 @@ def _with_operand(
     ]
     shapes, dtypes = list(g.shapes), list(g.dtypes)
     maps[i], shapes[i], dtypes[i] = operand
-    return canonical_generic(sizes, range(rank), maps, shapes, [y], (), dtypes)
+    return canonical_generic(sizes, range(rank), maps, shapes, [y], (), dtypes, precision=precision)
 
 
 def _scaled(
@@ -231,7 +233,7 @@ def _operand(e: Generic, i: int) -> Generic:
     """Operand i alone, over the loops of e."""
     y = Yield(arg(0), e.dtypes[i])
     return canonical_generic(
-        e.sizes, range(e.rank), [e.maps[i]], [e.shapes[i]], [y], (), [e.dtypes[i]]
+        e.sizes, range(e.rank), [e.maps[i]], [e.shapes[i]], [y], (), [e.dtypes[i]], precision=NONE
     )
 
 
@@ -270,6 +272,7 @@ def _sum(h: Generic, bias: Generic, parallel: Sequence[int]) -> Generic:
         [Yield(call("add", arg(0), arg(1)), dtype)],
         (),
         (dtype, dtype),
+        precision=NONE,
     )
 
 
@@ -290,7 +293,8 @@ def _bias(
     w = (renamed(h.maps[side], new), h.shapes[side], h.dtypes[side])
     sizes = tuple(h.sizes[d] for d in kept)
     inner = {q: new[d] for q, d in loops.items()}
-    return _with_operand(e, i, w, inner, sizes, len(parallel), replace(h.yields[0], body=body))
+    y = replace(h.yields[0], body=body)
+    return _with_operand(e, i, w, inner, sizes, len(parallel), y, h.precision)
 
 
 ROWS: dict[str, dict[str, str]] = {

@@ -50,8 +50,12 @@ def canonical_generic(
     yields: Sequence[Yield],
     tile: tuple[int, ...] = (),
     dtypes: Sequence[str] = (),
+    *,
+    precision: str,
 ) -> Generic:
     """The canonical record of this loop nest; operands keep their order.
+
+    precision: that of the contraction it is made of, NONE if it is made of none.
 
     Loops are renumbered: result dims first, then reductions as the operands first use them.
     Loops of extent 1 vanish from sums such as `d0 + d3`, and altogether if no operand names them.
@@ -68,6 +72,7 @@ def canonical_generic(
         tuple(_canonical_yield(y, reduces) for y in yields),
         tile,
         tuple(dtypes),
+        precision,
     )
 
 
@@ -118,6 +123,8 @@ def generic_node(
     result_loops: Sequence[int],
     operands: Sequence[Operand],
     yields: Sequence[Yield],
+    *,
+    precision: str,
 ) -> int:
     """The node of this loop nest in `builder`; bodies number the operands as given.
 
@@ -125,10 +132,10 @@ def generic_node(
     order, and a plain copy of a whole operand is that operand.
     """
     kept, bodies = _merge(operands, yields)
-    best = _build(builder, sizes, result_loops, kept, bodies)
+    best = _build(builder, sizes, result_loops, kept, bodies, precision)
     if _is_swappable(bodies, len(kept)):
         swapped = [_swapped(y) for y in bodies]
-        other = _build(builder, sizes, result_loops, kept[::-1], swapped)
+        other = _build(builder, sizes, result_loops, kept[::-1], swapped, precision)
         best = min(best, other, key=_operand_order)
     nodes, attr = best
     if _is_copy(builder, nodes, attr):
@@ -164,11 +171,14 @@ def _build(
     result_loops: Sequence[int],
     operands: Sequence[Operand],
     yields: Sequence[Yield],
+    precision: str,
 ) -> tuple[tuple[int, ...], Generic]:
     shapes = [builder.type(n).shape for n, _ in operands]
     maps = [m for _, m in operands]
     dtypes = [builder.type(n).dtype for n, _ in operands]
-    attr = canonical_generic(sizes, result_loops, maps, shapes, yields, (), dtypes)
+    attr = canonical_generic(
+        sizes, result_loops, maps, shapes, yields, (), dtypes, precision=precision
+    )
     return tuple(n for n, _ in operands), attr
 
 

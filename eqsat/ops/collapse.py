@@ -207,6 +207,7 @@ def regroup(g: Generic, groups: Sequence[Group]) -> Regrouped | None:
         g.yields,
         g.tile,
         g.dtypes,
+        precision=g.precision,
     )
     return Regrouped(
         tuple(_reshape(a, b) for a, b in zip(g.shapes, sig.shapes, strict=True)),

@@ -7,9 +7,8 @@ from functools import lru_cache
 
 from eqsat.model.affine import Map
 from eqsat.model.control import CONTROL
-from eqsat.model.expr import Expr
 from eqsat.model.foreign import Custom
-from eqsat.model.generic import Generic
+from eqsat.model.generic import Generic, factors_of
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,6 @@ def mixed_dims(m: Map) -> set[int]:
     return {d for e in m if e.dim is None for d, _ in e.terms}
 
 
-def _strip_casts(e: Expr) -> Expr:
-    return _strip_casts(e.args[0]) if e.fn == "cast" else e
-
-
 @lru_cache(maxsize=100_000)
 def contraction_roles(g: Generic) -> Roles | None:
     """The roles of a sum of products of two operands, or None if `g` is not one.
@@ -45,11 +40,8 @@ def contraction_roles(g: Generic) -> Roles | None:
     """
     if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
         return None
-    product = _strip_casts(g.body)
-    if product.fn != "mul":
-        return None
-    factors = [_strip_casts(a) for a in product.args]
-    if sorted(repr(f.value) for f in factors if f.fn == "arg") != ["0", "1"]:
+    factors = factors_of(g.body)
+    if factors is None or factors[0].value == factors[1].value:
         return None
     return _roles(g)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from eqsat.model.affine import Map, dim, loops_of
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import Roles, contraction_roles, mixed_dims
 from eqsat.ops.vocabulary import AttrFunction
@@ -116,11 +117,13 @@ def im2col(g: Generic, i: int) -> Im2col | None:
     sizes = [s if d in read else 1 for d, s in enumerate(g.sizes)]
     copied = Yield(arg(0), g.dtypes[i])
     matrix = canonical_generic(
-        sizes, order, [g.maps[i]], [g.shapes[i]], [copied], (), [g.dtypes[i]]
+        sizes, order, [g.maps[i]], [g.shapes[i]], [copied], (), [g.dtypes[i]], precision=NONE
     )
     maps, shapes = list(g.maps), list(g.shapes)
     maps[i], shapes[i] = tuple(dim(d) for d in order), matrix.result_shape
-    sig = canonical_generic(g.sizes, range(g.rank), maps, shapes, g.yields, (), g.dtypes)
+    sig = canonical_generic(
+        g.sizes, range(g.rank), maps, shapes, g.yields, (), g.dtypes, precision=g.precision
+    )
     return Im2col(matrix, sig)
 
 

@@ -17,6 +17,7 @@ from eqsat.model.expr import Expr, arg, cast
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import ROLES, Encoding, Layout
 from eqsat.model.movement import Move, Reshape
+from eqsat.model.precision import DEFAULT
 from eqsat.model.target import Target, Tile
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contract import pack_loops
@@ -97,7 +98,9 @@ def root(e: Encoding) -> Generic | None:
     factors = [arg(i) if t == made else cast(arg(i), made) for i, t in enumerate(found.dtypes[:2])]
     product = Yield(Expr("mul", tuple(factors)), made, "add")
     maps = found.maps[:2]
-    return canonical_generic(sizes, loops, maps, shapes, (product,), (), found.dtypes[:2])
+    return canonical_generic(
+        sizes, loops, maps, shapes, (product,), (), found.dtypes[:2], precision=DEFAULT
+    )
 
 
 def _extents(m: Map, sizes: Sequence[int]) -> Shape:

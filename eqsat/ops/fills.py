@@ -115,6 +115,7 @@ def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
         [replace(y, body=b) for y, b in zip(g.yields, bodies, strict=True)],
         g.tile,
         [g.dtypes[i] for i in kept],
+        precision=g.precision,
     )
 
 

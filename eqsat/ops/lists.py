@@ -106,6 +106,9 @@ FUNCTIONS: dict[str, AttrFunction] = {
     "is_elementwise": AttrFunction(
         ("sig",), "bool", "no reduction loop", lambda g: g.rank == len(g.sizes)
     ),
+    "precision": AttrFunction(
+        ("sig",), "str", 'of a contraction, such as "high"; "" of other ops', lambda g: g.precision
+    ),
     "is_tiled": AttrFunction(("sig",), "bool", "already packed by a tile", lambda g: bool(g.tile)),
     "target.tiles": AttrFunction(
         ("sig",), "tiles", "the target's tiles for this contraction", no_tiles

@@ -73,7 +73,7 @@ def _merged(b: Builder, n: Node, operands: tuple[int, ...], single: tuple[bool, 
     ):
         return b.add(n.op, operands, g)
     y = replace(g.yields[0], body=g.body.substitute(bodies))
-    return generic_node(b, g.sizes, range(g.rank), reads, [y])
+    return generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
 
 
 def _is_mergeable(p: Generic, g: Generic, m: Map, budget: int) -> bool:

@@ -15,6 +15,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
+from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_body, canonical_generic
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.vocabulary import AttrFunction
@@ -53,6 +54,7 @@ class _Part:
     perm: Perm  # dim of the matched result -> its place among (*parallel, *n loops)
     body: Yield
     dtypes: tuple[str, str]
+    precision: str
 
     @property
     def n(self) -> range:
@@ -89,6 +91,7 @@ def _part(g: Generic, leaf: Leaf, side: int) -> _Part | None:
         tuple(order.index(new[d]) for d in range(g.rank)),
         Yield(canonical_body(body), y.dtype, y.combine),
         (g.dtypes[1 - side], g.dtypes[side]),
+        g.precision,
     )
 
 
@@ -120,6 +123,7 @@ def _merge(parts: tuple[_Part | None, ...]) -> Merged | None:
         [first.body],
         (),
         first.dtypes,
+        precision=first.precision,
     )
     root = known[0]
     at = sum(widths[: ordered.index(root)])
@@ -143,7 +147,8 @@ def _fits(a: _Part, b: _Part) -> bool:
     """Equal but for the extent of one n loop and the order of the weight's dims."""
     seen = (a.x, a.x_shape, a.rank, a.parallel, a.body, a.dtypes, len(a.sizes), sorted(a.w))
     other = (b.x, b.x_shape, b.rank, b.parallel, b.body, b.dtypes, len(b.sizes), sorted(b.w))
-    return seen == other and a.sizes[: a.rank] == b.sizes[: b.rank]
+    alike = seen == other and a.precision == b.precision
+    return alike and a.sizes[: a.rank] == b.sizes[: b.rank]
 
 
 def _axis(parts: list[_Part]) -> int | None:
@@ -241,7 +246,9 @@ def merge_lanes(
     wide = tuple(sum(widths) if d == at else s for d, s in enumerate(root.shape))
     maps = [tuple(dim(d) for d in range(len(whole))), root.weight]
     loops = range(len(whole))
-    sig = canonical_generic(whole, loops, maps, [whole, wide], [root.body], (), root.dtypes)
+    sig = canonical_generic(
+        whole, loops, maps, [whole, wide], [root.body], (), root.dtypes, precision=NONE
+    )
     one, two, three = (lane.leaf for lane in lanes)
     concat = Move("concat", shapes, (at,), wide)
     return Merged(one, two, three, None, None, None, concat, sig, p, None)

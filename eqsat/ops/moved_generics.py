@@ -46,7 +46,9 @@ def _is_movable(g: Generic) -> bool:
 def _resized(g: Generic, sizes: dict[int, int], shapes: Sequence[Shape]) -> Generic:
     """The generic over loops of other extents; sizes: loop → extent."""
     extents = [sizes.get(d, s) for d, s in enumerate(g.sizes)]
-    return canonical_generic(extents, range(g.rank), g.maps, shapes, g.yields, g.tile, g.dtypes)
+    return canonical_generic(
+        extents, range(g.rank), g.maps, shapes, g.yields, g.tile, g.dtypes, precision=g.precision
+    )
 
 
 # ---- slices ------------------------------------------------------------------------------------

@@ -210,14 +210,18 @@ def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None
         m[p], shape[p] = g.maps[i][q], g.shapes[i][q]
     maps = (*g.maps[:i], tuple(m), *g.maps[i + 1 :])
     shapes = (*g.shapes[:i], tuple(shape), *g.shapes[i + 1 :])
-    return canonical_generic(g.sizes, range(g.rank), maps, shapes, g.yields, g.tile, g.dtypes)
+    return canonical_generic(
+        g.sizes, range(g.rank), maps, shapes, g.yields, g.tile, g.dtypes, precision=g.precision
+    )
 
 
 def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
     """Write transpose(result, perm) directly; a packed contraction keeps its tiles (see above)."""
     if g.tile and not is_block_diagonal(perm, g.rank - tile_dims(g, None)):
         return None
-    return canonical_generic(g.sizes, perm, g.maps, g.shapes, g.yields, g.tile, g.dtypes)
+    return canonical_generic(
+        g.sizes, perm, g.maps, g.shapes, g.yields, g.tile, g.dtypes, precision=g.precision
+    )
 
 
 ROWS: dict[str, dict[str, str]] = {

@@ -38,6 +38,8 @@ def reassociate(h: Generic, i: int, g: Generic) -> Reassociated | None:
     """
     if not _is_product(h) or not _is_product(g) or {*h.dtypes, *g.dtypes} != {h.dtypes[0]}:
         return None
+    if h.precision != g.precision:
+        return None  # the products that are computed now are those of both
     near, far = (1, 0) if i == 0 else (0, 1)
     # loops of g in front, then those of h that are no loops of g's result
     dims = {e.dim: q for q, e in enumerate(h.maps[i]) if e.dim is not None}
@@ -95,6 +97,7 @@ def _product(
         [Yield(_PRODUCT, y.dtype, "add")],
         (),
         like.dtypes,
+        precision=like.precision,
     )
 
 

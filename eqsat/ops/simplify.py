@@ -13,6 +13,7 @@ from functools import lru_cache
 from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.canonical import canonical_body, canonical_generic, compose, identity
 from eqsat.ops.linear import MARK, replaced
@@ -123,7 +124,9 @@ def shorter_chain(g: Generic, e: Generic) -> Generic | None:
         return None
     maps = [compose(e.maps[0], g.maps[0])]
     yields = [replace(g.yields[0], body=body)]
-    return canonical_generic(g.sizes, range(g.rank), maps, e.shapes, yields, (), e.dtypes)
+    return canonical_generic(
+        g.sizes, range(g.rank), maps, e.shapes, yields, (), e.dtypes, precision=NONE
+    )
 
 
 def read_before_cast(g: Generic, i: int, t: Generic) -> Generic | None:
@@ -163,6 +166,7 @@ def without_unread(g: Generic, i: int) -> Generic | None:
         [replace(y, body=y.body.substitute(new)) for y in g.yields],
         g.tile,
         [g.dtypes[j] for j in kept],
+        precision=g.precision,
     )
 
 
@@ -222,15 +226,18 @@ def hoist_part(g: Generic, i: int) -> Hoisted | None:
         for j, m in enumerate(g.maps)
     ]
     small = canonical_generic(
-        sizes, range(len(sizes)), maps, g.shapes, [Yield(part, dtype)], (), g.dtypes
-    )
+        sizes, range(len(sizes)), maps, g.shapes, [Yield(part, dtype)], (), g.dtypes,
+        precision=NONE,
+    )  # fmt: skip
     body = replaced(body, MARK, arg(i))
     maps = [m if j in body.operands() else _anywhere(m) for j, m in enumerate(g.maps)]
     maps[i] = tuple(map(dim, loops))
     shapes = [sizes if j == i else s for j, s in enumerate(g.shapes)]
     dtypes = [dtype if j == i else t for j, t in enumerate(g.dtypes)]
     yields = [replace(g.yields[0], body=body)]
-    rest = canonical_generic(g.sizes, range(g.rank), maps, shapes, yields, (), dtypes)
+    rest = canonical_generic(
+        g.sizes, range(g.rank), maps, shapes, yields, (), dtypes, precision=NONE
+    )
     return Hoisted(small, rest)
 
 

@@ -98,7 +98,8 @@ def _generic(s: _Squeezer, i: int, n: Node) -> int:
         inner = tuple(e for e, size in zip(m, shape, strict=True) if size != 1)
         reads.append((s.small(o), compose(inner, outer)))
     rank = sum(d < g.rank for d in left)
-    return generic_node(s.builder, [g.sizes[d] for d in left], range(rank), reads, g.yields)
+    sizes = [g.sizes[d] for d in left]
+    return generic_node(s.builder, sizes, range(rank), reads, g.yields, precision=g.precision)
 
 
 def _loops_left(g: Generic) -> list[int]:

@@ -87,7 +87,10 @@ def tile_domain(
         )
     shapes = [s if a is None else a.packed_shape for s, a in zip(g.shapes, layouts, strict=True)]
     loops = [*result_order, *(inner[d] for d in parallel)]
-    sig = canonical_generic(tuple(sizes), loops, maps, shapes, g.yields, tile or g.tile, g.dtypes)
+    sig = canonical_generic(
+        tuple(sizes), loops, maps, shapes, g.yields, tile or g.tile, g.dtypes,
+        precision=g.precision,
+    )  # fmt: skip
     return Tiled(sig, tuple(layouts), result)
 
 

@@ -36,7 +36,7 @@ def write_generic(w: Writer, g: Generic, operands: Sequence[str], name: str) -> 
     identity = tuple(dim(d) for d in range(g.rank))
     maps = [syntax.affine_map(o.map, loops) for o in (*ins, *[_result(o, identity) for o in outs])]
     kinds = ["parallel" if d < g.rank else "reduction" for d in range(loops)]
-    w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs)
+    w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs, g.precision)
     _block(w, g, ins, outs)
     w.line(f"}} -> {syntax.listed([t for _, t in outs])}")
     return [f"{name}#{i}" for i in range(len(outs))] if len(outs) > 1 else [name]

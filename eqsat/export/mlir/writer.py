@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat.export.mlir import syntax
+from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.tensor import TensorType
 
 
@@ -55,12 +56,17 @@ class Writer:
         iterators: Sequence[str],
         ins: Sequence[tuple[str, TensorType]],
         outs: Sequence[tuple[str, TensorType]],
+        precision: str = NONE,
     ) -> None:
-        """The head of a `linalg.generic`, up to its block; `line` writes what follows."""
+        """The head of a `linalg.generic`, up to its block; `line` writes what follows.
+
+        linalg has no precisions: one that is not the default is an attribute of ours.
+        """
         kinds = ", ".join(f'"{k}"' for k in iterators)
         several = f":{len(outs)}" if len(outs) > 1 else ""
         self.line(f"{name}{several} = linalg.generic {{indexing_maps = [{', '.join(maps)}],")
-        self.line(f"  iterator_types = [{kinds}]}}{_operands('ins', ins)}")
+        own = "" if precision in (NONE, DEFAULT) else f', eqsat.precision = "{precision}"'
+        self.line(f"  iterator_types = [{kinds}]{own}}}{_operands('ins', ins)}")
         self.line(f" {_operands('outs', outs)} {{")
 
 

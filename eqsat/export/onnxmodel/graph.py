@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.attr import Shape
+from eqsat.model.precision import NONE
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.meaning import element_dtype
 
 Array = np.ndarray[Any, Any]
+PRODUCTS = ("MatMul", "Conv")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class GraphNode:
     attributes: tuple[tuple[str, Any], ...]
     origin: str  # what it was made for
     domain: str = ""
+    precision: str = NONE  # that the program asks for; ONNX itself has none
 
 
 class Graph:
@@ -51,6 +54,7 @@ class Graph:
         self.nodes: list[GraphNode] = []
         self.constants: dict[str, tuple[Array, TensorType]] = {}
         self.origin = ""  # of the nodes that are added from now on
+        self.precision = NONE  # of the products among them
         self._known: dict[tuple[str, Shape, bytes], Value] = {}
         self._made: dict[Any, Value] = {}
 
@@ -60,10 +64,13 @@ class Graph:
     ) -> Value:
         """A node with one output of this type; the value of an equal node if there is one."""
         names = tuple(v.name for v in inputs)
-        key = (op, names, tuple(sorted(attrs.items())))
+        precision = self.precision if op in PRODUCTS else NONE
+        key = (op, names, tuple(sorted(attrs.items())), precision)
         if key not in self._made:
             value = Value(f"v{len(self.nodes)}", dtype, tuple(shape))
-            self.nodes.append(GraphNode(op, names, (value.name,), key[2], self.origin))
+            self.nodes.append(
+                GraphNode(op, names, (value.name,), key[2], self.origin, "", precision)
+            )
             self._made[key] = value
         return self._made[key]
 

@@ -21,6 +21,7 @@ from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
 from eqsat.model.tensor import TensorType
 
@@ -92,6 +93,7 @@ class _Model:
         for group in self.plan.groups:
             for i in group.nodes:
                 self.graph.origin = f"{group.title}: %{i} {nodes[i].op}".removeprefix(": ")
+                self.graph.precision = _precision(nodes[i])
                 self.values[i] = self._node(i)
         self.graph.origin = "results"
         for number, r in enumerate(self.plan.program.results):
@@ -169,7 +171,13 @@ def _proto(onnx: Any, n: GraphNode, number: int) -> Any:
         n.op, n.inputs, n.outputs, name=f"n{number}", domain=n.domain, **attrs
     )
     node.doc_string = n.origin
+    if n.precision not in (NONE, DEFAULT):
+        node.metadata_props.add(key="eqsat.precision", value=n.precision)
     return node
+
+
+def _precision(node: Node) -> str:
+    return node.attr.precision if isinstance(node.attr, Generic) else NONE
 
 
 def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _External | None) -> Any:

@@ -15,6 +15,7 @@ from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
+from eqsat.model.precision import NONE
 from eqsat.model.target import Target
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
@@ -139,9 +140,11 @@ class Costs:
         return max(0.0, there - 2 * self.traffic_ps(nbytes))
 
     def _peak(self, node: int) -> float | None:
-        """Operations per second at the peak, for the element type a node reads."""
+        """Operations per second at the peak, by the element type a node reads and its precision."""
         n = self.space.egraph.nodes[node]
-        return self.target.rate(self.space.type(n.children[0] if n.children else n.eclass).dtype)
+        dtype = self.space.type(n.children[0] if n.children else n.eclass).dtype
+        precision = n.attr.precision if isinstance(n.attr, Generic) else NONE
+        return self.target.rate(dtype, precision)
 
     @cached_property
     def iterations(self) -> tuple[int, ...]:

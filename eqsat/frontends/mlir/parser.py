@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from eqsat.frontends.mlir.precision import marked
 from eqsat.frontends.mlir.source import Source
 from eqsat.model.diag import EqsatError, Span, fail
 
@@ -29,7 +30,7 @@ INPUT_DIALECTS = {
 _GENERALISE = (
     "builtin.module(func.func(linalg-generalize-named-ops),util.func(linalg-generalize-named-ops))"
 )
-_PLACE = re.compile(r"^<stdin>:(\d+):(\d+): error: (.*)$", re.M)
+_PLACE = re.compile(r"^(?:<stdin>|-):(\d+):(\d+): error: (.*)$", re.M)
 
 
 def parse(source: Source) -> Any:
@@ -49,7 +50,7 @@ def parse(source: Source) -> Any:
             found = " and ".join(sorted(kinds))
             raise fail("E378", f"`{source.file}` mixes {found}, which no pipeline of IREE reads")
         if kinds:
-            module = ir.Module.parse(_lowered(source, kinds.pop()))
+            module = ir.Module.parse(_lowered(source, kinds.pop(), _text(ir, source, module)))
         _generalise(source, module)
     return module
 
@@ -76,7 +77,7 @@ def walk(operation: Any) -> Iterator[Any]:
         waiting += reversed(inner)
 
 
-def _compile(source: Source, *flags: str) -> subprocess.CompletedProcess[bytes]:
+def _compile(source: Source, text: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
     """`iree-compile` on the text; EqsatError E371 if it crashes or does not end."""
     import iree.compiler
 
@@ -85,7 +86,7 @@ def _compile(source: Source, *flags: str) -> subprocess.CompletedProcess[bytes]:
     command += ["--mlir-print-op-on-diagnostic=false", "--emit-mlir-bytecode"]
     try:
         found = subprocess.run(
-            command, input=source.text.encode(), capture_output=True, timeout=SECONDS, check=False
+            command, input=text.encode(), capture_output=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         why = f"IREE has not read `{source.file}` after {SECONDS} s"
@@ -100,12 +101,23 @@ def _compile(source: Source, *flags: str) -> subprocess.CompletedProcess[bytes]:
 
 def _guard(source: Source) -> None:
     """Let a process of its own read the text first: what it dies of must not end this one."""
-    _compile(source, "--compile-to=input", "--iree-input-type=none")
+    _compile(source, source.text, "--compile-to=input", "--iree-input-type=none")
 
 
-def _lowered(source: Source, kind: str) -> bytes:
+def _text(ir: Any, source: Source, module: Any) -> str:
+    """The text that is lowered: where an op asks for a precision, its location says so."""
+
+    def place(location: Any) -> Span | None:
+        return place_of(source, location)
+
+    if not marked(list(walk(module.operation)), ir, place):
+        return source.text
+    return module.operation.get_asm(enable_debug_info=True)
+
+
+def _lowered(source: Source, kind: str, text: str) -> bytes:
     """The module in bytecode after IREE's input pipeline for this kind of dialect."""
-    found = _compile(source, "--compile-to=input", "--iree-input-type=auto")
+    found = _compile(source, text, "--compile-to=input", "--iree-input-type=auto")
     if found.returncode:
         raise _refused(source, "E378", found.stderr, f"cannot be lowered from {kind} by IREE")
     return found.stdout

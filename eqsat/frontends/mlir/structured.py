@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.frontends.mlir.body import Body, Operand, affine_of
 from eqsat.frontends.mlir.encodings import note_contraction
 from eqsat.frontends.mlir.items import Item, Scope, Undefined, segments
+from eqsat.frontends.mlir.precision import precision_of
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
 from eqsat.frontends.values import Value
 from eqsat.frontends.views import transposed, view
@@ -16,6 +17,7 @@ from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Result, Yield
+from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import compose, generic_node, identity
@@ -32,6 +34,7 @@ class _Out:
     shape: Shape
     dtype: str
     initial: Value | Undefined
+    precision: str
 
 
 def generic(scope: Scope, op: Any) -> list[Item]:
@@ -51,8 +54,9 @@ def generic(scope: Scope, op: Any) -> list[Item]:
     yielded = body.read(block)
     _check_reads(scope, op, yielded, shaped)
     reductions = _reductions(scope, op, sizes, maps[len(inputs) :])
+    precision = precision_of(scope, op)
     outs = [
-        _Out(where, tuple(sizes[d] for d in where), s.dtype, s)
+        _Out(where, tuple(sizes[d] for d in where), s.dtype, s, precision)
         for where, s in zip(loops, shaped[len(inputs) :], strict=True)
     ]
     return _results(scope, op, body, len(inputs), yielded, outs, reductions)
@@ -213,7 +217,7 @@ def _alone(scope: Scope, body: Body, out: _Out, y: Yield) -> Value:
     operands = [(v, _at_start(m, kept)) for v, m in operands]
     combine = y.combine if len(kept) > len(out.loops) else ""
     result = Yield(body_of, y.dtype, combine)
-    return scope.ctx.generic(body.sizes, out.loops, operands, result)
+    return scope.ctx.generic(body.sizes, out.loops, operands, result, out.precision)
 
 
 def _at_start(m: Sequence[Affine], kept: set[int]) -> list[Affine]:
@@ -259,7 +263,7 @@ def _together(scope: Scope, body: Body, out: _Out, yields: Sequence[Yield]) -> l
         for v, m in ((ctx.full(ctx.materialise(v)), m) if v.is_constant else (v, m)
                      for v, m in body.operands)
     ]  # fmt: skip
-    node = generic_node(ctx.builder, body.sizes, out.loops, used, yields)
+    node = generic_node(ctx.builder, body.sizes, out.loops, used, yields, precision=NONE)
     return [ctx.add("result", (node,), Result(i)) for i in range(len(yields))]
 
 

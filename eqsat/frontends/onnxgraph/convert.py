@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from eqsat.frontends.onnxgraph.graph import (
 from eqsat.frontends.onnxgraph.order import Scope, ordered
 from eqsat.frontends.onnxgraph.proto import newest_opset
 from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype, read_tensor
-from eqsat.model.diag import fail
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.precision import DEFAULT, PRECISIONS
 
 STANDARD = ("", "ai.onnx")
 OLDEST, NEWEST = 13, 28
@@ -167,10 +168,7 @@ class _Reader:
             attributes, kinds = self._attributes(p.attribute, node.label, scope)
         except RecursionError as error:
             raise node.error("E362", "holds graphs inside each other too deeply") from error
-        return OnnxNode(
-            node.op, node.domain, node.name, node.inputs, node.outputs, attributes, kinds,
-            node.overload,
-        )  # fmt: skip
+        return replace(node, attributes=attributes, kinds=kinds, precision=_precision(p, node))
 
     def _attributes(
         self, protos: Any, title: str, scope: Scope
@@ -252,3 +250,12 @@ def _dim(d: Any, axis: int, name: str) -> int | str:
             raise fail("E363", f"input `{short(name)}` has a negative dimension: {d.dim_value}")
         return int(d.dim_value)
     return d.dim_param or f"{name}.{axis}"
+
+
+def _precision(p: Any, node: OnnxNode) -> str:
+    """What `eqsat.precision` says, as our own export writes it; ONNX has no such thing itself."""
+    said = next((e.value for e in p.metadata_props if e.key == "eqsat.precision"), DEFAULT)
+    if said not in PRECISIONS:
+        what = f"asks for the precision `{short(said)}`, which does not exist"
+        raise node.error("E362", what, did_you_mean(said, PRECISIONS))
+    return said

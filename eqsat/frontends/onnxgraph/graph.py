@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.diag import EqsatError, fail
+from eqsat.model.precision import DEFAULT
 
 Array = np.ndarray[Any, Any]
 
@@ -45,6 +46,7 @@ class OnnxNode:
     attributes: Mapping[str, Any]
     kinds: Mapping[str, int] = field(default_factory=dict)  # attribute → AttributeProto type
     overload: str = ""
+    precision: str = DEFAULT  # of its products, where the file says one for us
 
     @property
     def label(self) -> str:

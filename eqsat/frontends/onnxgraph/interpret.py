@@ -23,6 +23,7 @@ from eqsat.frontends.onnxgraph.graph import (
 )
 from eqsat.frontends.onnxgraph.registry import MICROSOFT, Operator, operators
 from eqsat.frontends.onnxgraph.tensors import data_type_number, is_bearable
+from eqsat.frontends.precision import matmul_precision
 from eqsat.model.diag import EqsatError, did_you_mean
 
 MOST_STEPS = 50_000  # nodes run, those of functions and loop bodies each time
@@ -212,7 +213,7 @@ def _namespace(record: Operator, operands: Sequence[Held | None]) -> Any:
 
 def _compute(record: Operator, call: Call) -> Any:
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), matmul_precision(call.node.precision):
             return record.compute(call)
     except EqsatError:
         raise

@@ -10,6 +10,7 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import DEFAULT
 from eqsat.model.target import Tile
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contract import pack_loops
@@ -35,7 +36,9 @@ def matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "f32") -> Generi
     else:
         maps = [(dim(0), dim(1), dim(3)), (dim(0), dim(3), dim(2))]
         sizes, shapes = [batch, m, n, k], [(batch, m, k), (batch, k, n)]
-    return canonical_generic(sizes, range(len(sizes) - 1), maps, shapes, [product], (), [dtype] * 2)
+    return canonical_generic(
+        sizes, range(len(sizes) - 1), maps, shapes, [product], (), [dtype] * 2, precision=DEFAULT
+    )
 
 
 def conv(c: int, k: int, places: int, window: int, stride: int = 1, groups: int = 1) -> Generic:
@@ -59,6 +62,7 @@ def conv(c: int, k: int, places: int, window: int, stride: int = 1, groups: int 
         [sizes[d] for d in used], range(len(kept)),
         [tuple(e.rename(new) for e, _ in m) for m in maps],
         [tuple(s for _, s in m) for m in maps], [product], (), ["f32"] * 2,
+        precision=DEFAULT,
     )  # fmt: skip
 
 
