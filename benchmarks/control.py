@@ -104,7 +104,7 @@ def measure(name: str) -> dict[str, Any]:
     import jax
 
     import eqsat
-    from eqsat.execute.verify import compare
+    from eqsat.execute.compare import compare
     from eqsat.model.control import CONTROL, every_program
 
     function, args, weights = MODELS[name]()

@@ -35,7 +35,9 @@ import onnx_oracle  # noqa: E402
 import eqsat  # noqa: E402
 from eqsat.api import Source  # noqa: E402
 from eqsat.execute.rounding import quanta  # noqa: E402
-from eqsat.execute.verify import compare, error_limit, random_inputs  # noqa: E402
+from eqsat.execute.compare import compare  # noqa: E402
+from eqsat.execute.draw import random_inputs  # noqa: E402
+from eqsat.execute.rounding import error_limit  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
 from eqsat.ops.meaning import evaluate_program  # noqa: E402

@@ -155,18 +155,39 @@ class Run:
                 executable.packed = packed
         return executable
 
-    def verify(self, samples: int = 4, seed: int = 0) -> Verification:
-        """Random inputs through the schedule and through the float64 reference."""
-        from eqsat.execute.verify import verify
+    def verify(
+        self, samples: int = 4, seed: int = 0, work_limit: float | None = None
+    ) -> Verification:
+        """Random inputs through the schedule and through the float64 reference.
 
+        work_limit: operations the reference may take (`execute.work.WORK_LIMIT` if none is given).
+        Weights of which only the shape is known are drawn at random, too.
+        """
+        from eqsat.execute.draw import drawn_weights
+        from eqsat.execute.verify import verify
+        from eqsat.execute.work import WORK_LIMIT
+
+        schedule, source = self._need_schedule(), self.source
+        drawn = drawn_weights(self.program, source.weights)
         with timed(self.seconds, "compile"):
-            call = self._executable.compile()
+            call = self._flat_call(drawn)
         with timed(self.seconds, "verify"):
             self.verification = verify(
-                self.program, call, self.source.weights, self.source.opaque,
-                samples=samples, seed=seed,
+                self.program, call, {**source.weights, **drawn}, source.opaque,
+                chosen=schedule.program, samples=samples, seed=seed,
+                work_limit=WORK_LIMIT if work_limit is None else work_limit,
             )  # fmt: skip
         return self.verification
+
+    def _flat_call(self, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
+        """Flat inputs → results, compiled; drawn: weights the program has no values of."""
+        if not drawn:
+            return self._executable.compile()
+        from eqsat.execute.xla import build
+
+        source = self.source
+        weights = {**source.weights, **drawn}
+        return build(self._need_schedule(), source.opaque, weights).compile()
 
     def _need_schedule(self) -> Schedule:
         if self.schedule is None:

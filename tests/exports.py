@@ -9,7 +9,8 @@ from typing import Any
 import iree_oracle
 import numpy as np
 
-from eqsat.execute.verify import compare, error_limit
+from eqsat.execute.compare import compare
+from eqsat.execute.rounding import error_limit
 from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program

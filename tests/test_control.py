@@ -14,7 +14,7 @@ import pytest
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 
 import eqsat
-from eqsat.execute.verify import compare
+from eqsat.execute.compare import compare
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import CONTROL, Control, controls, every_program

@@ -12,7 +12,9 @@ from eqsat.execute import weights as packing
 from eqsat.execute.bodies import evaluate_body
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.loops import product_factors
-from eqsat.execute.verify import compare, error_limit, verify
+from eqsat.execute.compare import compare
+from eqsat.execute.rounding import error_limit
+from eqsat.execute.verify import verify
 from eqsat.execute.xla import build, differentiate_as
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim

@@ -17,7 +17,7 @@ from exports import check, function_case, function_groups, in_iree
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.verify import random_inputs
+from eqsat.execute.draw import random_inputs
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.movement import common_groups
 from eqsat.export.write import export

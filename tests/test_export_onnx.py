@@ -14,7 +14,7 @@ from exports import FLOATING, check, function_case
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.verify import random_inputs
+from eqsat.execute.draw import random_inputs
 from eqsat.export.write import export
 from eqsat.hunt.programs import Maker
 from eqsat.lang.programs import parse_program

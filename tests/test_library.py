@@ -12,7 +12,7 @@ import pytest
 from library import arrays, module, tiny
 
 import eqsat
-from eqsat.execute.verify import compare
+from eqsat.execute.compare import compare
 from eqsat.ops.contraction import kind
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.merge import canonical

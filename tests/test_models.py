@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.execute.verify import compare
+from eqsat.execute.compare import compare
 from eqsat.frontends.jaxpr import Traced, trace
 from eqsat.model.control import every_program
 from eqsat.ops.meaning import evaluate_program

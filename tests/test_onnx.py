@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxmodels import FLOAT, INT64, Writer, value
 
 from eqsat.cli.app import run as command
-from eqsat.execute.verify import random_inputs
+from eqsat.execute.draw import random_inputs
 from eqsat.frontends.jaxpr import Traced
 from eqsat.frontends.onnxgraph import read_onnx
 from eqsat.model.diag import EqsatError, EqsatWarning

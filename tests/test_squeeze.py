@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.execute.verify import random_inputs
+from eqsat.execute.draw import random_inputs
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
 from eqsat.ops.meaning import evaluate_program

@@ -1,97 +1,301 @@
-"""How far results may be off because a rounding op met a tie.
+"""What rounding may do to a program's results: a limit before it runs, and an estimate after.
 
-A kernel's f32 pre-image differs from the reference's float64 one by its rounding error. Where that
-error covers a tie, either neighbour is right, and what is computed from it is off by one quantum.
+`error_limit` follows from element types, precisions and reduction lengths alone, for results that
+lose no digits to cancellation. `Noise` says what those roundings do to the elements at hand: the
+float64 reference is evaluated again with every rounding moved at random (Monte Carlo arithmetic:
+Parker 1997; stochastic estimates of rounding error: Vignes 1993), so that conditioning, ties,
+overflow and jumps show where they are, and nowhere else.
+
+A sum of n terms in any order is off by about u·√n times its size, the size being the 2-norm of
+its terms or the sum itself (Higham and Mary 2019, probabilistic error bounds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from eqsat.model.expr import Expr, call, const
+from eqsat.execute.reference import OpaqueFunctions
+from eqsat.execute.units import (
+    EXACT_U,
+    FORMATS,
+    ULPS,
+    UNROUNDED,
+    precision_of,
+    product_u,
+)
+from eqsat.model.control import SCAN, Control, every_program
+from eqsat.model.expr import Expr, call
+from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.program import Builder, Program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.model.program import Node, Program
+from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops import scalar
+from eqsat.ops.meaning import evaluate_node
+from eqsat.ops.structured import evaluate_generic, product
 
 Array = np.ndarray[Any, Any]
-ROUNDINGS = frozenset({"round_even", "round_away"})
-Site = tuple[int, Expr]  # a node, and a rounding in its body
+FOREIGN_ULPS = 8  # of an op whose inside is unknown
+HEADROOM = 4.0  # errors are about normal: four deviations, and the noise says the rest
+LARGEST_MOVE = 2.0**-6  # relative; more is no rounding any more
+AMPLITUDE = 16.0  # roundings that `Noise` moves a value by at most
 
 
-def quanta(
-    program: Program,
-    inputs: Sequence[Array],
-    weights: Mapping[str, Array],
-    opaque: Mapping[str, Callable[..., Sequence[Any]]],
-    wanted: Sequence[Array],
-    error: float,
-) -> list[Array] | None:
-    """Per result, elementwise: how far it may be off; None if the program rounds nothing.
+# ---- before it runs ------------------------------------------------------------------------------
+def error_limit(program: Program, platform: str = "cpu", *, exact: bool = False) -> float:
+    """max|a − b| / max|b| that roundings alone explain where no digits cancel; 0 without any.
 
-    Every pre-image is moved up, then down, by `error` times its largest magnitude; what that
-    changes is allowed. `wanted` are the results of the reference for these inputs.
+    Roundings along the worst path add up as a random walk. exact: of float64 arithmetic.
     """
-    sites = list(_sites(program))
-    if not sites:
-        return None
-    given = (inputs, weights, opaque)
-    scales = dict(zip(sites, _magnitudes(program, sites, *given), strict=True))
-    found = [np.zeros(np.shape(w)) for w in wanted]
-    for side in (error, -error):
-        moved = _moved(program, {site: side * scale for site, scale in scales.items()})
-        changed = evaluate_program(moved, *given)
-        found = [s + _distance(a, b) for s, a, b in zip(found, changed, wanted, strict=True)]
+    worst = max((_squared(program, platform, exact)[r] for r in program.results), default=0.0)
+    return HEADROOM * math.sqrt(worst)
+
+
+def _squared(program: Program, platform: str, exact: bool) -> list[float]:
+    found: list[float] = []
+    for node in program.nodes:
+        before = max((found[o] for o in node.operands), default=0.0)
+        found.append(before + _own(node, platform, exact))
     return found
 
 
-def _distance(a: Array, b: Array) -> Array:
-    """0 where either is not finite: such elements have to be equal."""
-    with np.errstate(invalid="ignore"):
-        found = np.abs(a.astype(np.float64) - b.astype(np.float64))
-    return np.where(np.isfinite(found), found, 0.0)
+def _own(node: Node, platform: str, exact: bool) -> float:
+    attr = node.attr
+    if isinstance(attr, Generic):
+        return max(_yield_squared(attr, y, platform, exact) for y in attr.yields)
+    if isinstance(attr, Opaque | Custom):
+        return max(((FOREIGN_ULPS * _u(t.dtype, exact)) ** 2 for t in node.types), default=0.0)
+    if isinstance(attr, Control):
+        trips = attr.length if attr.op == SCAN else 1
+        inner = (
+            max((_squared(p, platform, exact)[r] for r in p.results), default=0.0)
+            for p in attr.bodies
+        )
+        return max(1, trips) * max(inner, default=0.0)
+    return 0.0
 
 
-def _sites(program: Program) -> Iterator[Site]:
-    for i, node in enumerate(program.nodes):
-        if isinstance(node.attr, Generic):
-            bodies = (e for y in node.attr.yields for e in y.body.walk())
-            yield from ((i, e) for e in dict.fromkeys(bodies) if e.fn in ROUNDINGS)
+def _yield_squared(g: Generic, y: Yield, platform: str, exact: bool) -> float:
+    kinds = types_of(y.body, g.dtypes)
+    total = sum(
+        (roundings(e, kinds, exact) * _u(kinds[e] or y.dtype, exact)) ** 2 for e in kinds
+    )
+    if y.combine in ("add", "mul") and is_float(y.dtype):
+        total += (_sum_u(g, y.dtype, exact) ** 2) * length(g) + _u(y.dtype, exact) ** 2
+    if not exact and product(g) is not None:
+        total += 2 * _product_u(g, platform) ** 2
+    return total
 
 
-def _magnitudes(program: Program, sites: Sequence[Site], *given: Any) -> list[float]:
-    """The largest magnitude of what each of these roundings rounds."""
-    b = Builder(program.name)
-    for node in program.nodes:
-        b.append(node.op, node.operands, node.attr)
-    found = []
-    for i, e in sites:
-        node = program.nodes[i]
-        assert isinstance(node.attr, Generic)
-        combine = "max" if node.attr.reductions else ""
-        size = Yield(call("abs", e.args[0]), "f64", combine)
-        found.append(b.append("generic", node.operands, replace(node.attr, yields=(size,))))
-    arrays = evaluate_program(b.build(found), *given)
-    return [float(np.max(np.where(np.isfinite(a), a, 0.0), initial=0.0)) for a in arrays]
+def types_of(body: Expr, dtypes: Sequence[str]) -> dict[Expr, str | None]:
+    """Every distinct expression of a body, operands first, and its element type."""
+    found: dict[Expr, str | None] = {}
+    stack = [body]
+    while stack:
+        e = stack[-1]
+        missing = [a for a in e.args if a not in found]
+        if missing and e not in found:
+            stack += missing
+            continue
+        stack.pop()
+        if e not in found:
+            found[e] = _type(e, found, dtypes)
+    return found
 
 
-def _moved(program: Program, by: Mapping[Site, float]) -> Program:
-    """The program with these amounts added to what its roundings round."""
-    b = Builder(program.name)
-    for i, node in enumerate(program.nodes):
+def _type(e: Expr, known: dict[Expr, str | None], dtypes: Sequence[str]) -> str | None:
+    if e.fn == "arg":
+        return dtypes[int(e.value)]
+    if e.fn == "const":
+        return "bool" if isinstance(e.value, bool) else None
+    if e.fn == "cast":
+        return str(e.value)
+    if scalar.FUNCTIONS[e.fn].result == "bool":
+        return "bool"
+    args = e.args[1:] if e.fn == "select" else e.args
+    return next((known[a] for a in args if known[a] is not None), None)
+
+
+def roundings(e: Expr, kinds: dict[Expr, str | None], exact: bool = False) -> float:
+    """How many roundings of its type one evaluation of an expression's root amounts to."""
+    kind = kinds[e]
+    if kind is None or not is_float(kind) or e.fn in UNROUNDED or e.fn in ("arg", "const"):
+        return 0.0
+    if e.fn == "cast":
+        given = kinds[e.args[0]]
+        return 0.0 if exact or given is None or _holds(kind, given) else 1.0
+    # narrow floats are computed in f32 and rounded once
+    return float(ULPS.get(e.fn, 1)) if kind in ("f32", "f64") else 1.0
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether a floating type has every value of another type."""
+    if is_float(narrow):
+        return FORMATS[wide].u <= FORMATS[narrow].u and FORMATS[wide].most >= FORMATS[narrow].most
+    bits, kind = DTYPES[narrow]
+    return kind == "b" or 2.0**-bits >= FORMATS[wide].u
+
+
+def length(g: Generic) -> int:
+    """Terms of one sum."""
+    return math.prod(g.sizes[d] for d in g.reductions)
+
+
+def _u(dtype: str, exact: bool) -> float:
+    if dtype not in FORMATS:
+        return 0.0
+    return EXACT_U if exact else FORMATS[dtype].u
+
+
+def _sum_u(g: Generic, dtype: str, exact: bool) -> float:
+    """Of the additions of a sum: XLA adds narrow floats as f32, but in steps over a window."""
+    if exact:
+        return EXACT_U
+    has_window = any(len(e.terms) > 1 for m in g.maps for e in m)
+    own = FORMATS[dtype].u
+    return own if has_window else min(own, FORMATS["f32"].u)
+
+
+def _product_u(g: Generic, platform: str) -> float:
+    return max(product_u(d, precision_of(g), platform) for d in (*g.dtypes, g.yields[0].dtype))
+
+
+# ---- after it ran --------------------------------------------------------------------------------
+def shortfall(program: Program, *, exact: bool = False) -> float:
+    """What `Noise` has to be multiplied with: values of narrow types move by fewer roundings."""
+    if exact:
+        return 1.0
+    nodes = (n for p in every_program(program) for n in p.nodes)
+    used = {d for n in nodes for d in _floats(n)}
+    moves = [_step(FORMATS[d].u) / FORMATS[d].u for d in used]
+    return math.sqrt(AMPLITUDE / min(moves, default=AMPLITUDE))
+
+
+def _floats(node: Node) -> set[str]:
+    """The floating types that an op rounds to."""
+    found = {t.dtype for t in node.types}
+    if isinstance(node.attr, Generic):
+        casts = (types_of(y.body, node.attr.dtypes) for y in node.attr.yields)
+        found |= {d for kinds in casts for d in kinds.values() if d is not None}
+    return {d for d in found if is_float(d)}
+
+
+def _step(u: float) -> float:
+    """How far a value moves, relative to it."""
+    return min(AMPLITUDE * u, max(LARGEST_MOVE, u))
+
+
+class Noise:
+    """Evaluates ops with every rounding moved by up to `AMPLITUDE` times its unit, at random.
+
+    Two of one `seed` and opposite `sign` are moved the opposite way, so that one of them steps
+    over a tie. exact: the roundings of float64, for what is equal but for the order of sums.
+    """
+
+    def __init__(self, seed: Any, sign: float, platform: str, *, exact: bool = False):
+        self.rng = np.random.default_rng(seed)
+        self.sign = sign
+        self.platform = platform
+        self.exact = exact
+
+    def __call__(
+        self, node: Node, operands: Sequence[Array], opaque: OpaqueFunctions
+    ) -> list[Array]:
+        """The results of one op (an `execute.reference.Ops`)."""
         attr = node.attr
         if isinstance(attr, Generic):
-            yields = tuple(replace(y, body=_shifted(i, y.body, by)) for y in attr.yields)
-            attr = replace(attr, yields=yields)
-        b.append(node.op, node.operands, attr)
-    return b.build(program.results)
+            return self._generic(attr, operands)
+        found = evaluate_node(node.op, attr, operands, opaque)
+        if not isinstance(attr, Opaque | Custom):
+            return found
+        return [
+            self.rounded(x, t.dtype, FOREIGN_ULPS) for x, t in zip(found, node.types, strict=True)
+        ]
+
+    def _generic(self, g: Generic, operands: Sequence[Array]) -> list[Array]:
+        factors = product(g) is not None
+        u = 0.0 if self.exact or not factors else _product_u(g, self.platform)
+
+        def body(e: Expr, xs: Sequence[Array]) -> Array:
+            found = self._body(e, xs, g.dtypes)
+            return self._moved(found, u, np.abs(found)) if u else found
+
+        found = evaluate_generic(g, operands, body=body)
+        if not math.prod(g.sizes):
+            return found
+        return [
+            self._summed(g, y, x, operands) if y.combine in ("add", "mul") else x
+            for y, x in zip(g.yields, found, strict=True)
+        ]
+
+    def _summed(self, g: Generic, y: Yield, total: Array, operands: Sequence[Array]) -> Array:
+        """A reduction with the roundings of its steps."""
+        if not is_float(y.dtype):
+            return total
+        size, u = np.abs(total), _sum_u(g, y.dtype, self.exact)
+        if y.combine == "add" and length(g) > 1:
+            squares = evaluate_generic(_of_squares(g, y), operands)[0]
+            with np.errstate(all="ignore"):
+                size = np.sqrt(squares + total * total)
+        moved = self._moved(total, u * math.sqrt(length(g)), size)
+        return self.rounded(moved, y.dtype, 1.0)
+
+    def _body(self, body: Expr, operands: Sequence[Array], dtypes: Sequence[str]) -> Array:
+        kinds = types_of(body, dtypes)
+        values: dict[Expr, Any] = {}
+        with np.errstate(all="ignore"):
+            for e, kind in kinds.items():
+                found = scalar.apply(e, [values[a] for a in e.args], operands)
+                count = roundings(e, kinds, self.exact)
+                values[e] = self.rounded(found, kind, count) if count and kind else found
+        return np.asarray(values[body])
+
+    def rounded(self, x: Array, dtype: str, count: float) -> Array:
+        """The value after `count` roundings to an element type; infinite beyond its range."""
+        if not is_float(dtype):
+            return x
+        form = FORMATS["f64" if self.exact else dtype]
+        size = np.abs(x)
+        found = self._moved(x, form.u * count, size)
+        if self.exact:
+            return found
+        return _ranged(found, x, form, self._uniform(x.shape), dtype)
+
+    def _moved(self, x: Array, u: float, size: Array) -> Array:
+        with np.errstate(all="ignore"):
+            finite = np.where(np.isfinite(size), size, 0.0)
+            return x + finite * (self._uniform(x.shape) * _step(u))
+
+    def _uniform(self, shape: Sequence[int]) -> Array:
+        drawn = self.rng.random(shape, dtype=np.float32)
+        return (drawn - np.float32(0.5)) * np.float32(2 * self.sign)
 
 
-def _shifted(node: int, e: Expr, by: Mapping[Site, float]) -> Expr:
-    args = tuple(_shifted(node, a, by) for a in e.args)
-    if (node, e) in by:
-        args = (call("add", args[0], const(by[node, e])),)
-    return Expr(e.fn, args, e.value)
+def _ranged(found: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Array:
+    """Underflow by a step of the type, overflow to infinity (NaN in types without one)."""
+    with np.errstate(all="ignore"):
+        small = (np.abs(x) < form.tiny) & (x != 0)
+        if small.any():
+            low = x + form.step * drawn
+            low = np.where(np.sign(low) == np.sign(x), low, 0.0)
+            found = np.where(small, low, found)
+        beyond = np.abs(found) > form.most
+        if beyond.any():
+            has_infinity = dtype not in ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
+            end = np.copysign(np.inf, found) if has_infinity else np.nan
+            found = np.where(beyond & np.isfinite(found), end, found)
+    return found
+
+
+def _of_squares(g: Generic, y: Yield) -> Generic:
+    """The sum of the squares of the terms, as fast as the sum."""
+    factors = product(g)
+    if factors is None:
+        body = call("mul", y.body, y.body)
+    else:
+        body = call("mul", *(call("mul", f, f) for f in factors))
+    return replace(g, yields=(Yield(body, "f64", "add"),))

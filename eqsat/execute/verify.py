@@ -1,43 +1,74 @@
-"""An executable against the float64 reference on random inputs."""
+"""An executable against the float64 reference on random inputs: right, wrong, or not proven.
+
+Three questions, each asked only if the one before leaves something open:
+
+1. Is a result within what roundings of these types, precisions and reduction lengths explain?
+2. Is each element within what they do to *this* element (`rounding.Noise`)?
+3. Is it no further off than the input program itself, on the same executor and sample?
+
+Beside them the chosen program is evaluated in float64, too: there a wrong one has no roundings to
+hide behind, however ill-conditioned it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from eqsat.execute.rounding import quanta
+from eqsat.execute.compare import distance, element, misshapen, proof, size
+from eqsat.execute.draw import ATTEMPTS, random_inputs
+from eqsat.execute.reference import least_operations, reference
+from eqsat.execute.rounding import Noise, error_limit, shortfall
+from eqsat.execute.witness import Witness
+from eqsat.execute.work import WORK_LIMIT, OverWork, Work
+from eqsat.model.foreign import Opaque
 from eqsat.model.control import every_program
-from eqsat.model.expr import Expr
-from eqsat.model.generic import Generic
-from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
-from eqsat.model.tensor import DTYPES, TensorType, is_float
-from eqsat.ops.meaning import element_dtype, evaluate_program
 
 Array = np.ndarray[Any, Any]
-# the narrowest type anywhere in the program decides; f32 and wider, and integers, use the default
-LIMITS = {"bf16": 3e-2, "f16": 5e-3} | dict.fromkeys(
-    ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"), 0.25
-)
-DEFAULT_LIMIT = 1e-5
+OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
+LEAST_PROOF = 0.5  # share of a result's elements that have to say something
+FEW, MANY = 3, 16  # pairs of noisy evaluations: at first, and for elements they do not explain
+NUDGES = 6  # runs of the input program on inputs moved by a unit in the last place
+LEEWAY = 2.0  # two errors of one distribution differ by that
 
 
 @dataclass(frozen=True)
 class Verification:
-    """max_error: max|a − b| / max|b| over samples and results; `where` names the worst element."""
+    """max_error: max|a − b| / max|b| over samples and results; `where` names the worst element.
+
+    outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
+    relative error that was allowed there. samples: how many were judged. operations: of work, as
+    the limit counts them.
+    """
 
     ok: bool
     max_error: float
     limit: float
     samples: int
     where: str
+    outcome: str = OK
+    reason: str = ""
+    operations: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The keys of a run's summary, and `where`."""
         return dict(vars(self))
+
+
+@dataclass
+class Judged:
+    """What one sample says; per result the share of its elements that say something."""
+
+    error: float
+    limit: float
+    where: str
+    ok: bool = True
+    reason: str = ""
+    proofs: list[float] = field(default_factory=list)
 
 
 def verify(
@@ -46,116 +77,254 @@ def verify(
     weights: Mapping[str, Any],
     opaque: Mapping[str, Callable[..., Sequence[Any]]],
     *,
+    chosen: Program | None = None,
     samples: int = 4,
     seed: int = 0,
-    limit: float | None = None,
+    work_limit: float = WORK_LIMIT,
 ) -> Verification:
     """Call `call(*inputs)` and the NumPy reference on `samples` random inputs and compare.
 
-    NaN and infinities must sit in the same places, integers and bools must be equal. After an op
-    that rounds, one quantum is allowed where the pre-image lies within the bound of a tie.
+    chosen: the program that `call` runs, whose meaning is then checked in float64 as well.
+    work_limit: operations that all evaluations of the reference may take together.
     """
-    bound = error_limit(program) if limit is None else limit
-    rng = np.random.default_rng(seed)
-    worst, where, ok = 0.0, "", True
+    work = Work(work_limit)
+    least = least_operations(program)
+    if not work.allows(least):
+        return _unproven(_too_much(least, work), work)
+    judge = _Judge(program, call, weights, opaque, chosen, work, seed)
+    found: list[Judged] = []
+    reason = ""
     for sample in range(samples):
-        inputs = random_inputs(program, rng)
-        wanted = evaluate_program(program, inputs, weights, opaque)
-        got = call(*inputs)
-        found = [compare(np.asarray(a), b) for a, b in zip(got, wanted, strict=True)]
-        if any(error > bound for error, _ in found):
-            slack = quanta(program, inputs, weights, opaque, wanted, bound)
-            if slack is not None:
-                sides = zip(got, wanted, slack, strict=True)
-                found = [compare(np.asarray(a), b, s) for a, b, s in sides]
-        for r, (error, at) in enumerate(found):
-            ok = ok and error <= bound
-            if error > worst or not where:
-                worst, where = error, f"sample {sample}, result {r}{at}"
-    return Verification(ok, worst, bound, samples, where)
+        try:
+            found.append(judge.sample(sample))
+        except OverWork:
+            reason = _over(work)
+            break
+        if not found[-1].ok:
+            break
+    return _verdict(found, reason, work, program)
 
 
-def error_limit(program: Program) -> float:
-    """The relative error allowed for the element types this program computes in."""
-    nodes = [n for p in every_program(program) for n in p.nodes]
-    used = {t.dtype for n in nodes for t in n.types}
-    used |= {
-        e.value
-        for n in nodes
-        if isinstance(n.attr, Generic)
-        for y in n.attr.yields
-        for e in _casts(y.body)
-    }
-    return max([LIMITS[d] for d in used if d in LIMITS], default=DEFAULT_LIMIT)
+def _verdict(found: list[Judged], reason: str, work: Work, program: Program) -> Verification:
+    wrong = [j for j in found if not j.ok]
+    if not found:
+        return _unproven(reason, work)
+    worst = max(wrong or found, key=lambda j: j.error)
+    reason = worst.reason if wrong else _nothing_said(found)
+    outcome = MISMATCH if wrong else UNPROVEN if reason else OK
+    return Verification(
+        outcome == OK, worst.error, worst.limit, len(found), worst.where, outcome, reason,
+        work.spent,
+    )  # fmt: skip
 
 
-def _casts(body: Expr) -> list[Expr]:
-    return [e for e in body.walk() if e.fn == "cast"]
+def _nothing_said(found: list[Judged]) -> str:
+    """Why no sample proves anything of a result; "" if each is proven by one."""
+    best = [max(column) for column in zip(*(j.proofs for j in found), strict=True)]
+    for r, share in enumerate(best):
+        if share < LEAST_PROOF:
+            return (
+                f"result {r} is NaN, infinite or nothing but rounding error in"
+                f" {1 - share:.0%} of its elements, however the inputs were drawn"
+            )
+    return ""
 
 
-def random_inputs(program: Program, rng: np.random.Generator) -> list[Array]:
-    """Normal floats, small integers, fair bools, in the inputs' element types.
+def _unproven(reason: str, work: Work) -> Verification:
+    return Verification(False, 0.0, 0.0, 0, "", UNPROVEN, reason, work.spent)
 
-    Integers of an input named `…mask` are 0 or 1: models turn them into `(1 - mask) * -1e4` and
-    add that to scores, where any other integer leaves 32-bit floats no digits to compare.
+
+def _too_much(least: int, work: Work) -> str:
+    return (
+        f"the float64 reference takes {least:.1e} operations at least, the work limit is"
+        f" {work.limit:.1e}"
+    )
+
+
+def _over(work: Work) -> str:
+    return f"the float64 reference has not ended after {work.limit:.1e} operations, the work limit"
+
+
+class _Judge:
+    """Draws samples and judges them."""
+
+    def __init__(
+        self,
+        program: Program,
+        call: Callable[..., Sequence[Any]],
+        weights: Mapping[str, Any],
+        opaque: Mapping[str, Any],
+        chosen: Program | None,
+        work: Work,
+        seed: int,
+    ):
+        self.program, self.call = program, call
+        self.weights, self.opaque = weights, opaque
+        same = chosen is not None and chosen.nodes == program.nodes
+        self.chosen = None if same else chosen
+        self.work, self.seed = work, seed
+        self.rng = np.random.default_rng(seed)
+        self.platform = platform()
+        self.limit = error_limit(program, self.platform)
+        nodes = [n for p in every_program(program) for n in p.nodes]
+        self.has_foreign = any(isinstance(n.attr, Opaque) for n in nodes)
+        self.witness = Witness(program, weights, opaque)
+
+    def sample(self, number: int) -> Judged:
+        """Sample `number`, drawn again while it says nothing; the best of what was drawn."""
+        best: Judged | None = None
+        for attempt in range(len(ATTEMPTS)):
+            inputs = random_inputs(self.program, self.rng, attempt)
+            wanted = self.reference(self.program, inputs)
+            if best is not None and min(map(proof, wanted), default=1.0) <= min(best.proofs):
+                continue
+            found = self._judged(f"sample {number}", inputs, wanted)
+            if not found.ok or min(found.proofs, default=1.0) >= LEAST_PROOF:
+                return found
+            best = found
+        assert best is not None
+        return best
+
+    def reference(self, program: Program, inputs: Sequence[Array], *noise: Any) -> list[Array]:
+        return reference(program, inputs, self.weights, self.opaque, self.work, *noise)
+
+    def _judged(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
+        if self.chosen is not None:
+            found = self._meaning(sample, inputs, wanted)
+            if not found.ok:
+                return found
+        got = [np.asarray(x) for x in self.call(*inputs)]
+        return _Comparison(self, sample, inputs, wanted, got).judged()
+
+    def _meaning(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
+        """The chosen program in float64: equal but for the order of its operations."""
+        assert self.chosen is not None
+        got = self.reference(self.chosen, inputs)
+        exact = not self.has_foreign  # an opaque op computes in its own types even here
+        found = _Comparison(self, sample, inputs, wanted, got, exact=exact, witness=False).judged()
+        if not found.ok:
+            found.reason = f"in float64, too, the chosen program computes something else: {found.where}"
+        return found
+
+
+class _Comparison:
+    """Results of one sample against the reference, by ever closer looks."""
+
+    def __init__(
+        self,
+        judge: _Judge,
+        sample: str,
+        inputs: list[Array],
+        wanted: list[Array],
+        got: Sequence[Array],
+        *,
+        exact: bool = False,
+        witness: bool = True,
+    ):
+        self.judge, self.sample = judge, sample
+        self.inputs, self.wanted, self.got = inputs, wanted, got
+        self.exact, self.has_witness = exact, witness
+        limit = error_limit(judge.program, exact=True) if exact else judge.limit
+        self.allowed = [np.full(w.shape, limit * size(w)) if w.dtype.kind == "f"
+                        else np.zeros(w.shape) for w in wanted]
+
+    def judged(self) -> Judged:
+        for r, (a, b) in enumerate(zip(self.got, self.wanted, strict=True)):
+            if a.shape != b.shape:
+                where = f"{self.sample}, result {r}{misshapen(a, b)}"
+                return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(self.got))
+        self.distances = [distance(a, b) for a, b in zip(self.got, self.wanted, strict=True)]
+        if self._open():
+            self._widen()
+        return self._found()
+
+    def _open(self) -> list[int]:
+        """Results with elements that nothing explains so far."""
+        pairs = zip(self.distances, self.allowed, strict=True)
+        return [r for r, (d, a) in enumerate(pairs) if (d > a).any()]
+
+    def _widen(self) -> None:
+        """Look closer until everything is explained or nothing is left to look at."""
+        self.allowed = [np.zeros(w.shape) for w in self.wanted]
+        for pair, moved in enumerate(self._noise()):
+            self._allow(moved)
+            if pair + 1 >= FEW and not self._open():
+                return
+        if self.has_witness:
+            self._ask_witness()
+
+    def _allow(self, moved: Sequence[Array]) -> None:
+        pairs = zip(self.allowed, moved, strict=True)
+        self.allowed = [np.maximum(a, m) for a, m in pairs]
+
+    def _noise(self) -> Iterator[list[Array]]:
+        """Per pair of noisy evaluations, how far they move each element."""
+        judge = self.judge
+        factor = shortfall(judge.program, exact=self.exact)
+        for pair in range(MANY):
+            moved = [np.zeros(w.shape) for w in self.wanted]
+            for sign in (1.0, -1.0):
+                noise = Noise([judge.seed, pair], sign, judge.platform, exact=self.exact)
+                found = judge.reference(judge.program, self.inputs, noise)
+                by = [factor * distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
+                moved = [np.maximum(m, d) for m, d in zip(moved, by, strict=True)]
+            yield moved
+
+    def _ask_witness(self) -> None:
+        """What the input program itself does on this executor, near these inputs, is right."""
+        rng = np.random.default_rng(self.judge.seed)
+        own = [distance(a, b) for a, b in zip(self._witnessed(None), self.wanted, strict=True)]
+        explained = self.allowed
+        self._allow(own)
+        for _ in range(NUDGES):
+            if not self._open():
+                return
+            found = self._witnessed(rng)
+            self._allow(
+                [LEEWAY * distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
+            )
+        for r in self._open():
+            if dominated(self.distances[r], own[r], explained[r]):
+                self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
+
+    def _witnessed(self, rng: np.random.Generator | None) -> list[Array]:
+        return self.judge.witness(self.inputs, rng)
+
+    def _found(self) -> Judged:
+        """The worst element: of those not allowed if there are any."""
+        open_ = self._open()
+        best = Judged(0.0, 0.0, "", not open_)
+        for r in open_ or range(len(self.wanted)):
+            d, allowed, wanted = self.distances[r], self.allowed[r], self.wanted[r]
+            if not d.size:
+                continue
+            looked = np.where(d > allowed, d, -1.0) if open_ else np.where(np.isfinite(d), d, 0.0)
+            at = int(np.argmax(looked))
+            error, limit = (float(x.flat[at]) / size(wanted) for x in (d, allowed))
+            if error > best.error or not best.where:
+                best.error, best.limit = error, limit
+                best.where = f"{self.sample}, result {r}{element(self.got[r], wanted, at)}"
+        best.reason = "" if best.ok else best.where
+        best.proofs = [proof(w, a) for w, a in zip(self.wanted, self.allowed, strict=True)]
+        return best
+
+
+def dominated(found: Array, own: Array, explained: Array) -> bool:
+    """Whether errors that rounding does not explain are as few and small as the input program's.
+
+    Rank by rank, so that one element that is far off excuses one element, and no block of them;
+    those that rounding explains excuse nothing.
     """
-    return [_random_input(program.leaf(i), rng) for i in program.inputs]
+    mine = np.sort(found[found > explained], axis=None)[::-1]
+    theirs = np.sort(own[own > explained], axis=None)[::-1]
+    return len(mine) <= len(theirs) and bool((mine <= theirs[: len(mine)]).all())
 
 
-def _random_input(leaf: Leaf, rng: np.random.Generator) -> Array:
-    if leaf.name.lower().endswith("mask") and not is_float(leaf.type.dtype):
-        return rng.integers(0, 2, leaf.type.shape).astype(element_dtype(leaf.type.dtype))
-    return random_array(leaf.type, rng)
+def platform() -> str:
+    """`cpu`, `gpu` or `tpu`: where JAX runs what it is given."""
+    import jax
 
-
-def random_array(t: TensorType, rng: np.random.Generator) -> Array:
-    """One random tensor of this type."""
-    dtype = element_dtype(t.dtype)
-    if is_float(t.dtype):
-        return rng.standard_normal(t.shape).astype(dtype)
-    low, high = {"i": (-4, 5), "u": (0, 8), "b": (0, 2)}[DTYPES[t.dtype][1]]
-    return rng.integers(low, high, t.shape).astype(dtype)
-
-
-def compare(got: Array, wanted: Array, slack: Array | None = None) -> tuple[float, str]:
-    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ.
-
-    slack: how far each element may be off without that being an error.
-    """
-    if got.shape != wanted.shape:
-        return float("inf"), f": shape {list(got.shape)}, wanted {list(wanted.shape)}"
-    if not wanted.size:
-        return 0.0, ""
-    if wanted.dtype.kind in "iub":
-        return _exact(got.astype(wanted.dtype), wanted, slack)
-    value = got.astype(np.float64)
-    finite = np.isfinite(wanted)
-    strange = np.where(finite, ~np.isfinite(value), ~_same(value, wanted))
-    if strange.any():
-        return float("inf"), _element(value, wanted, np.argmax(strange))
-    distance = np.abs(np.where(finite, value, 0.0) - np.where(finite, wanted, 0.0))
-    if slack is not None:
-        distance = np.maximum(distance - slack, 0.0)
-    scale = float(np.max(np.abs(np.where(finite, wanted, 0.0))))
-    error = float(distance.max()) / (scale or 1.0)
-    return error, _element(value, wanted, np.argmax(distance))
-
-
-def _same(a: Array, b: Array) -> Array:
-    """Equal, or both NaN."""
-    return (a == b) | (np.isnan(a) & np.isnan(b))
-
-
-def _exact(got: Array, wanted: Array, slack: Array | None) -> tuple[float, str]:
-    different = got != wanted
-    if slack is not None and wanted.dtype.kind != "b":
-        different &= np.abs(got.astype(np.float64) - wanted.astype(np.float64)) > slack
-    if not different.any():
-        return 0.0, ""
-    return float("inf"), _element(got, wanted, np.argmax(different))
-
-
-def _element(got: Array, wanted: Array, flat: Any) -> str:
-    at = np.unravel_index(int(flat), wanted.shape)
-    place = ", ".join(str(int(i)) for i in at)
-    return f" [{place}]: got {got[at]}, wanted {wanted[at]}"
+    default = jax.config.jax_default_device
+    if default is None:
+        return jax.devices()[0].platform
+    return default if isinstance(default, str) else default.platform

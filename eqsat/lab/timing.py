@@ -17,7 +17,7 @@ def measure(run: Run, runs: int, warmup: int, seed: int = 0) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from eqsat.execute.verify import random_inputs
+    from eqsat.execute.draw import random_inputs
 
     call = run.compile().flat
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))

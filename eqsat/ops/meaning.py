@@ -240,7 +240,7 @@ def walk(
     left = list(program.uses)
     for i, node in enumerate(program.nodes):
         if i not in values:
-            values[i] = evaluate_node(node.op, node.attr, _arguments(node, values), opaque)
+            values[i] = evaluate_node(node.op, node.attr, arguments(node, values), opaque)
         yield i, values[i]
         for o in node.operands:
             left[o] -= 1
@@ -248,7 +248,8 @@ def walk(
                 del values[o]
 
 
-def _arguments(node: Node, values: Mapping[int, list[Array]]) -> list[Array]:
+def arguments(node: Node, values: Mapping[int, list[Array]]) -> list[Array]:
+    """The operands of a node among the results of earlier ones; `result` takes all of them."""
     if node.op == "result":
         return values[node.operands[0]]
     return [values[o][0] for o in node.operands]

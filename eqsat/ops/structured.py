@@ -7,7 +7,7 @@ what goes out is one array per result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 
 Array = np.ndarray[Any, Any]
+Body = Callable[[Expr, Sequence[Array]], Array]
 DOMAIN_LIMIT = 2**27  # elements of one broadcast iteration domain; larger ones are halved
 
 _REDUCE: dict[str, np.ufunc] = {
@@ -44,18 +45,24 @@ def view(x: Array, m: Map, sizes: Sequence[int]) -> Array:
 
 
 def evaluate_generic(
-    g: Generic, operands: Sequence[Array], limit: int = DOMAIN_LIMIT
+    g: Generic,
+    operands: Sequence[Array],
+    limit: int = DOMAIN_LIMIT,
+    body: Body = scalar.evaluate,
 ) -> list[Array]:
-    """One array per yield, in held form; loops are halved until `limit` elements suffice."""
+    """One array per yield, in held form; loops are halved until `limit` elements suffice.
+
+    body: evaluates an expression on operands that broadcast against one another.
+    """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
-    product = _product(g)
-    if product is not None and _operand_elements(g) <= limit:
-        return [_matmul(g, product, operands)]
+    factors = product(g)
+    if factors is not None and _operand_elements(g) <= limit:
+        return [_matmul(g, factors, operands, body)]
     if math.prod(g.sizes) > limit:
-        return _halves(g, operands, limit)
+        return _halves(g, operands, limit, body)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    return [_reduce(g, scalar.evaluate(y.body, views), y.combine, y.dtype) for y in g.yields]
+    return [_reduce(g, body(y.body, views), y.combine, y.dtype) for y in g.yields]
 
 
 def _empty(g: Generic, combine: str, dtype: str) -> Array:
@@ -74,13 +81,13 @@ def _reduce(g: Generic, value: Array, combine: str, dtype: str) -> Array:
     return scalar.hold(total, dtype)
 
 
-def _halves(g: Generic, operands: Sequence[Array], limit: int) -> list[Array]:
+def _halves(g: Generic, operands: Sequence[Array], limit: int, body: Body) -> list[Array]:
     """Cut the widest loop in two, result loops first, and put the parts together."""
     parallel = range(g.rank) if max(g.sizes[: g.rank], default=1) > 1 else range(0)
     loop = max(parallel or g.reductions, key=lambda d: g.sizes[d])
     half = g.sizes[loop] // 2
-    low = evaluate_generic(_part(g, loop, 0, half), operands, limit)
-    high = evaluate_generic(_part(g, loop, half, g.sizes[loop]), operands, limit)
+    low = evaluate_generic(_part(g, loop, 0, half), operands, limit, body)
+    high = evaluate_generic(_part(g, loop, half, g.sizes[loop]), operands, limit, body)
     if loop < g.rank:
         return [np.concatenate(pair, axis=loop) for pair in zip(low, high, strict=True)]
     with np.errstate(all="ignore"):
@@ -100,7 +107,7 @@ def _shift(e: Affine, loop: int, start: int) -> Affine:
     return Affine(e.terms, e.constant + start * dict(e.terms).get(loop, 0))
 
 
-def _product(g: Generic) -> tuple[Expr, Expr] | None:
+def product(g: Generic) -> tuple[Expr, Expr] | None:
     """The factors (of operand 0, of operand 1) if this is a sum of products, else None."""
     if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
         return None
@@ -119,12 +126,14 @@ def _operand_elements(g: Generic) -> int:
     return max(math.prod(g.sizes[d] for d in loops_of(m)) for m in g.maps)
 
 
-def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array]) -> Array:
+def _matmul(
+    g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array], body: Body
+) -> Array:
     """A sum of products as a batched matrix product, so that the reference is fast."""
     dtype = scalar.held_dtype(g.yields[0].dtype)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    lhs = np.asarray(scalar.evaluate(factors[0], views), dtype)
-    rhs = np.asarray(scalar.evaluate(factors[1], views), dtype)
+    lhs = np.asarray(body(factors[0], views), dtype)
+    rhs = np.asarray(body(factors[1], views), dtype)
     in_lhs, in_rhs = (loops_of(m) for m in g.maps)
     reduced = set(g.reductions)
     lhs = _sum_own(lhs, reduced & in_lhs - in_rhs)
@@ -132,12 +141,12 @@ def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array]) -
     batch, k = sorted(in_lhs & in_rhs - reduced), sorted(in_lhs & in_rhs & reduced)
     m, n = sorted(in_lhs - in_rhs - reduced), sorted(in_rhs - in_lhs - reduced)
     with np.errstate(all="ignore"):
-        product = np.matmul(_flatten(lhs, g, batch, m, k), _flatten(rhs, g, batch, k, n))
+        total = np.matmul(_flatten(lhs, g, batch, m, k), _flatten(rhs, g, batch, k, n))
         repeats = math.prod(g.sizes[d] for d in reduced - in_lhs - in_rhs)
-        product = product * dtype.type(repeats) if repeats != 1 else product
+        total = total * dtype.type(repeats) if repeats != 1 else total
     order = batch + m + n
     rest = [d for d in range(g.rank) if d not in order]
-    shaped = product.reshape([g.sizes[d] for d in order] + [1] * len(rest))
+    shaped = total.reshape([g.sizes[d] for d in order] + [1] * len(rest))
     placed = shaped.transpose([(order + rest).index(d) for d in range(g.rank)])
     return scalar.hold(np.broadcast_to(placed, g.result_shape), g.yields[0].dtype)
 

@@ -120,7 +120,7 @@ def _build(run: Run) -> Callable[[], Call]:
         import jax
         import numpy as np
 
-        from eqsat.execute.verify import random_inputs
+        from eqsat.execute.draw import random_inputs
 
         inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(0)))
         executable = run.compile()

@@ -1,0 +1,59 @@
+"""How far results are from what was wanted, element by element and by the worst."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def distance(got: Array, wanted: Array) -> Array:
+    """|a − b| as float64; 0 where both are NaN or the same infinity, inf where only one is."""
+    a, b = np.asarray(got).astype(np.float64), np.asarray(wanted).astype(np.float64)
+    with np.errstate(all="ignore"):
+        found = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, found))
+
+
+def size(wanted: Array) -> float:
+    """The largest finite magnitude; 1 if there is none above zero."""
+    x = np.abs(np.asarray(wanted).astype(np.float64))
+    return float(np.max(np.where(np.isfinite(x), x, 0.0), initial=0.0)) or 1.0
+
+
+def proof(wanted: Array, allowed: Array | None = None) -> float:
+    """The share of elements that say something: finite, and not allowed to be anything."""
+    if not wanted.size:
+        return 1.0
+    says = np.isfinite(np.asarray(wanted).astype(np.float64))
+    if allowed is not None:
+        says = says & np.isfinite(allowed)
+    return float(np.mean(says))
+
+
+def compare(got: Array, wanted: Array) -> tuple[float, str]:
+    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ."""
+    if got.shape != wanted.shape:
+        return float("inf"), misshapen(got, wanted)
+    if not wanted.size:
+        return 0.0, ""
+    found = distance(got, wanted)
+    worst = int(np.argmax(found))
+    error = float(found.flat[worst]) / size(wanted)
+    if wanted.dtype.kind in "iub" and error:
+        error = float("inf")
+    return error, element(got, wanted, worst)
+
+
+def misshapen(got: Array, wanted: Array) -> str:
+    return f": shape {list(got.shape)}, wanted {list(wanted.shape)}"
+
+
+def element(got: Array, wanted: Array, flat: int) -> str:
+    """`[3, 1]: got 2.0, wanted 1.0` of one element."""
+    at = np.unravel_index(flat, wanted.shape)
+    place = ", ".join(str(int(i)) for i in at)
+    return f" [{place}]: got {got[at]}, wanted {wanted[at]}"

@@ -1,0 +1,206 @@
+"""Random inputs, and weights where a program has none of its own, that tell results apart.
+
+Integers that end up as indices are drawn within what they index, which the program says; weights
+are scaled by the length of the sum they enter, so that deep programs neither overflow nor die out.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.control import COND, SCAN, Control
+from eqsat.model.expr import Expr
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Generic
+from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move
+from eqsat.model.program import Program
+from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.ops.meaning import element_dtype
+
+Array = np.ndarray[Any, Any]
+# how floats are drawn, one attempt after the other while results say nothing: (deviation,
+# positive); logarithms and roots want positive values, exponentials and narrow types small ones
+ATTEMPTS = ((1.0, False), (1.0, True), (1 / 16, False), (1 / 16, True), (1 / 256, False))
+LEAST_POSITIVE = 0.25  # of the deviation
+POSITIVE_NAMES = ("var", "variance")
+
+
+def random_inputs(
+    program: Program, rng: np.random.Generator, attempt: int = 0
+) -> list[Array]:
+    """Normal floats, small integers, fair bools, in the inputs' element types.
+
+    Integers that select from a table are below its extent (`index_extents`). Those of an input
+    named `…mask` are 0 or 1: models turn them into `(1 - mask) * -1e4` and add that to scores,
+    where any other integer leaves 32-bit floats no digits to compare.
+    """
+    extents = index_extents(program)
+    return [_random_input(program.leaf(i), rng, extents.get(i), attempt) for i in program.inputs]
+
+
+def _random_input(
+    leaf: Leaf, rng: np.random.Generator, extent: int | None, attempt: int
+) -> Array:
+    if is_float(leaf.type.dtype):
+        return _floats(leaf.type, rng, *ATTEMPTS[attempt])
+    if leaf.name.lower().endswith("mask"):
+        return rng.integers(0, 2, leaf.type.shape).astype(element_dtype(leaf.type.dtype))
+    if extent is not None and DTYPES[leaf.type.dtype][1] in "iu":
+        bits = DTYPES[leaf.type.dtype][0] - 1
+        high = min(max(extent, 1), 2**bits)
+        return rng.integers(0, high, leaf.type.shape).astype(element_dtype(leaf.type.dtype))
+    return random_array(leaf.type, rng)
+
+
+def _floats(
+    t: TensorType, rng: np.random.Generator, deviation: float, positive: bool
+) -> Array:
+    x = rng.standard_normal(t.shape)
+    x = np.abs(x) + LEAST_POSITIVE if positive else x
+    return np.asarray(x * deviation).astype(element_dtype(t.dtype))
+
+
+def random_array(t: TensorType, rng: np.random.Generator) -> Array:
+    """One random tensor of this type."""
+    if is_float(t.dtype):
+        return _floats(t, rng, 1.0, False)
+    low, high = {"i": (-4, 5), "u": (0, 8), "b": (0, 2)}[DTYPES[t.dtype][1]]
+    return rng.integers(low, high, t.shape).astype(element_dtype(t.dtype))
+
+
+# ---- weights -------------------------------------------------------------------------------------
+def drawn_weights(program: Program, known: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """Arrays for the weights that `known` lacks, by key; the same every time, seeded by the key.
+
+    Those of a contraction are divided by the root of the number of terms summed (Glorot and
+    Bengio 2010), variances are positive, other vectors lie around one.
+    """
+    found = {}
+    for i in program.weights:
+        leaf = program.leaf(i)
+        if known is None or leaf.key not in known:
+            rng = np.random.default_rng(zlib.crc32(leaf.key.encode()))
+            found[leaf.key] = _weight(program, i, rng)
+    return found
+
+
+def _weight(program: Program, i: int, rng: np.random.Generator) -> Array:
+    leaf = program.leaf(i)
+    t = leaf.type
+    if not is_float(t.dtype):
+        return rng.integers(0, 2 if t.dtype == "bool" else 8, t.shape).astype(
+            element_dtype(t.dtype)
+        )
+    last = leaf.name.rstrip("']").replace(".", "_").lower()
+    if last.endswith(POSITIVE_NAMES):
+        return _floats(t, rng, 1.0, True)
+    terms = _terms(program, i)
+    if terms:
+        return _floats(t, rng, 1 / math.sqrt(terms), False)
+    x = rng.standard_normal(t.shape)
+    return np.asarray(1 + x / 8 if t.rank == 1 else x).astype(element_dtype(t.dtype))
+
+
+def _terms(program: Program, i: int) -> int:
+    """Terms of the first sum of products that a value enters, moved or scaled before; 0 if none."""
+    reached = {i}
+    for number, n in enumerate(program.nodes):
+        at = [k for k, o in enumerate(n.operands) if o in reached]
+        if not at:
+            continue
+        g = n.attr
+        if isinstance(g, Generic) and len(g.maps) > 1 and len(g.reductions) and g.combine == "add":
+            own = {d for e in g.maps[at[0]] for d, _ in e.terms}
+            return math.prod(g.sizes[d] for d in g.reductions if d in own)
+        if n.type.size >= program.nodes[i].type.size and n.op not in ("gather", "opaque"):
+            reached.add(number)
+    return 0
+
+
+# ---- indices -------------------------------------------------------------------------------------
+def index_extents(program: Program) -> dict[int, int]:
+    """Input node → how many entries what it selects from has; nodes that select are not there.
+
+    Read backwards: a gather's second operand, an opaque op's integers and a branch's number are
+    indices, and so is what they are computed from, up to comparisons.
+    """
+    found = _extents(program, {})
+    return {i: found[i] for i in program.inputs if i in found}
+
+
+def _extents(program: Program, wanted: Mapping[int, int]) -> dict[int, int]:
+    """Node → the least extent it indexes; wanted: of what the caller does with results."""
+    found = dict(wanted)
+
+    def learn(node: int, extent: int | None) -> None:
+        if extent is not None and not is_float(program.nodes[node].types[0].dtype):
+            found[node] = min(extent, found.get(node, extent))
+
+    for i in range(len(program.nodes) - 1, -1, -1):
+        n = program.nodes[i]
+        if n.op == "gather" and isinstance(n.attr, Move):
+            learn(n.operands[1], program.nodes[n.operands[0]].type.shape[n.attr.args[0]])
+            learn(n.operands[0], found.get(i))
+        elif isinstance(n.attr, Opaque):
+            for o in n.operands:
+                learn(o, _opaque_extent(program, n.operands, o))
+        elif isinstance(n.attr, Control):
+            for o, extent in _control_extents(n.attr, n.operands):
+                learn(o, extent)
+        elif isinstance(n.attr, Generic) and i in found:
+            for at in {v for y in n.attr.yields for v in _values(y.body)}:
+                learn(n.operands[at], found[i])
+        elif i in found:
+            for o in n.operands:
+                learn(o, found[i])
+    return found
+
+
+def _opaque_extent(program: Program, operands: Sequence[int], index: int) -> int | None:
+    """An unknown op that takes integers beside a table may index any of its dims."""
+    t = program.nodes[index].type
+    if DTYPES[t.dtype][1] not in "iu":
+        return None
+    shapes = [program.nodes[o].type.shape for o in operands if o != index]
+    return min((d for s in shapes for d in s if d > 1), default=None)
+
+
+def _control_extents(attr: Control, operands: Sequence[int]) -> list[tuple[int, int | None]]:
+    """(operand, extent) by what the bodies do with their inputs."""
+    found: list[tuple[int, int | None]] = []
+    first = 0
+    if attr.op == COND:
+        found.append((operands[0], len(attr.bodies)))
+        first = 1
+    for body in attr.bodies:
+        inner = index_extents(body)
+        for at, i in enumerate(body.inputs):
+            carried = attr.consts <= at < attr.consts + attr.carries
+            if not (carried and attr.op != SCAN):  # what a while loop counts is no table's
+                found.append((operands[first + at], inner.get(i)))
+    return found
+
+
+def _values(body: Expr) -> set[int]:
+    """Operands whose value, not a comparison with it, is what an integer body gives."""
+    found: set[int] = set()
+    seen: set[Expr] = set()
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.fn == "arg":
+            found.add(int(e.value))
+        elif e.fn in ("cast", "add", "sub", "mul", "max", "min", "clamp"):
+            stack += e.args
+        elif e.fn == "select":
+            stack += e.args[1:]
+    return found

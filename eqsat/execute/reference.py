@@ -1,0 +1,89 @@
+"""A program in NumPy float64, within a limit of work, exactly or with every rounding moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from eqsat.execute.work import Work, operations
+from eqsat.model.control import Control
+from eqsat.model.program import Node, Program
+from eqsat.ops.control import evaluate_control
+from eqsat.ops.meaning import arguments, bind_leaves, evaluate_node
+
+Array = np.ndarray[Any, Any]
+OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]
+
+
+class Ops(Protocol):
+    """How one op that is no loop or branch is evaluated."""
+
+    def __call__(
+        self, node: Node, operands: Sequence[Array], opaque: OpaqueFunctions
+    ) -> list[Array]: ...
+
+
+def exactly(node: Node, operands: Sequence[Array], opaque: OpaqueFunctions) -> list[Array]:
+    """The meaning of an op in float64."""
+    return evaluate_node(node.op, node.attr, operands, opaque)
+
+
+def reference(
+    program: Program,
+    inputs: Sequence[Any],
+    weights: Mapping[str, Any],
+    opaque: OpaqueFunctions,
+    work: Work,
+    ops: Ops = exactly,
+) -> list[Array]:
+    """The program's results in held form.
+
+    Raises OverWork as soon as more than `work` would be done, EqsatError as `evaluate_program`.
+    """
+    values: dict[int, list[Array]] = {
+        i: [a] for i, a in bind_leaves(program, inputs, weights).items()
+    }
+    left = list(program.uses)
+    for i, node in enumerate(program.nodes):
+        if i not in values:
+            values[i] = _evaluated(node, arguments(node, values), opaque, work, ops)
+        for o in node.operands:
+            left[o] -= 1
+            if left[o] == 0:
+                del values[o]
+    return [values[r][0] for r in program.results]
+
+
+def _evaluated(
+    node: Node, operands: Sequence[Array], opaque: OpaqueFunctions, work: Work, ops: Ops
+) -> list[Array]:
+    attr = node.attr
+    if not isinstance(attr, Control):
+        work.spend(operations(node))
+        return ops(node, operands, opaque)
+    return evaluate_control(
+        attr,
+        operands,
+        lambda body, xs: reference(body, xs, {}, opaque, work, ops),
+        most_steps=None,  # `work` ends it
+    )
+
+
+def least_operations(program: Program) -> int:
+    """Of evaluating a program once, where loops that may end at once do.
+
+    A scan runs its body `length` times; of the branches of a `cond` the cheapest counts.
+    """
+    return sum(_least(n) for n in program.nodes)
+
+
+def _least(node: Node) -> int:
+    attr = node.attr
+    if not isinstance(attr, Control):
+        return operations(node)
+    inner = [least_operations(p) for p in attr.bodies]
+    if attr.op == "cond":
+        return min(inner)
+    return inner[0] * (attr.length if attr.op == "scan" else 1)
