@@ -41,7 +41,7 @@ from eqsat.execute.rounding import error_limit  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
 from eqsat.ops.meaning import evaluate_program  # noqa: E402
-from eqsat.reading import standin_weights  # noqa: E402
+from eqsat.execute.draw import drawn_weights  # noqa: E402
 
 Row = dict[str, Any]
 SMALL = 100  # ops of programs that IREE computes
@@ -106,7 +106,7 @@ def with_weights(source: Source) -> Source:
     program = source.program
     if program.weight_bytes > HEAVY:
         return source
-    standins = standin_weights(program)
+    standins = drawn_weights(program)
     random = {k: scaled(w) for k, w in standins.items()}
     return Source(program, random | dict(source.weights), source.opaque)
 

@@ -54,6 +54,7 @@ def optimize(
     seed: int = 0,
     threads: int = 2,
     verify: bool = False,
+    work_limit: float | None = None,
     stop_after: str | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
@@ -67,7 +68,8 @@ def optimize(
     map of several devices, by name, file or value, instead of a target. limits: when
     saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. time_limit: seconds from the end
     of reading to the end of the schedule; what there was no time for is told by
-    `run.selection.cuts`. stop: ends the extraction early, with the best answer so far. Raises
+    `run.selection.cuts`. work_limit: operations that verifying may take. stop: ends the extraction
+    early, with the best answer so far. Raises
     EqsatError; exit_code 3 if nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
@@ -96,7 +98,7 @@ def optimize(
     deadline = time.monotonic() + time_limit
     _search(run, stop_after, progress or (lambda *_: None), stop, deadline)
     if verify and run.schedule is not None:
-        run.verify(seed=seed)
+        run.verify(seed=seed, work_limit=work_limit)
     return run
 
 

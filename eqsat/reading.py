@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from eqsat.execute.draw import drawn_weights
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
@@ -48,7 +48,7 @@ def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Read:
     from eqsat.lang.programs import load_program
 
     program = load_program(path, sizes)
-    return program, standin_weights(program), {}, None
+    return program, drawn_weights(program), {}, None
 
 
 def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Read:
@@ -62,7 +62,8 @@ def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Re
     from eqsat.frontends.mlir.reader import read_mlir
 
     read = read_mlir(path, function, sizes)
-    return read.program, standin_weights(read.program) | read.weights, read.opaque, None
+    weights = {**drawn_weights(read.program, read.weights), **read.weights}
+    return read.program, weights, read.opaque, None
 
 
 # suffix of a file → its reader
@@ -196,24 +197,3 @@ def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise fail("E308", f"`{path}` has no function `{name}`", help=did_you_mean(name, known))
     return function
-
-
-def standin_weights(program: Program) -> dict[str, np.ndarray]:
-    """Arrays for the weights of a program text, which names them but does not hold them.
-
-    Random, and the same every time: seeded by the weight's key.
-    """
-    import numpy as np
-
-    from eqsat.ops.meaning import element_dtype
-
-    found = {}
-    for i in program.weights:
-        leaf = program.leaf(i)
-        rng = np.random.default_rng(zlib.crc32(leaf.key.encode()))
-        dtype = element_dtype(leaf.type.dtype)
-        if leaf.type.dtype[0] in "iu":
-            found[leaf.key] = rng.integers(0, 8, leaf.type.shape).astype(dtype)
-        else:
-            found[leaf.key] = rng.standard_normal(leaf.type.shape).astype(dtype)
-    return found

@@ -165,7 +165,7 @@ class Run:
         """
         from eqsat.execute.draw import drawn_weights
         from eqsat.execute.verify import verify
-        from eqsat.execute.work import WORK_LIMIT
+        from eqsat.model.work import WORK_LIMIT
 
         schedule, source = self._need_schedule(), self.source
         drawn = drawn_weights(self.program, source.weights)

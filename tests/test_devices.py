@@ -27,7 +27,7 @@ from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.occupancy import device_figures
 from eqsat.ops.placement import node_devices, place
 from eqsat.ops.scalar import held_dtype
-from eqsat.reading import standin_weights
+from eqsat.execute.draw import drawn_weights
 from eqsat.schedule import faults
 
 MLP = """program two
@@ -50,7 +50,7 @@ def pair(a: str, b: str, **values: str) -> DeviceMap:
 
 def search(text: str, devices: DeviceMap, **options) -> eqsat.Run:
     program = parse_program(text)
-    source = Source(program, standin_weights(program))
+    source = Source(program, drawn_weights(program))
     return eqsat.optimize(source, devices=devices, **options)
 
 
@@ -181,7 +181,7 @@ def test_a_random_program_placed_at_random_is_right_and_never_worse(seed: int):
     values = {v: rng.choice("ab") for v in rng.sample(movable, min(len(movable), 2))}
     values |= {program.leaf(i).name: "b" for i in program.inputs if rng.random() < 0.3}
     devices = pair(rng.choice(MACHINES), rng.choice(MACHINES), **values)
-    weights = standin_weights(program)
+    weights = drawn_weights(program)
     run = eqsat.optimize(Source(program, weights), devices=devices, time_limit=6.0)
     assert_right(run)
     assert run.baseline is not None

@@ -13,7 +13,6 @@ from eqsat.execute.bodies import evaluate_body
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.loops import product_factors
 from eqsat.execute.compare import compare
-from eqsat.execute.rounding import error_limit
 from eqsat.execute.verify import verify
 from eqsat.execute.xla import build, differentiate_as
 from eqsat.frontends.jaxpr import trace
@@ -449,10 +448,10 @@ def test_verification_finds_a_wrong_element():
 
     found = verify(traced.program, wrong, {}, {})
     assert not found.ok
-    assert found.max_error > found.limit == 1e-5
+    assert found.outcome == "mismatch"
+    assert found.max_error > 100 * found.limit > 0
     assert "result 0 [" in found.where
     assert verify(traced.program, right, {}, {}, seed=3).ok
-    assert verify(traced.program, wrong, {}, {}, limit=1.0).ok
 
 
 @pytest.mark.parametrize(
@@ -475,8 +474,6 @@ def test_integers_must_be_equal_and_shapes_too():
     assert compare(np.array([1, 2]), np.array([1, 2]))[0] == 0
     assert compare(np.array([1, 3]), np.array([1, 2]))[0] == np.inf
     assert compare(np.ones(2), np.ones(3))[0] == np.inf
-    traced = trace(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), (X,))
-    assert error_limit(traced.program) == 3e-2
 
 
 # -- bad input ------------------------------------------------------------------------------------

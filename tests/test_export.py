@@ -26,7 +26,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import evaluate_program
-from eqsat.reading import standin_weights
+from eqsat.execute.draw import drawn_weights
 
 FORCED = ("tiles_forced=true",)
 TEXTS = ("padded_chain", "residual", "permuted_consumer")
@@ -71,7 +71,7 @@ def test_random_programs_compute_the_same_in_iree():
     cases, wanted = [], []
     for seed in (0, 1, 4, 5, 12, 24):
         program = Maker(seed, exact=seed % 2 == 0).program(8)
-        weights = standin_weights(program)
+        weights = drawn_weights(program)
         inputs = random_inputs(program, np.random.default_rng(seed))
         wanted.append(evaluate_program(program, inputs, weights))
         cases.append((program, weights, inputs))

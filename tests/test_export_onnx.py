@@ -21,7 +21,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning import evaluate_program
-from eqsat.reading import standin_weights
+from eqsat.execute.draw import drawn_weights
 
 FORCED = ("tiles_forced=true",)
 
@@ -49,7 +49,7 @@ def traced(f, *shapes: tuple[int, ...]) -> Program:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs_compute_the_same(seed):
     program = Maker(seed, exact=seed % 2 == 0).program(10)
-    same(program, standin_weights(program), seed, 1e-4)
+    same(program, drawn_weights(program), seed, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["padded_chain", "residual", "folded_batch"])

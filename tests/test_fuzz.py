@@ -17,7 +17,7 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import generic_node, identity
-from eqsat.reading import standin_weights
+from eqsat.execute.draw import drawn_weights
 
 SIZES = (1, 3, 7, 8, 10, 16, 20)
 UNARY = ("exp", "tanh", "neg", "relu", "half")
@@ -148,7 +148,7 @@ class Maker:
 def check(seed: int, setting: str, target: str) -> eqsat.Run | None:
     """One random program; None if it has a contraction that no forced tile fits."""
     program = Maker(seed).program(5 + seed % 7)
-    source = eqsat.Source(program, standin_weights(program))
+    source = eqsat.Source(program, drawn_weights(program))
     try:
         run = eqsat.optimize(source, target=target, settings=SETTINGS[setting], time_limit=20)
     except EqsatError as error:

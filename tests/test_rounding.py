@@ -31,7 +31,7 @@ def off_by(program, element, quanta, at):
         q[element] += quanta
         return y.astype(np.float32), q.astype(np.int8)
 
-    def given(_, rng):
+    def given(_, rng, attempt):
         x = rng.standard_normal(64).astype(np.float32)
         x[element] = at
         return [x]

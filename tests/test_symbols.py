@@ -23,7 +23,7 @@ from eqsat.model.symbols import Size, Symbol, read_size, resized, sized
 from eqsat.model.tensor import TensorType, cdiv
 from eqsat.ops.binding import bind_attr, bind_graph, bind_program
 from eqsat.ops.meaning import evaluate_program
-from eqsat.reading import standin_weights
+from eqsat.execute.draw import drawn_weights
 from eqsat.saturate import saturate
 
 M, N = Symbol("m", 16, 128), Symbol("n", 1, 40)
@@ -46,7 +46,7 @@ FORCED = ["tiles_forced=true"]
 
 def source(text: str = TEXT, **sizes: int) -> Source:
     program = parse_program(text, sizes=sizes)
-    return Source(program, standin_weights(program))
+    return Source(program, drawn_weights(program))
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_prices_are_those_of_the_size(searched: eqsat.Run):
     for sizes in ({"m": 256}, {"n": 1}):
         known = bind_program(parse_program(TEXT, sizes=sizes), {"m": 128, "n": 40} | sizes)
         static = eqsat.optimize(
-            Source(known, standin_weights(known)), target="avx512", settings=FORCED
+            Source(known, drawn_weights(known)), target="avx512", settings=FORCED
         )
         mine = eqsat.optimize(source(**sizes), target="avx512", settings=FORCED)
         assert static.family is None

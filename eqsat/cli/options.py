@@ -115,6 +115,14 @@ Threads = Annotated[
     int, typer.Option("--threads", min=1, help="No effect on the answer: workers are interleaved.")
 ]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
+WorkLimit = Annotated[
+    float,
+    typer.Option(
+        "--work-limit",
+        min=1,
+        help="Operations the float64 reference may take to verify; 2e11 is about half a minute.",
+    ),
+]
 DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")
 ]

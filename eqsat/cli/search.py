@@ -11,6 +11,7 @@ import typer
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import progress, say, say_diagnostics
+from eqsat.model.work import WORK_LIMIT
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def optimize(
     verify: Annotated[
         bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
     ] = False,
+    work_limit: o.WorkLimit = WORK_LIMIT,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
     ] = None,
@@ -48,8 +50,9 @@ def optimize(
 ) -> int:
     """Search for the best equivalent program and print what was found.
 
-    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible. Ctrl-C with
-    `-o` keeps the best answer so far, if there is one by then (exit code 130).
+    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible or nothing
+    could be verified. Ctrl-C with `-o` keeps the best answer so far, if there is one by then (exit
+    code 130).
     """
     if verify and stop_after not in (None, o.Phase.schedule):
         raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
@@ -71,7 +74,9 @@ def optimize(
             "threads": threads,
             "stop": stop,
         }
-        found = _search(program, o.sizes(size), request, verify, device, quiet)
+        found = _search(
+            program, o.sizes(size), request, work_limit if verify else None, device, quiet
+        )
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
@@ -86,6 +91,7 @@ def optimize(
 def run(
     folder: o.RunFolder,
     samples: o.Samples = 4,
+    work_limit: o.WorkLimit = WORK_LIMIT,
     size: o.Sizes = None,
     seed: o.Seed = 0,
     device: o.DeviceName = None,
@@ -94,15 +100,15 @@ def run(
 ) -> int:
     """Execute a saved run and check it against a float64 reference.
 
-    With `--size` at other sizes of the program's symbols, without another search. Exit code 1 if
-    the result differs.
+    With `--size` at other sizes of the program's symbols, without another search. Exit codes: 1 if
+    the result differs, 3 if nothing could be verified.
     """
     with stops_at_once(), o.on_device(device):
         import eqsat
 
         found = eqsat.load(folder)
         found = eqsat.bind(found, o.sizes(size)) if size else found
-        found.verify(samples=samples, seed=seed)
+        found.verify(samples=samples, seed=seed, work_limit=work_limit)
     _print_run(found, output_format)
     return _verdict(found, output_format)
 
@@ -148,17 +154,18 @@ def _search(
     program: str,
     sizes: dict[str, int],
     request: dict[str, Any],
-    verify: bool,
+    work_limit: float | None,
     device: o.Device | None,
     quiet: bool,
 ) -> Run:
+    """work_limit: of verifying, which None leaves out."""
     import eqsat
 
     with o.on_device(device), progress(quiet) as show:
         found = eqsat.optimize(eqsat.read(program, sizes), **request, progress=show)
-        if verify and not _is_stopped(request["stop"]):
+        if work_limit is not None and not _is_stopped(request["stop"]):
             show("executing", 0.0)
-            found.verify(seed=request["seed"])
+            found.verify(seed=request["seed"], work_limit=work_limit)
     return found
 
 
@@ -206,14 +213,14 @@ def _say_stop(found: Run, quiet: bool) -> None:
 
 
 def _verdict(found: Run, output_format: o.Format) -> int:
-    from eqsat.model.diag import Diagnostic
+    from eqsat.report.text import verification_problem
 
     v = found.verification
     if v is None or v.ok:
         return 0
-    message = f"result differs from the reference: error {v.max_error:.1e}, limit {v.limit:.0e}"
-    say_diagnostics([Diagnostic("E500", f"{message}, {v.where}")], output_format is o.Format.json)
-    return 1
+    problem = verification_problem(v)
+    say_diagnostics([problem], output_format is o.Format.json)
+    return 1 if problem.code == "E500" else 3
 
 
 def _row_progress(quiet: bool) -> Any:

@@ -31,9 +31,7 @@ LEAST_POSITIVE = 0.25  # of the deviation
 POSITIVE_NAMES = ("var", "variance")
 
 
-def random_inputs(
-    program: Program, rng: np.random.Generator, attempt: int = 0
-) -> list[Array]:
+def random_inputs(program: Program, rng: np.random.Generator, attempt: int = 0) -> list[Array]:
     """Normal floats, small integers, fair bools, in the inputs' element types.
 
     Integers that select from a table are below its extent (`index_extents`). Those of an input
@@ -44,9 +42,7 @@ def random_inputs(
     return [_random_input(program.leaf(i), rng, extents.get(i), attempt) for i in program.inputs]
 
 
-def _random_input(
-    leaf: Leaf, rng: np.random.Generator, extent: int | None, attempt: int
-) -> Array:
+def _random_input(leaf: Leaf, rng: np.random.Generator, extent: int | None, attempt: int) -> Array:
     if is_float(leaf.type.dtype):
         return _floats(leaf.type, rng, *ATTEMPTS[attempt])
     if leaf.name.lower().endswith("mask"):
@@ -58,9 +54,7 @@ def _random_input(
     return random_array(leaf.type, rng)
 
 
-def _floats(
-    t: TensorType, rng: np.random.Generator, deviation: float, positive: bool
-) -> Array:
+def _floats(t: TensorType, rng: np.random.Generator, deviation: float, positive: bool) -> Array:
     x = rng.standard_normal(t.shape)
     x = np.abs(x) + LEAST_POSITIVE if positive else x
     return np.asarray(x * deviation).astype(element_dtype(t.dtype))

@@ -168,12 +168,8 @@ def _body(
     program: Program, inputs: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
 ) -> list[Any]:
     """The results of a closed program, computed from what they need alone."""
-    needed = set(program.results)
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in needed:
-            needed.update(program.nodes[i].operands)
     known = dict(zip(program.inputs, inputs, strict=True))
-    values = evaluate(program, sorted(needed), known, opaque)
+    values = evaluate(program, program.needed, known, opaque)
     return [values[r][0] for r in program.results]
 
 

@@ -46,7 +46,8 @@ def reference(
         i: [a] for i, a in bind_leaves(program, inputs, weights).items()
     }
     left = list(program.uses)
-    for i, node in enumerate(program.nodes):
+    for i in program.needed:
+        node = program.nodes[i]
         if i not in values:
             values[i] = _evaluated(node, arguments(node, values), opaque, work, ops)
         for o in node.operands:
@@ -76,7 +77,7 @@ def least_operations(program: Program) -> int:
 
     A scan runs its body `length` times; of the branches of a `cond` the cheapest counts.
     """
-    return sum(_least(n) for n in program.nodes)
+    return sum(_least(program.nodes[i]) for i in program.needed)
 
 
 def _least(node: Node) -> int:

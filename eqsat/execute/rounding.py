@@ -81,9 +81,7 @@ def _own(node: Node, platform: str, exact: bool) -> float:
 
 def _yield_squared(g: Generic, y: Yield, platform: str, exact: bool) -> float:
     kinds = types_of(y.body, g.dtypes)
-    total = sum(
-        (roundings(e, kinds, exact) * _u(kinds[e] or y.dtype, exact)) ** 2 for e in kinds
-    )
+    total = sum((roundings(e, kinds, exact) * _u(kinds[e] or y.dtype, exact)) ** 2 for e in kinds)
     if y.combine in ("add", "mul") and is_float(y.dtype):
         total += (_sum_u(g, y.dtype, exact) ** 2) * length(g) + _u(y.dtype, exact) ** 2
     if not exact and product(g) is not None:
@@ -258,9 +256,9 @@ class Noise:
         """The value after `count` roundings to an element type; infinite beyond its range."""
         if not is_float(dtype):
             return x
-        form = FORMATS["f64" if self.exact else dtype]
+        form = FORMATS[dtype]
         size = np.abs(x)
-        found = self._moved(x, form.u * count, size)
+        found = self._moved(x, _u(dtype, self.exact) * count, size)
         if self.exact:
             return found
         return _ranged(found, x, form, self._uniform(x.shape), dtype)

@@ -23,9 +23,10 @@ from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import Noise, error_limit, shortfall
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import WORK_LIMIT, OverWork, Work
-from eqsat.model.foreign import Opaque
+from eqsat.execute.work import OverWork, Work
 from eqsat.model.control import every_program
+from eqsat.model.foreign import Opaque
+from eqsat.model.work import WORK_LIMIT
 from eqsat.model.program import Program
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
 LEAST_PROOF = 0.5  # share of a result's elements that have to say something
 FEW, MANY = 3, 16  # pairs of noisy evaluations: at first, and for elements they do not explain
 NUDGES = 6  # runs of the input program on inputs moved by a unit in the last place
-LEEWAY = 2.0  # two errors of one distribution differ by that
+LEEWAY = 2.0  # two errors of one distribution differ by that, where the noise does not tell it
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,9 @@ class _Judge:
         exact = not self.has_foreign  # an opaque op computes in its own types even here
         found = _Comparison(self, sample, inputs, wanted, got, exact=exact, witness=False).judged()
         if not found.ok:
-            found.reason = f"in float64, too, the chosen program computes something else: {found.where}"
+            found.reason = (
+                f"in float64, too, the chosen program computes something else: {found.where}"
+            )
         return found
 
 
@@ -225,8 +228,10 @@ class _Comparison:
         self.inputs, self.wanted, self.got = inputs, wanted, got
         self.exact, self.has_witness = exact, witness
         limit = error_limit(judge.program, exact=True) if exact else judge.limit
-        self.allowed = [np.full(w.shape, limit * size(w)) if w.dtype.kind == "f"
-                        else np.zeros(w.shape) for w in wanted]
+        self.allowed = [
+            np.full(w.shape, limit * size(w)) if w.dtype.kind == "f" else np.zeros(w.shape)
+            for w in wanted
+        ]
 
     def judged(self) -> Judged:
         for r, (a, b) in enumerate(zip(self.got, self.wanted, strict=True)):
@@ -273,22 +278,19 @@ class _Comparison:
     def _ask_witness(self) -> None:
         """What the input program itself does on this executor, near these inputs, is right."""
         rng = np.random.default_rng(self.judge.seed)
-        own = [distance(a, b) for a, b in zip(self._witnessed(None), self.wanted, strict=True)]
         explained = self.allowed
-        self._allow(own)
-        for _ in range(NUDGES):
+        own: list[Array] = []
+        for nudge in range(1 + NUDGES):
+            found = self.judge.witness(self.inputs, rng if nudge else None)
+            away = [distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
+            own = own or away
+            pairs = zip(away, explained, strict=True)
+            self._allow([np.where(d > e, LEEWAY * d, d) for d, e in pairs])
             if not self._open():
                 return
-            found = self._witnessed(rng)
-            self._allow(
-                [LEEWAY * distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
-            )
         for r in self._open():
             if dominated(self.distances[r], own[r], explained[r]):
                 self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
-
-    def _witnessed(self, rng: np.random.Generator | None) -> list[Array]:
-        return self.judge.witness(self.inputs, rng)
 
     def _found(self) -> Judged:
         """The worst element: of those not allowed if there are any."""
@@ -317,7 +319,7 @@ def dominated(found: Array, own: Array, explained: Array) -> bool:
     """
     mine = np.sort(found[found > explained], axis=None)[::-1]
     theirs = np.sort(own[own > explained], axis=None)[::-1]
-    return len(mine) <= len(theirs) and bool((mine <= theirs[: len(mine)]).all())
+    return len(mine) <= len(theirs) and bool((mine <= LEEWAY * theirs[: len(mine)]).all())
 
 
 def platform() -> str:

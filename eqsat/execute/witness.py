@@ -53,16 +53,8 @@ class Witness:
         known = dict(zip(p.weights, weights, strict=True)) | dict(
             zip(p.inputs, inputs, strict=True)
         )
-        values = evaluate(p, _needed(p), known, self.opaque)
+        values = evaluate(p, p.needed, known, self.opaque)
         return tuple(values[r][0] for r in p.results)
-
-
-def _needed(p: Program) -> list[int]:
-    needed = set(p.results)
-    for i in range(len(p.nodes) - 1, -1, -1):
-        if i in needed:
-            needed.update(p.nodes[i].operands)
-    return sorted(needed)
 
 
 def _nudged(x: Array, rng: np.random.Generator) -> Array:

@@ -10,11 +10,11 @@ import math
 
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
+from eqsat.model.work import WORK_LIMIT
 from eqsat.model.program import Node
 from eqsat.ops import scalar
 from eqsat.ops.structured import product
 
-WORK_LIMIT = 2 * 10**11  # about half a minute; 12 layers of BERT-base take a third of it
 PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
 PER_ELEMENT = 16  # a scalar function, or moving an element: a pass over memory
 

@@ -12,6 +12,7 @@ from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
 from eqsat.lab.results import Outcome, Results
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
 from eqsat.model.symbols import read_size
+from eqsat.report.text import verification_problem
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
@@ -152,7 +153,7 @@ def _search(plan: Plan, cell: Cell, source: Reader, threads: int) -> tuple[Run, 
         totals.append(run.summary()["seconds"]["total"])
     assert run is not None
     if plan.verify:
-        run.verify(seed=cell.seed)
+        run.verify(seed=cell.seed, work_limit=plan.work_limit)
     return run, totals
 
 
@@ -170,6 +171,6 @@ def _problems(cell: Cell, run: Run) -> list[Diagnostic]:
         found.append(Diagnostic("E411", f"row `{cell.name}`: a program was found, none expected"))
     v = run.verification
     if v is not None and not v.ok:
-        message = f"error {v.max_error:.1e}, limit {v.limit:.0e}, {v.where}"
-        found.append(Diagnostic("E500", f"row `{cell.name}` differs from the reference: {message}"))
+        problem = verification_problem(v)
+        found.append(replace(problem, message=f"row `{cell.name}`: {problem.message}"))
     return found

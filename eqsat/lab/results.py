@@ -189,7 +189,11 @@ def _versus(run: Run) -> str:
 def _verified(verify: dict[str, Any] | None) -> str:
     if verify is None:
         return "–"
-    return f"{'ok' if verify['ok'] else 'MISMATCH'} {verify['max_error']:.0e}"
+    if verify["outcome"] == "unproven":
+        return "NOT VERIFIED"
+    error = verify["max_error"]
+    text = "" if error is None else f" {error:.0e}"
+    return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}"
 
 
 def _measured(measured: dict[str, Any] | None) -> str:

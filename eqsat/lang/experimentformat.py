@@ -9,6 +9,7 @@ from pydantic import Field
 from eqsat.lang.problems import Duration, OneOrMore, Record
 from eqsat.lang.targetformat import BudgetRecord
 from eqsat.model.limits import KEYS
+from eqsat.model.work import WORK_LIMIT
 
 
 class MeasureRecord(Record):
@@ -17,6 +18,7 @@ class MeasureRecord(Record):
     runs: int = Field(default=20, ge=1)
     warmup: int = Field(default=3, ge=0)
     verify: bool = True
+    work_limit: float = Field(default=WORK_LIMIT, ge=1)
 
 
 class SaturationRecord(Record):

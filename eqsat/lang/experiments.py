@@ -23,6 +23,7 @@ from eqsat.model.limits import Limits
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target, Workgroup
+from eqsat.model.work import WORK_LIMIT
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
@@ -74,6 +75,7 @@ class Experiment:
     runs: int = 0  # 0: search only, nothing is timed
     warmup: int = 0
     verify: bool = False
+    work_limit: float = WORK_LIMIT  # of verifying
     file: str = ""
 
 
@@ -141,7 +143,8 @@ class _Reader:
         m = record.measure
         return Experiment(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
-            m.runs if m else 0, m.warmup if m else 0, m.verify if m else False, self.source.file,
+            m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
+            m.work_limit if m else WORK_LIMIT, self.source.file,
         )  # fmt: skip
 
     def _check_what_fits(self) -> None:

@@ -85,6 +85,15 @@ class Program:
         count.update(self.results)
         return tuple(count[i] for i in range(len(self.nodes)))
 
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """The nodes that results are computed from, ascending."""
+        found = set(self.results)
+        for i in range(len(self.nodes) - 1, -1, -1):
+            if i in found:
+                found.update(self.nodes[i].operands)
+        return tuple(sorted(found))
+
     @property
     def op_count(self) -> int:
         """Ops that are not leaves; those of a loop's body count once."""
@@ -170,10 +179,7 @@ class Builder:
 
 def prune(program: Program) -> Program:
     """The program without nodes no result needs; inputs stay, as they are its signature."""
-    needed = set(program.results) | set(program.inputs)
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in needed:
-            needed.update(program.nodes[i].operands)
+    needed = {*program.needed, *program.inputs}
     new: dict[int, int] = {}
     b = Builder(program.name)
     for i in sorted(needed):

@@ -126,9 +126,7 @@ def _operand_elements(g: Generic) -> int:
     return max(math.prod(g.sizes[d] for d in loops_of(m)) for m in g.maps)
 
 
-def _matmul(
-    g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array], body: Body
-) -> Array:
+def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array], body: Body) -> Array:
     """A sum of products as a batched matrix product, so that the reference is fast."""
     dtype = scalar.held_dtype(g.yields[0].dtype)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from eqsat.model.control import COND, controls
@@ -156,7 +157,11 @@ def _devices(run: Finished) -> dict[str, Any]:
 def _verify(verification: Any) -> dict[str, Any] | None:
     if verification is None:
         return None
-    return {k: getattr(verification, k) for k in ("ok", "max_error", "limit", "samples")}
+    keys = ("ok", "max_error", "limit", "samples", "outcome", "reason", "operations")
+    found = {k: getattr(verification, k) for k in keys}
+    if not math.isfinite(found["max_error"]):
+        found["max_error"] = None  # a NaN or a shape that differs has no distance, JSON no infinity
+    return found
 
 
 def _seconds(seconds: dict[str, float | None]) -> dict[str, float | None]:

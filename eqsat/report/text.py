@@ -95,9 +95,20 @@ def _extract_text(selection: Selection) -> str:
 
 
 def verification_text(v: Any) -> str:
-    """`ok, max error 3.1e-06, limit 1e-05 (4 samples)`, with the place of a mismatch."""
+    """`ok, max error 3.1e-07, limit 4e-07 (4 samples)`, with the place of a mismatch."""
+    if v.outcome == "unproven":
+        return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
     return f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({v.samples} samples)"
+
+
+def verification_problem(v: Any) -> Diagnostic:
+    """What a verification that is not ok says: E500 a mismatch, E507 nothing proven."""
+    if v.outcome == "unproven":
+        hint = "`--work-limit` raises it" if "work limit" in v.reason else ""
+        return Diagnostic("E507", f"not verified: {v.reason}", help=hint)
+    error = f"error {v.max_error:.1e}, limit {v.limit:.0e}"
+    return Diagnostic("E500", f"result differs from the reference: {error}, {v.reason or v.where}")
 
 
 def stop_warnings(run: Finished) -> list[Diagnostic]:
