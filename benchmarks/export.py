@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,14 @@ import onnx_oracle  # noqa: E402
 
 import eqsat  # noqa: E402
 from eqsat.api import Source  # noqa: E402
-from eqsat.execute.rounding import quanta  # noqa: E402
 from eqsat.execute.compare import compare  # noqa: E402
-from eqsat.execute.draw import random_inputs  # noqa: E402
-from eqsat.execute.rounding import error_limit  # noqa: E402
+from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
+from eqsat.execute.reference import reference  # noqa: E402
+from eqsat.execute.rounding import error_limit, moves  # noqa: E402
+from eqsat.execute.work import Work  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
 from eqsat.ops.meaning import evaluate_program  # noqa: E402
-from eqsat.execute.draw import drawn_weights  # noqa: E402
 
 Row = dict[str, Any]
 SMALL = 100  # ops of programs that IREE computes
@@ -195,8 +196,9 @@ def compared(
     worst = worst_of(given, wanted, [None] * len(given))
     if worst[0] > limit:  # a rounding op that met a tie may be off by a quantum
         beside = (inputs, run.source.weights, run.source.opaque)
-        slack = quanta(run.program, *beside, wanted, limit)
-        worst = worst_of(given, wanted, slack) if slack is not None else worst
+        noisy = partial(reference, run.program, *beside, Work())
+        slack = moves(run.program, noisy, wanted, 0)
+        worst = worst_of(given, wanted, slack)
     ok = worst[0] <= limit
     return {"error": worst[0], "equal": ok} | ({} if ok else {"where": worst[1]})
 

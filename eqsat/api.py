@@ -69,8 +69,8 @@ def optimize(
     saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. time_limit: seconds from the end
     of reading to the end of the schedule; what there was no time for is told by
     `run.selection.cuts`. work_limit: operations that verifying may take. stop: ends the extraction
-    early, with the best answer so far. Raises
-    EqsatError; exit_code 3 if nothing is admissible.
+    early, with the best answer so far. Raises EqsatError; exit_code 3 if
+    nothing is admissible.
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")

@@ -13,6 +13,7 @@ import pytest
 import eqsat
 from eqsat.api import Source
 from eqsat.cli import run as command
+from eqsat.execute.draw import drawn_weights
 from eqsat.extract import check
 from eqsat.hunt.networks import network
 from eqsat.lang.devices import load_devices, machine
@@ -27,7 +28,6 @@ from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.occupancy import device_figures
 from eqsat.ops.placement import node_devices, place
 from eqsat.ops.scalar import held_dtype
-from eqsat.execute.draw import drawn_weights
 from eqsat.schedule import faults
 
 MLP = """program two

@@ -10,9 +10,9 @@ from jax import lax
 
 from eqsat.execute import weights as packing
 from eqsat.execute.bodies import evaluate_body
+from eqsat.execute.compare import compare
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.loops import product_factors
-from eqsat.execute.compare import compare
 from eqsat.execute.verify import verify
 from eqsat.execute.xla import build, differentiate_as
 from eqsat.frontends.jaxpr import trace

@@ -17,7 +17,7 @@ from exports import check, function_case, function_groups, in_iree
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.draw import random_inputs
+from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.movement import common_groups
 from eqsat.export.write import export
@@ -26,7 +26,6 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import evaluate_program
-from eqsat.execute.draw import drawn_weights
 
 FORCED = ("tiles_forced=true",)
 TEXTS = ("padded_chain", "residual", "permuted_consumer")

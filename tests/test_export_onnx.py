@@ -14,14 +14,13 @@ from exports import FLOATING, check, function_case
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.draw import random_inputs
+from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.export.write import export
 from eqsat.hunt.programs import Maker
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning import evaluate_program
-from eqsat.execute.draw import drawn_weights
 
 FORCED = ("tiles_forced=true",)
 

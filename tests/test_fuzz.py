@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.execute.draw import drawn_weights
 from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import Expr, arg, call, const
@@ -17,7 +18,6 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import generic_node, identity
-from eqsat.execute.draw import drawn_weights
 
 SIZES = (1, 3, 7, 8, 10, 16, 20)
 UNARY = ("exp", "tanh", "neg", "relu", "half")

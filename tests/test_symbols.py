@@ -13,6 +13,7 @@ import pytest
 import eqsat
 from eqsat.api import Source
 from eqsat.cli import run as command
+from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.extents import at, bound, is_symbolic, names_of, read_extent, restored
@@ -23,7 +24,6 @@ from eqsat.model.symbols import Size, Symbol, read_size, resized, sized
 from eqsat.model.tensor import TensorType, cdiv
 from eqsat.ops.binding import bind_attr, bind_graph, bind_program
 from eqsat.ops.meaning import evaluate_program
-from eqsat.execute.draw import drawn_weights
 from eqsat.saturate import saturate
 
 M, N = Symbol("m", 16, 128), Symbol("n", 1, 40)

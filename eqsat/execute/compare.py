@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+MOST_NOISE = 0.25  # of the largest element; a bound beyond that says nothing
 
 
 def distance(got: Array, wanted: Array) -> Array:
@@ -25,22 +26,30 @@ def size(wanted: Array) -> float:
 
 
 def proof(wanted: Array, allowed: Array | None = None) -> float:
-    """The share of elements that say something: finite, and not allowed to be anything."""
+    """The share of elements that say something: finite, and not allowed to be anything.
+
+    What may be off by a share of the largest element is rounding error and little else.
+    """
     if not wanted.size:
         return 1.0
     says = np.isfinite(np.asarray(wanted).astype(np.float64))
     if allowed is not None:
-        says = says & np.isfinite(allowed)
+        says = says & (allowed <= size(wanted) * MOST_NOISE)
     return float(np.mean(says))
 
 
-def compare(got: Array, wanted: Array) -> tuple[float, str]:
-    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ."""
+def compare(got: Array, wanted: Array, slack: Array | None = None) -> tuple[float, str]:
+    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ.
+
+    slack: how far each element may be off without that being an error.
+    """
     if got.shape != wanted.shape:
         return float("inf"), misshapen(got, wanted)
     if not wanted.size:
         return 0.0, ""
     found = distance(got, wanted)
+    if slack is not None:
+        found = np.where(found <= slack, 0.0, found)
     worst = int(np.argmax(found))
     error = float(found.flat[worst]) / size(wanted)
     if wanted.dtype.kind in "iub" and error:

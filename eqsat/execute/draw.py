@@ -19,7 +19,7 @@ from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.program import Program
+from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import element_dtype
 
@@ -137,23 +137,24 @@ def _extents(program: Program, wanted: Mapping[int, int]) -> dict[int, int]:
             found[node] = min(extent, found.get(node, extent))
 
     for i in range(len(program.nodes) - 1, -1, -1):
-        n = program.nodes[i]
-        if n.op == "gather" and isinstance(n.attr, Move):
-            learn(n.operands[1], program.nodes[n.operands[0]].type.shape[n.attr.args[0]])
-            learn(n.operands[0], found.get(i))
-        elif isinstance(n.attr, Opaque):
-            for o in n.operands:
-                learn(o, _opaque_extent(program, n.operands, o))
-        elif isinstance(n.attr, Control):
-            for o, extent in _control_extents(n.attr, n.operands):
-                learn(o, extent)
-        elif isinstance(n.attr, Generic) and i in found:
-            for at in {v for y in n.attr.yields for v in _values(y.body)}:
-                learn(n.operands[at], found[i])
-        elif i in found:
-            for o in n.operands:
-                learn(o, found[i])
+        for o, extent in _operand_extents(program, program.nodes[i], found.get(i)):
+            learn(o, extent)
     return found
+
+
+def _operand_extents(program: Program, n: Node, extent: int | None) -> list[tuple[int, int | None]]:
+    """(operand, what it indexes at least) of one op; extent: what its result does."""
+    if isinstance(n.attr, Opaque):
+        return [(o, _opaque_extent(program, n.operands, o)) for o in n.operands]
+    if isinstance(n.attr, Control):
+        return _control_extents(n.attr, n.operands)
+    if n.op == "gather" and isinstance(n.attr, Move):
+        table, at = n.operands
+        return [(at, program.nodes[table].type.shape[n.attr.args[0]]), (table, extent)]
+    if isinstance(n.attr, Generic):
+        read = {v for y in n.attr.yields for v in _values(y.body)}
+        return [(n.operands[at], extent) for at in read]
+    return [(o, extent) for o in n.operands]
 
 
 def _opaque_extent(program: Program, operands: Sequence[int], index: int) -> int | None:

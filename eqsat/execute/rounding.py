@@ -13,12 +13,13 @@ its terms or the sum itself (Higham and Mary 2019, probabilistic error bounds).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from eqsat.execute.compare import distance
 from eqsat.execute.reference import OpaqueFunctions
 from eqsat.execute.units import (
     EXACT_U,
@@ -185,6 +186,29 @@ def _floats(node: Node) -> set[str]:
 def _step(u: float) -> float:
     """How far a value moves, relative to it."""
     return min(AMPLITUDE * u, max(LARGEST_MOVE, u))
+
+
+def moves(
+    program: Program,
+    evaluate: Callable[[Noise], Sequence[Array]],
+    wanted: Sequence[Array],
+    seed: Any,
+    platform: str = "cpu",
+    *,
+    exact: bool = False,
+) -> list[Array]:
+    """Per result, how far a pair of noisy evaluations moves each element from `wanted`.
+
+    evaluate: the reference of `program` with these ops. inf where an element becomes, or no longer
+    is, NaN or infinite.
+    """
+    factor = shortfall(program, exact=exact)
+    found = [np.zeros(np.shape(w)) for w in wanted]
+    for sign in (1.0, -1.0):
+        moved = evaluate(Noise(seed, sign, platform, exact=exact))
+        by = (factor * distance(a, b) for a, b in zip(moved, wanted, strict=True))
+        found = [np.maximum(f, d) for f, d in zip(found, by, strict=True)]
+    return found
 
 
 class Noise:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from eqsat.execute.compare import distance, element, misshapen, proof, size
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
-from eqsat.execute.rounding import Noise, error_limit, shortfall
+from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.witness import Witness
 from eqsat.execute.work import OverWork, Work
 from eqsat.model.control import every_program
@@ -70,6 +71,7 @@ class Judged:
     ok: bool = True
     reason: str = ""
     proofs: list[float] = field(default_factory=list)
+    meant: list[float] = field(default_factory=list)  # the same of the chosen program in float64
 
 
 def verify(
@@ -121,7 +123,8 @@ def _verdict(found: list[Judged], reason: str, work: Work, program: Program) -> 
 
 def _nothing_said(found: list[Judged]) -> str:
     """Why no sample proves anything of a result; "" if each is proven by one."""
-    best = [max(column) for column in zip(*(j.proofs for j in found), strict=True)]
+    shares = [p for j in found for p in (j.proofs, j.meant) if p]
+    best = [max(column) for column in zip(*shares, strict=True)]
     for r, share in enumerate(best):
         if share < LEAST_PROOF:
             return (
@@ -161,8 +164,7 @@ class _Judge:
     ):
         self.program, self.call = program, call
         self.weights, self.opaque = weights, opaque
-        same = chosen is not None and chosen.nodes == program.nodes
-        self.chosen = None if same else chosen
+        self.chosen = chosen
         self.work, self.seed = work, seed
         self.rng = np.random.default_rng(seed)
         self.platform = platform()
@@ -190,17 +192,24 @@ class _Judge:
         return reference(program, inputs, self.weights, self.opaque, self.work, *noise)
 
     def _judged(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
+        meant: list[float] = []
         if self.chosen is not None:
-            found = self._meaning(sample, inputs, wanted)
+            found = self._meaning(self.chosen, sample, inputs, wanted)
             if not found.ok:
                 return found
+            meant = found.proofs
         got = [np.asarray(x) for x in self.call(*inputs)]
-        return _Comparison(self, sample, inputs, wanted, got).judged()
+        found = _Comparison(self, sample, inputs, wanted, got).judged()
+        found.meant = meant
+        return found
 
-    def _meaning(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
+    def _meaning(
+        self, chosen: Program, sample: str, inputs: list[Array], wanted: list[Array]
+    ) -> Judged:
         """The chosen program in float64: equal but for the order of its operations."""
-        assert self.chosen is not None
-        got = self.reference(self.chosen, inputs)
+        if chosen.nodes == self.program.nodes and chosen.results == self.program.results:
+            return Judged(0.0, 0.0, "", proofs=[proof(w) for w in wanted])
+        got = self.reference(chosen, inputs)
         exact = not self.has_foreign  # an opaque op computes in its own types even here
         found = _Comparison(self, sample, inputs, wanted, got, exact=exact, witness=False).judged()
         if not found.ok:
@@ -265,15 +274,15 @@ class _Comparison:
     def _noise(self) -> Iterator[list[Array]]:
         """Per pair of noisy evaluations, how far they move each element."""
         judge = self.judge
-        factor = shortfall(judge.program, exact=self.exact)
         for pair in range(MANY):
-            moved = [np.zeros(w.shape) for w in self.wanted]
-            for sign in (1.0, -1.0):
-                noise = Noise([judge.seed, pair], sign, judge.platform, exact=self.exact)
-                found = judge.reference(judge.program, self.inputs, noise)
-                by = [factor * distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
-                moved = [np.maximum(m, d) for m, d in zip(moved, by, strict=True)]
-            yield moved
+            yield moves(
+                judge.program,
+                partial(judge.reference, judge.program, self.inputs),
+                self.wanted,
+                [judge.seed, pair],
+                judge.platform,
+                exact=self.exact,
+            )
 
     def _ask_witness(self) -> None:
         """What the input program itself does on this executor, near these inputs, is right."""
@@ -326,7 +335,5 @@ def platform() -> str:
     """`cpu`, `gpu` or `tpu`: where JAX runs what it is given."""
     import jax
 
-    default = jax.config.jax_default_device
-    if default is None:
-        return jax.devices()[0].platform
-    return default if isinstance(default, str) else default.platform
+    (device,) = jax.device_put(0.0).devices()
+    return device.platform

@@ -16,13 +16,13 @@ import numpy as np
 
 from eqsat import api
 from eqsat.api import Run, Source
+from eqsat.execute.draw import drawn_weights
 from eqsat.hunt.networks import is_hard, network
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.plugins import find_names
-from eqsat.execute.draw import drawn_weights
 from eqsat.saturate import Limits
 
 NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
