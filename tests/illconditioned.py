@@ -44,8 +44,8 @@ def attention(n: int, width: int, constant: bool) -> Case:
 
 
 def cancelled(by: float) -> Case:
-    w = array(0, 24, 24)
-    return f"cancelled {by:g}", lambda x: ((x @ w + by) - by) @ w, (f32(16, 24),)
+    w, a = array(0, 24, 24), array(1, 16, 24) + by
+    return f"cancelled {by:g}", lambda x: norm(jnp.tanh(x @ w) + a - by) @ w, (f32(16, 24),)
 
 
 def variance(shift: float) -> Case:
@@ -71,7 +71,7 @@ def quotient(gap: float) -> Case:
 
     def f(x: Any) -> Any:
         y = x @ w
-        return (y * 2.0) / (y * (1.0 + gap) - y)
+        return (y * 2.0) / (jnp.sin(y + gap) - jnp.sin(y))
 
     return f"quotient {gap:g}", f, (f32(12, 16),)
 
@@ -114,10 +114,8 @@ def long_sum(n: int, shift: float) -> Case:
 
 def chaos(steps: int) -> Case:
     def f(x: Any) -> Any:
-        y = jax.nn.sigmoid(x)
-        for _ in range(steps):
-            y = 3.9 * y * (1.0 - y)
-        return y
+        step = lambda _, y: 3.9 * y * (1.0 - y)  # noqa: E731
+        return jax.lax.fori_loop(0, steps, step, jax.nn.sigmoid(x))
 
     return f"chaos {steps}", f, (f32(64),)
 
