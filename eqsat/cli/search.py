@@ -11,8 +11,8 @@ import typer
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import progress, say, say_diagnostics
-from eqsat.model.work import WORK_LIMIT
 from eqsat.model.stopping import Stop
+from eqsat.model.work import WORK_LIMIT
 
 if TYPE_CHECKING:
     from eqsat.api import Run

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from eqsat.execute.work import Work, operations
-from eqsat.model.control import Control
+from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node, Program
 from eqsat.ops.control import evaluate_control
 from eqsat.ops.meaning import arguments, bind_leaves, evaluate_node
+from eqsat.ops.trips import with_trips
 
 Array = np.ndarray[Any, Any]
 OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]
@@ -75,9 +76,10 @@ def _evaluated(
 def least_operations(program: Program) -> int:
     """Of evaluating a program once, where loops that may end at once do.
 
-    A scan runs its body `length` times; of the branches of a `cond` the cheapest counts.
+    Loops whose trips are known run that often; of the branches of a `cond` the cheapest counts.
     """
-    return sum(_least(program.nodes[i]) for i in program.needed)
+    known = with_trips(program)
+    return sum(_least(known.nodes[i]) for i in known.needed)
 
 
 def _least(node: Node) -> int:
@@ -85,6 +87,9 @@ def _least(node: Node) -> int:
     if not isinstance(attr, Control):
         return operations(node)
     inner = [least_operations(p) for p in attr.bodies]
-    if attr.op == "cond":
+    if attr.op == COND:
         return min(inner)
-    return inner[0] * (attr.length if attr.op == "scan" else 1)
+    if attr.op == SCAN:
+        return inner[0] * attr.length
+    trips = attr.trips or 0
+    return inner[0] * (trips + 1) + inner[1] * trips

@@ -27,8 +27,8 @@ from eqsat.execute.witness import Witness
 from eqsat.execute.work import OverWork, Work
 from eqsat.model.control import every_program
 from eqsat.model.foreign import Opaque
-from eqsat.model.work import WORK_LIMIT
 from eqsat.model.program import Program
+from eqsat.model.work import WORK_LIMIT
 
 Array = np.ndarray[Any, Any]
 OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"

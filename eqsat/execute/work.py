@@ -10,8 +10,8 @@ import math
 
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
-from eqsat.model.work import WORK_LIMIT
 from eqsat.model.program import Node
+from eqsat.model.work import WORK_LIMIT
 from eqsat.ops import scalar
 from eqsat.ops.structured import product
 
