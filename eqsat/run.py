@@ -160,7 +160,7 @@ class Run:
     ) -> Verification:
         """Random inputs through the schedule and through the float64 reference.
 
-        work_limit: operations the reference may take (`execute.work.WORK_LIMIT` if none is given).
+        work_limit: operations the reference may take (`model.work.WORK_LIMIT` if none is given).
         Weights of which only the shape is known are drawn at random, too.
         """
         from eqsat.execute.draw import drawn_weights

@@ -22,7 +22,7 @@ from eqsat.execute.verify import Verification, dominated, verify
 from eqsat.execute.witness import Witness
 from eqsat.frontends.jaxpr import Traced, trace
 from eqsat.hunt.networks import network
-from eqsat.model.program import Program
+from eqsat.model.program import Builder, Program
 from eqsat.report.text import verification_problem, verification_text
 
 ABOVE_ROUNDING = 1e-4
@@ -189,13 +189,21 @@ def test_the_limit_follows_from_types_and_lengths():
     ("precision", "platform", "bits"),
     [
         ("default", "cpu", 0), ("default", "gpu", 11), ("default", "tpu", 8), ("high", "tpu", 16),
-        ("highest", "gpu", 0), ("TF32_TF32_F32", "cpu", 11), ("BF16_BF16_F32_X3", "gpu", 16),
-        ("F32_F32_F32", "gpu", 0),
+        ("highest", "gpu", 0), ("tf32_tf32_f32", "cpu", 0), ("tf32_tf32_f32", "gpu", 11),
+        ("bf16_bf16_f32_x3", "gpu", 16), ("f32_f32_f32", "gpu", 0),
     ],
 )  # fmt: skip
 def test_precision_narrows_the_factors_of_a_product(precision: str, platform: str, bits: int):
-    assert product_u("f32", precision, platform) == (2.0**-bits if bits else 0.0)
-    assert product_u("bf16", precision, platform) == 0.0
+    (g,) = [n.attr for n in traced(lambda x, w: x @ w, f32(4, 8), f32(8, 4)).program.nodes[2:]]
+    u = 2.0**-bits if bits else 0.0
+    assert product_u(replace(g, precision=precision), platform) == u
+    t = traced(lambda x, w: jnp.tanh(x @ w), f32(4, 8), f32(8, 4)).program
+    b = Builder("p")
+    for n in t.nodes:
+        at = replace(n.attr, precision=precision) if n.attr == g else n.attr
+        b.append(n.op, n.operands, at)
+    limit = error_limit(b.build(t.results), platform)
+    assert limit > 4 * u and (u == 0 or limit < 40 * u)
 
 
 # ---- samples that say something ------------------------------------------------------------------

@@ -26,8 +26,8 @@ from eqsat.execute.units import (
     FORMATS,
     ULPS,
     UNROUNDED,
-    precision_of,
     product_u,
+    sum_u,
 )
 from eqsat.model.control import SCAN, Control, every_program
 from eqsat.model.expr import Expr, call
@@ -84,9 +84,9 @@ def _yield_squared(g: Generic, y: Yield, platform: str, exact: bool) -> float:
     kinds = types_of(y.body, g.dtypes)
     total = sum((roundings(e, kinds, exact) * _u(kinds[e] or y.dtype, exact)) ** 2 for e in kinds)
     if y.combine in ("add", "mul") and is_float(y.dtype):
-        total += (_sum_u(g, y.dtype, exact) ** 2) * length(g) + _u(y.dtype, exact) ** 2
-    if not exact and product(g) is not None:
-        total += 2 * _product_u(g, platform) ** 2
+        total += (_sum_u(g, y.dtype, platform, exact) ** 2) * length(g) + _u(y.dtype, exact) ** 2
+    if not exact:
+        total += 2 * product_u(g, platform) ** 2
     return total
 
 
@@ -150,17 +150,8 @@ def _u(dtype: str, exact: bool) -> float:
     return EXACT_U if exact else FORMATS[dtype].u
 
 
-def _sum_u(g: Generic, dtype: str, exact: bool) -> float:
-    """Of the additions of a sum: XLA adds narrow floats as f32, but in steps over a window."""
-    if exact:
-        return EXACT_U
-    has_window = any(len(e.terms) > 1 for m in g.maps for e in m)
-    own = FORMATS[dtype].u
-    return own if has_window else min(own, FORMATS["f32"].u)
-
-
-def _product_u(g: Generic, platform: str) -> float:
-    return max(product_u(d, precision_of(g), platform) for d in (*g.dtypes, g.yields[0].dtype))
+def _sum_u(g: Generic, dtype: str, platform: str, exact: bool) -> float:
+    return EXACT_U if exact else sum_u(g, dtype, platform)
 
 
 # ---- after it ran --------------------------------------------------------------------------------
@@ -239,8 +230,7 @@ class Noise:
         ]
 
     def _generic(self, g: Generic, operands: Sequence[Array]) -> list[Array]:
-        factors = product(g) is not None
-        u = 0.0 if self.exact or not factors else _product_u(g, self.platform)
+        u = 0.0 if self.exact else product_u(g, self.platform)
 
         def body(e: Expr, xs: Sequence[Array]) -> Array:
             found = self._body(e, xs, g.dtypes)
@@ -258,7 +248,7 @@ class Noise:
         """A reduction with the roundings of its steps."""
         if not is_float(y.dtype):
             return total
-        size, u = np.abs(total), _sum_u(g, y.dtype, self.exact)
+        size, u = np.abs(total), _sum_u(g, y.dtype, self.platform, self.exact)
         if y.combine == "add" and length(g) > 1:
             squares = evaluate_generic(_of_squares(g, y), operands)[0]
             with np.errstate(all="ignore"):

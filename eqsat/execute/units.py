@@ -7,7 +7,9 @@ Numerical Algorithms, 2nd ed., §2.1); products in fewer bits have that of their
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from eqsat.model.generic import Generic
+from eqsat.model.precision import ALGORITHMS, NONE, SIGNIFICAND, significand_bits
 
 
 @dataclass(frozen=True)
@@ -21,22 +23,22 @@ class Format:
     most: float
 
 
-def _format(bits: int, low: int, most: float, flushes: bool = False) -> Format:
-    """bits: significant ones; low: exponent of the smallest normal value."""
-    tiny = 2.0**low
-    return Format(2.0**-bits, tiny, tiny if flushes else tiny * 2.0**-bits, most)
+def _format(dtype: str, low: int, most: float, flushes: bool = False) -> Format:
+    """low: exponent of the smallest normal value."""
+    tiny, u = 2.0**low, 2.0 ** -SIGNIFICAND[dtype]
+    return Format(u, tiny, tiny if flushes else tiny * u, most)
 
 
 # XLA flushes subnormals of f32, and computes bf16 in it
 FORMATS: dict[str, Format] = {
-    "f64": _format(53, -1022, float("inf"), flushes=True),
-    "f32": _format(24, -126, (2 - 2.0**-23) * 2.0**127, flushes=True),
-    "bf16": _format(8, -126, (2 - 2.0**-7) * 2.0**127, flushes=True),
-    "f16": _format(11, -14, 65504.0),
-    "f8e4m3fn": _format(4, -6, 448.0),
-    "f8e5m2": _format(3, -14, 57344.0),
-    "f8e4m3fnuz": _format(4, -7, 240.0),
-    "f8e5m2fnuz": _format(3, -15, 57344.0),
+    "f64": _format("f64", -1022, float("inf"), flushes=True),
+    "f32": _format("f32", -126, (2 - 2.0**-23) * 2.0**127, flushes=True),
+    "bf16": _format("bf16", -126, (2 - 2.0**-7) * 2.0**127, flushes=True),
+    "f16": _format("f16", -14, 65504.0),
+    "f8e4m3fn": _format("f8e4m3fn", -6, 448.0),
+    "f8e5m2": _format("f8e5m2", -14, 57344.0),
+    "f8e4m3fnuz": _format("f8e4m3fnuz", -7, 240.0),
+    "f8e5m2fnuz": _format("f8e5m2fnuz", -15, 57344.0),
 }
 EXACT_U = 2.0**-40  # of float64 sums in any order, and of constants written to a dozen digits
 
@@ -55,35 +57,29 @@ UNROUNDED = frozenset(
     }
 )  # fmt: skip
 
-# bits of a factor of a product, by platform and precision; all of the type's where none is given
-_BITS = {
-    ("gpu", "default"): 11,  # TF32
-    ("gpu", "high"): 11,
-    ("tpu", "default"): 8,  # one pass of bf16
-    ("tpu", "high"): 16,  # three
-}
 
+def product_u(g: Generic, platform: str) -> float:
+    """Unit roundoff of what a platform rounds the operands of a contraction to; 0 if it does not.
 
-def product_u(dtype: str, precision: str, platform: str) -> float:
-    """Unit roundoff of the factors of an f32 product on a platform; 0 if they are kept whole.
-
-    precision: `default`, `high`, `highest`, or an algorithm such as `TF32_TF32_F32`.
+    XLA:CPU computes every precision in the operands' own type.
     """
-    if dtype != "f32":
+    if g.precision == NONE or platform == "cpu":
         return 0.0
-    bits = _BITS.get((platform, precision.lower()), 0) or _algorithm_bits(precision.upper())
-    return 2.0**-bits if bits else 0.0
+    wide = g.yields[0].dtype
+    operands = [d for d in g.dtypes if d in SIGNIFICAND]
+    left = {d: significand_bits(g.precision, _wider(d, wide), platform) for d in operands}
+    return max((2.0**-bits for d, bits in left.items() if bits < SIGNIFICAND[d]), default=0.0)
 
 
-def _algorithm_bits(algorithm: str) -> int:
-    """Of `lax.DotAlgorithmPreset`: `…_X3` and the like split a factor into several narrow ones."""
-    for name, bits in (("BF16_BF16", 8), ("F16_F16", 11), ("TF32_TF32", 11)):
-        if name in algorithm:
-            passes = algorithm.rsplit("_X", 1)
-            return min(24, bits * {"3": 2, "6": 3, "9": 3}.get(passes[-1], 1))
-    return 0
+def _wider(a: str, b: str) -> str:
+    return max(a, b, key=lambda d: SIGNIFICAND[d])
 
 
-def precision_of(attr: Any) -> str:
-    """The precision of a contraction, as a word."""
-    return str(getattr(attr, "precision", "") or "highest")
+def sum_u(g: Generic, dtype: str, platform: str) -> float:
+    """Unit roundoff of the additions of a sum: XLA adds narrow floats as f32, but in steps over a
+    window, and as an algorithm says."""
+    own = FORMATS[dtype].u
+    if g.precision in ALGORITHMS and platform != "cpu":
+        return FORMATS[ALGORITHMS[g.precision].accumulator or dtype].u
+    has_window = any(len(e.terms) > 1 for m in g.maps for e in m)
+    return own if has_window else min(own, FORMATS["f32"].u)
