@@ -37,7 +37,7 @@ def test_a_huge_count_is_no_work():
         return jax.lax.fori_loop(0, 10**9, lambda i, c: c * 0.5 + 1.0, x)
 
     run = eqsat.optimize(long, X, target="avx512")
-    assert run.schedule is not None and run.schedule.time_ps > 10**9 * 10**6
+    assert run.schedule is not None and run.schedule.time_ps > 10**14
     found = run.verify()
     assert (found.ok, found.outcome, found.samples) == (False, "unproven", 0)
     assert "takes 1.3e+15 operations at least" in found.reason
