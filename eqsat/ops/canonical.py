@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from typing import Any
+from weakref import WeakSet
 
 from eqsat.model.affine import Affine, Map, affine, dim, loops_of
 from eqsat.model.attr import Shape
-from eqsat.model.expr import Expr, arg
+from eqsat.model.bodytext import TextOrder
+from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder
 from eqsat.ops.scalar import FUNCTIONS
@@ -100,21 +102,31 @@ def _canonical_yield(y: Yield, reduces: bool) -> Yield:
     return Yield(canonical_body(y.body), y.dtype, y.combine if reduces else "")
 
 
-@lru_cache(maxsize=100_000)
+# bodies grow out of canonical parts when programs are read and merged: these are not walked again
+_canonical: WeakSet[Expr] = WeakSet()
+
+
 def canonical_body(e: Expr) -> Expr:
     """The body with the arguments of commutative functions in order, constants last."""
-    if not e.args:
-        return e
-    args = tuple(canonical_body(a) for a in e.args)
-    known = FUNCTIONS.get(e.fn)
-    if known is not None and known.commutative:
-        args = tuple(sorted(args, key=_body_order))
-    return Expr(e.fn, args, e.value)
+    order = TextOrder()
 
+    def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
+        return not e.operands(), e.operands(), order.key(e)
 
-def _body_order(e: Expr) -> tuple[bool, tuple[int, ...], str]:
-    used = e.operands()
-    return not used, used, str(e)
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        return () if e in _canonical else e.args
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        if not args:
+            return e
+        known = FUNCTIONS.get(e.fn)
+        if known is not None and known.commutative:
+            args = sorted(args, key=position)
+        found = rebuilt(e, args)
+        _canonical.add(found)
+        return found
+
+    return BottomUp(step, parts)(e)
 
 
 def generic_node(
@@ -187,7 +199,7 @@ def _operand_order(candidate: tuple[tuple[int, ...], Generic]) -> tuple[object, 
     # the operand of the earlier result dims first, so that m loops come before n loops
     loops = tuple(tuple(sorted(loops_of(m))) for m in attr.maps)
     maps = tuple(tuple((e.terms, e.constant) for e in m) for m in attr.maps)
-    return loops, maps, nodes, str(attr.body)
+    return loops, maps, nodes, TextOrder().key(attr.body)
 
 
 def _is_copy(builder: Builder, nodes: tuple[int, ...], attr: Generic) -> bool:
