@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Generic, NoReturn, TypeVar
 from weakref import KeyedRef
 
@@ -228,6 +229,7 @@ def _flattened(nested: Any) -> list[list[Any]]:
 
 
 # ---- building ------------------------------------------------------------------------------------
+@lru_cache(maxsize=1_000)  # so that the leaves of most bodies live on and are not made again
 def arg(i: int) -> Expr:
     return Expr("arg", (), i)
 
