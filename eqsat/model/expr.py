@@ -61,6 +61,8 @@ class Expr:
     def substitute(self, operands: Mapping[int, Expr]) -> Expr:
         """Replace `arg(i)` by `operands[i]` where given."""
         new = {i: e for i, e in operands.items() if e is not arg(i)}
+        if new.keys().isdisjoint(self.operands()):
+            return self
 
         def parts(e: Expr) -> tuple[Expr, ...]:
             return () if new.keys().isdisjoint(e.operands()) else e.args

@@ -140,6 +140,8 @@ _canonical: WeakSet[Expr] = WeakSet()
 
 def canonical_body(e: Expr) -> Expr:
     """The body with the arguments of commutative functions in order, constants last."""
+    if e in _canonical or not e.args:
+        return e
     order = TextOrder()
 
     def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
@@ -183,9 +185,10 @@ def generic_node(
     plans = _plans(
         tuple(sizes), tuple(result_loops), maps, types, order, used, _is_swappable(yields)
     )
-    made = [(plan, *_planned(plan, yields, precision)) for plan in plans]
+    made = [(_planned(plan, yields, precision), plan) for plan in plans]
     # of two nests that nothing else tells apart the bodies decide
-    plan, attr, _ = made[0] if len(made) == 1 else min(made, key=lambda m: m[2])
+    by_text = TextOrder().key
+    attr, plan = made[0] if len(made) == 1 else min(made, key=lambda m: by_text(m[0].body))
     nodes = tuple(operands[i][0] for i in plan.kept)
     if _is_copy(builder, nodes, attr):
         return nodes[0]
@@ -236,11 +239,10 @@ def _plans(
     return tuple(p for p in plans if order(p) == best)
 
 
-def _planned(plan: _Plan, yields: Sequence[Yield], precision: str) -> tuple[Generic, Any]:
-    """The generic, and its place among equally good ones."""
+def _planned(plan: _Plan, yields: Sequence[Yield], precision: str) -> Generic:
     new = dict(plan.new)
     bodies = [canonical_body(y.body.substitute(new)) for y in yields]
-    return plan.nest.generic(bodies, yields, (), plan.dtypes, precision), TextOrder().key(bodies[0])
+    return plan.nest.generic(bodies, yields, (), plan.dtypes, precision)
 
 
 def _is_swappable(yields: Sequence[Yield]) -> bool:

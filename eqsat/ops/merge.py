@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.expr import Expr, arg
@@ -115,7 +116,12 @@ def _part(program: Program, n: Node, parts: dict[int, _Part]) -> _Part:
     function = g.body.fn
     if function == "arg" and g.body.value in taken:
         function = taken[g.body.value].function
-    return _ordered(_Part(g, tuple(reads), tuple(places), taken, operations, function))
+    kept = _kept(g, reads, places, function)
+    number = {r: k for k, r in enumerate(kept)}
+    # what is left out has no number, and nobody asks for it
+    new = [number.get(r, 0) for r in reads]
+    at = tuple(tuple(new[k] for k in ks) for ks in places)
+    return _Part(g, tuple(kept), at, taken, operations, function)
 
 
 def _is_mergeable(
@@ -137,24 +143,29 @@ def _is_mergeable(
     return DTYPES[p.yields[0].dtype][0] >= widest
 
 
-def _ordered(part: _Part) -> _Part:
+def _kept(
+    g: Generic, reads: list[Operand], places: list[tuple[int, ...]], function: str
+) -> list[Operand]:
     """What is read in the order `generic_node` would give it: each once, what no body reads left
     out, and the two sides of a commutative function by their maps."""
-    used = {k for j in part.generic.body.operands() for k in part.places[j]}
-    kept = list(dict.fromkeys(r for k, r in enumerate(part.reads) if k in used))
-    known = FUNCTIONS.get(part.function)
+    used = g.body.operands()
+    if len(used) < len(places):
+        read = {k for j in used for k in places[j]}
+        reads = [r for k, r in enumerate(reads) if k in read]
+    kept = list(dict.fromkeys(reads))
+    known = FUNCTIONS.get(function)
     if len(kept) == 2 and known is not None and known.commutative:
-        kept = min(kept, kept[::-1], key=_order)
-    number = {r: k for k, r in enumerate(kept)}
-    # what is left out has no number, and nobody asks for it
-    places = tuple(tuple(number.get(part.reads[k], 0) for k in at) for at in part.places)
-    return replace(part, reads=tuple(kept), places=places)
+        (a, m), (b, n) = kept
+        (p, q), (r, s) = _order(m), _order(n)
+        if (r, p, s, q, b, a) < (p, r, q, s, a, b):
+            return kept[::-1]
+    return kept
 
 
-def _order(reads: list[Operand]) -> tuple[object, ...]:
-    loops = tuple(tuple(sorted(loops_of(m))) for _, m in reads)
-    maps = tuple(tuple((e.terms, e.constant) for e in m) for _, m in reads)
-    return loops, maps, tuple(o for o, _ in reads)
+@lru_cache(maxsize=10_000)
+def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    """What decides the place of an operand read like this."""
+    return tuple(sorted(loops_of(m))), tuple((e.terms, e.constant) for e in m)
 
 
 # ---- the body of an op and all it took in --------------------------------------------------------
