@@ -26,7 +26,7 @@ from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
 
 MOST_OPERANDS = 6  # a rule is compiled once per arity and position
-MOST_OPERATIONS = 256  # of a merged body, which every rule that matches it looks at
+MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
 
 
 def canonical(program: Program) -> Program:
