@@ -98,9 +98,7 @@ class _Nest:
             Yield(b, y.dtype, y.combine if reduces else "")
             for b, y in zip(bodies, yields, strict=True)
         )
-        return Generic(
-            self.sizes, self.rank, self.maps, self.shapes, made, tile, dtypes, precision
-        )
+        return Generic(self.sizes, self.rank, self.maps, self.shapes, made, tile, dtypes, precision)
 
 
 @lru_cache(maxsize=10_000)
