@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from eqsat.execute.bodies import convert, evaluate_body
+from eqsat.execute.bodies import convert, evaluate_body, evaluator
 from eqsat.execute.convolution import convolve
 from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
@@ -128,7 +128,9 @@ def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
 
 
 def _is_casts(e: Expr) -> bool:
-    return e.fn == "arg" or (e.fn == "cast" and _is_casts(e.args[0]))
+    while e.fn == "cast":
+        e = e.args[0]
+    return e.fn == "arg"
 
 
 def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
@@ -145,7 +147,7 @@ def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
     direct = all(f.fn == "arg" or f.args[0].fn == "arg" for f in factors)
     if len(kinds) == 1 and direct and _widens(arrays[0].dtype, wanted):
         return list(arrays)
-    typed = [evaluate_body(f, arrays) for f in factors]
+    typed = list(map(evaluator(arrays), factors))
     return [jnp.asarray(t).astype(wanted) for t in typed]
 
 
@@ -238,9 +240,9 @@ def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:
     import jax.numpy as jnp
 
     views = [_over_loops(x, m, g.sizes) for x, m in zip(arrays, g.maps, strict=True)]
-    found = []
+    found, body = [], evaluator(views)
     for y in g.yields:
-        value = convert(evaluate_body(y.body, views), y.dtype)
+        value = convert(body(y.body), y.dtype)
         full = jnp.broadcast_to(value, g.sizes)
         found.append(reduce(full, y.combine, tuple(g.reductions)) if y.combine else full)
     return found

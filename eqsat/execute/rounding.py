@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from eqsat.model.expr import Expr, call, const
-from eqsat.model.generic import Generic, Yield
+from eqsat.model.expr import BottomUp, Expr, call, const, rebuilt, walk_all
+from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning import evaluate_program
 
@@ -58,8 +59,8 @@ def _distance(a: Array, b: Array) -> Array:
 def _sites(program: Program) -> Iterator[Site]:
     for i, node in enumerate(program.nodes):
         if isinstance(node.attr, Generic):
-            bodies = (e for y in node.attr.yields for e in y.body.walk())
-            yield from ((i, e) for e in dict.fromkeys(bodies) if e.fn in ROUNDINGS)
+            bodies = walk_all([y.body for y in node.attr.yields])
+            yield from ((i, e) for e in bodies if e.fn in ROUNDINGS)
 
 
 def _magnitudes(program: Program, sites: Sequence[Site], *given: Any) -> list[float]:
@@ -67,13 +68,17 @@ def _magnitudes(program: Program, sites: Sequence[Site], *given: Any) -> list[fl
     b = Builder(program.name)
     for node in program.nodes:
         b.append(node.op, node.operands, node.attr)
-    found = []
-    for i, e in sites:
+    found: list[int] = []
+    for i, of_node in groupby(sites, key=lambda site: site[0]):
         node = program.nodes[i]
         assert isinstance(node.attr, Generic)
         combine = "max" if node.attr.reductions else ""
-        size = Yield(call("abs", e.args[0]), "f64", combine)
-        found.append(b.append("generic", node.operands, replace(node.attr, yields=(size,))))
+        # one op for all of them: what one rounding is computed from, the next mostly is, too
+        sizes = tuple(Yield(call("abs", e.args[0]), "f64", combine) for _, e in of_node)
+        whole = b.append("generic", node.operands, replace(node.attr, yields=sizes))
+        several = len(sizes) > 1
+        at = [b.append("result", (whole,), Result(k)) for k in range(len(sizes))] if several else []
+        found += at or [whole]
     arrays = evaluate_program(b.build(found), *given)
     return [float(np.max(np.where(np.isfinite(a), a, 0.0), initial=0.0)) for a in arrays]
 
@@ -90,8 +95,10 @@ def _moved(program: Program, by: Mapping[Site, float]) -> Program:
     return b.build(program.results)
 
 
-def _shifted(node: int, e: Expr, by: Mapping[Site, float]) -> Expr:
-    args = tuple(_shifted(node, a, by) for a in e.args)
-    if (node, e) in by:
-        args = (call("add", args[0], const(by[node, e])),)
-    return Expr(e.fn, args, e.value)
+def _shifted(node: int, body: Expr, by: Mapping[Site, float]) -> Expr:
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        if (node, e) in by:
+            args = (call("add", args[0], const(by[node, e])),)
+        return rebuilt(e, args)
+
+    return BottomUp(step)(body)

@@ -55,7 +55,8 @@ def evaluate_generic(
     if math.prod(g.sizes) > limit:
         return _halves(g, operands, limit)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    return [_reduce(g, scalar.evaluate(y.body, views), y.combine, y.dtype) for y in g.yields]
+    values = scalar.evaluate_all([y.body for y in g.yields], views)
+    return [_reduce(g, v, y.combine, y.dtype) for y, v in zip(g.yields, values, strict=True)]
 
 
 def _empty(g: Generic, combine: str, dtype: str) -> Array:
