@@ -12,6 +12,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
+import jax
+import numpy as np
+from jax.tree_util import tree_flatten
+
 from eqsat.execute.weights import ahead_nodes
 from eqsat.execute.xla import Executable, differentiate_as
 
@@ -77,8 +81,6 @@ class Callee:
         Derivatives are those of the function itself. EqsatError: E306 if the trees differ from
         those that were traced, E503 if an input does not fit.
         """
-        import jax
-
         signature, executable = self.signature, self.executable
         inputs = signature.flat_inputs(args, kwargs)
         executable.check(inputs)
@@ -117,8 +119,6 @@ class Callee:
     @functools.cached_property
     def jitted(self) -> Any:
         """The jitted function; one that is the input compiles to what `jax.jit` makes of it."""
-        import jax
-
         return jax.jit(self)
 
 
@@ -144,17 +144,18 @@ class Packing(Jitted):
         made.weights = {}  # tree of a call → which of its leaves are weights
         made.ready = {}  # a call's weights and the forms of its inputs → function, weak references
         made.mains = {}  # callee → its jitted function of packed weights
+        with jax.ensure_compile_time_eval():
+            made.array = type(jax.device_put(0))  # it has no public name, and `isinstance` is slow
         return made
 
     find: Callable[..., Callee]
     weights: dict[Any, tuple[bool, ...]]
     ready: dict[Any, tuple[Callable[..., Any], list[Any]]]
     mains: dict[Callee, Any]
+    array: type
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        import jax
-
-        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        leaves, tree = tree_flatten((args, kwargs))
         found = self.ready.get(self._key(leaves, tree))
         return found[0](*args, **kwargs) if found else self._first(args, kwargs, leaves, tree)
 
@@ -166,8 +167,18 @@ class Packing(Jitted):
         which = self.weights.get(tree)
         if which is None:
             return None
-        parts = [_identity(x) if w else _form(x) for x, w in zip(leaves, which, strict=True)]
-        return None if None in parts else (tree, *parts)
+        key, array = [tree], self.array
+        for x, is_weight in zip(leaves, which, strict=True):
+            if type(x) is not array:
+                x = _other(x, is_weight)
+                if x is None:
+                    return None
+                key.append(x)
+            elif is_weight:
+                key.append(id(x))
+            else:
+                key += (x.shape, x.dtype)
+        return tuple(key)
 
     def _first(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any], tree: Any
@@ -193,8 +204,6 @@ class Packing(Jitted):
 
     def _main(self, callee: Callee) -> Any:
         """The jitted function of packed weights and the arguments of a call."""
-        import jax
-
         def main(*args: Any, **kwargs: Any) -> Any:
             packed = kwargs.pop(PACKED)
             now = self.find(args, kwargs)  # `_key` does not know weak types and JAX's settings
@@ -212,17 +221,13 @@ def prepare_for(jitted: Jitted, callee: Callee) -> None:
 
 
 def _is_array(x: Any) -> bool:
-    import jax
-    import numpy as np
-
     return isinstance(x, jax.Array | np.ndarray)
 
 
-def _identity(x: Any) -> Any:
-    """None for a tracer."""
-    import jax
-    import numpy as np
-
+def _other(x: Any, is_weight: bool) -> Any:
+    """What stands for an argument that is no JAX array in a key; None for a traced weight."""
+    if not is_weight:
+        return (x.shape, x.dtype) if hasattr(x, "shape") else type(x)
     if isinstance(x, jax.core.Tracer):
         return None
     if isinstance(x, np.ndarray):
@@ -230,15 +235,8 @@ def _identity(x: Any) -> Any:
     return id(x) if _is_array(x) else (type(x), x)
 
 
-def _form(x: Any) -> Any:
-    shape = getattr(x, "shape", None)
-    return type(x) if shape is None else (shape, x.dtype)
-
-
 def compiled(callee: Callee) -> Any:
     """The callee as a function like those of `jax.jit`."""
-    import jax
-
     def function(*args: Any, **kwargs: Any) -> Any:
         return callee(args, kwargs)
 
