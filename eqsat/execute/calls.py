@@ -82,8 +82,7 @@ class Callee:
         those that were traced, E503 if an input does not fit.
         """
         signature, executable = self.signature, self.executable
-        inputs = signature.flat_inputs(args, kwargs)
-        executable.check(inputs)
+        inputs = executable.typed(signature.flat_inputs(args, kwargs))
         leaves = [*jax.tree_util.tree_leaves((args, kwargs)), *signature.captured]
         if self.is_input:
             return signature.original(*leaves)

@@ -75,8 +75,7 @@ class Executable:
         compiled = self.jitted.lower(packed, *avals).compile()
 
         def call(*inputs: Any) -> tuple[Any, ...]:
-            self.check(inputs)
-            return compiled(packed, *(self._typed(i, x) for i, x in enumerate(inputs)))
+            return compiled(packed, *self.typed(inputs))
 
         return call
 
@@ -116,40 +115,34 @@ class Executable:
 
         EqsatError E503 if an input does not fit.
         """
-        self.check(inputs)
         program = self.schedule.program
-        known = dict(packed)
-        known |= {i: self._typed(at, inputs[at]) for at, i in enumerate(program.inputs)}
+        known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
         values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
 
-    def _typed(self, number: int, x: Any) -> Any:
-        """Input `number` as a JAX array; E503 if its element type is another one."""
-        import jax.numpy as jnp
+    def typed(self, inputs: Sequence[Any]) -> list[Any]:
+        """The program's inputs as JAX arrays.
 
-        node = self.schedule.program.inputs[number]
-        array, t = jnp.asarray(x), self.schedule.program.nodes[node].type
-        if array.dtype != element_dtype(t.dtype):
-            name = self.schedule.program.leaf(node).name
-            raise fail("E503", f"`{name}` is {t}, got element type {array.dtype}")
-        return array
-
-    def check(self, inputs: Sequence[Any]) -> None:
-        """EqsatError E503 if these are not the program's inputs by number and shape."""
-        import numpy as np
-
+        EqsatError E503 if they are not as many, or one has another shape or element type.
+        """
         program = self.schedule.program
         if len(inputs) != len(program.inputs):
             raise fail(
                 "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
             )
-        for i, x in zip(program.inputs, inputs, strict=True):
-            if tuple(np.shape(x)) != program.nodes[i].type.shape:
-                raise fail(
-                    "E503",
-                    f"`{program.leaf(i).name}` is {program.nodes[i].type}, "
-                    f"got shape {list(np.shape(x))}",
-                )
+        return [self._typed(i, x) for i, x in zip(program.inputs, inputs, strict=True)]
+
+    def _typed(self, node: int, x: Any) -> Any:
+        import jax.numpy as jnp
+
+        program = self.schedule.program
+        array, t = jnp.asarray(x), program.nodes[node].type
+        what = f"`{program.leaf(node).name}` is {t}, got"
+        if array.shape != t.shape:
+            raise fail("E503", f"{what} shape {list(array.shape)}")
+        if array.dtype != element_dtype(t.dtype):
+            raise fail("E503", f"{what} element type {array.dtype}")
+        return array
 
 
 def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,14 +86,13 @@ class Traced:
 
     def _lifted(self, leaves: Sequence[Any]) -> Any:
         """The captured tracers are arguments here, so that derivatives reach them."""
-        import jax
         from jax.core import Tracer
         from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
         count = len(leaves) - len(self.captured)
         given = iter(leaves[count:])
         consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
-        own = [jax.random.key_data(x) if is_key(x) else x for x in leaves[:count]]
+        own = [_key_data(x) for x in leaves[:count]]
         return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*own))
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
@@ -102,7 +101,17 @@ class Traced:
         flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
         if tree != self.in_tree:
             raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
-        return [jax.random.key_data(x) if is_key(x) else x for x in flat]
+        return [_key_data(x) for x in flat]
+
+
+def _key_data(x: Any) -> Any:
+    """What holds a PRNG key in a program; anything else as it is."""
+    import jax
+
+    if not is_key(x):
+        return x
+    made = jax.random.key_data
+    return jax.eval_shape(made, x) if isinstance(x, jax.ShapeDtypeStruct) else made(x)
 
 
 def trace(
