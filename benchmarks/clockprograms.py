@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ def real(seed: int, *shape: int) -> jax.Array:
 
 def dense(seed: int, *widths: int) -> list[tuple[jax.Array, jax.Array]]:
     """Weights and biases of dense layers of these widths."""
-    pairs = zip(widths[:-1], widths[1:], strict=True)
+    pairs = pairwise(widths)
     return [(real(seed + i, *p), real(seed + 50 + i, p[1])) for i, p in enumerate(pairs)]
 
 

@@ -10,10 +10,11 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import tree_flatten
 
 from eqsat.execute.weights import ahead_nodes
@@ -169,10 +170,10 @@ class Packing(Jitted):
         key, array = [tree], self.array
         for x, is_weight in zip(leaves, which, strict=True):
             if type(x) is not array:
-                x = _other(x, is_weight)
-                if x is None:
+                part = _other(x, is_weight)
+                if part is None:
                     return None
-                key.append(x)
+                key.append(part)
             elif is_weight:
                 key.append(id(x))
             else:
@@ -185,7 +186,7 @@ class Packing(Jitted):
         """A call with arrays that were not seen together before."""
         callee = self.find(args, kwargs)
         if not (callee.packs_arguments or self.mains):
-            self.__class__ = Jitted
+            self.__class__ = cast(Any, Jitted)
             return self.func(*args, **kwargs)
         which = self.weights[tree] = tuple(k == "weight" for k, _ in callee.signature.bindings)
         key, call = self._key(leaves, tree), self.func
@@ -203,6 +204,7 @@ class Packing(Jitted):
 
     def _main(self, callee: Callee) -> Any:
         """The jitted function of packed weights and the arguments of a call."""
+
         def main(*args: Any, **kwargs: Any) -> Any:
             packed = kwargs.pop(PACKED)
             now = self.find(args, kwargs)  # `_key` does not know weak types and JAX's settings
@@ -227,7 +229,7 @@ def _other(x: Any, is_weight: bool) -> Any:
     """What stands for an argument that is no JAX array in a key; None for a traced weight."""
     if not is_weight:
         return (x.shape, x.dtype) if hasattr(x, "shape") else type(x)
-    if isinstance(x, jax.core.Tracer):
+    if isinstance(x, Tracer):
         return None
     if isinstance(x, np.ndarray):
         return x.shape, x.dtype.str, hashlib.sha256(x.tobytes()).digest()
@@ -236,6 +238,7 @@ def _other(x: Any, is_weight: bool) -> Any:
 
 def compiled(callee: Callee) -> Any:
     """The callee as a function like those of `jax.jit`."""
+
     def function(*args: Any, **kwargs: Any) -> Any:
         return callee(args, kwargs)
 

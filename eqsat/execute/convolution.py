@@ -226,7 +226,9 @@ def convolve(
         return None
     f, typed = form(g, r), operand_types(g, arrays)
     windows: dict[Block, Window] = {(w.position,): w for w in r.windows}
-    around = {(w.position,): padding[w.axis] for w in r.windows} if padding else {}
+    around: dict[Block, tuple[int, int]] = {}
+    if padding:
+        around = {(w.position,): padding[w.axis] for w in r.windows}
     found = lax.conv_general_dilated(
         _arranged(typed[r.image], _image_loops(g, r), f.image),
         _arranged(typed[r.kernel], _kernel_loops(g, r), f.kernel),

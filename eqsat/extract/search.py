@@ -81,6 +81,13 @@ def _never_worse(
         behind = found.goal(first.name).value > baseline.goal(first.name).value
         if first.weight is not None or not behind:
             return found
-    bounds = {n: r.bound for n, r in found.goals}
-    own = ((n, GoalResult(r.value, min(r.value, bounds[n]))) for n, r in baseline.goals)
+    known = dict(found.goals)
+    own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
     return replace(baseline, goals=tuple(own), stop=found.stop, removed=found.removed)
+
+
+def _bounded(own: GoalResult, found: GoalResult) -> GoalResult:
+    """A value with the bound, and what proved it, of an answer to the same question."""
+    if own.value == found.value:
+        return found
+    return GoalResult(own.value, min(own.value, found.bound))
