@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from eqsat.execute.bodies import convert, evaluate_body, evaluator
-from eqsat.execute.convolution import convolve
+from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
@@ -27,8 +27,11 @@ from eqsat.ops.windows import held_at
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 
 
-def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
-    """One array per yield, each of shape `g.result_shape`."""
+def generic(g: Generic, operands: Sequence[Any], pads: Pads = NO_PADS) -> list[Any]:
+    """One array per yield, each of shape `g.result_shape`.
+
+    pads: operands that are zeros around an array, which a convolution reads without them.
+    """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
     g, arrays = _project_all(g, operands)
@@ -38,7 +41,7 @@ def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
         found = _dot(g, arrays)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
         if found is None and not (few and windows == list(g.reductions)):
-            found = convolve(g, arrays)
+            found = convolve(*unpadded(g, arrays, operands, pads))
         if found is not None:
             return [found]
     if few:
