@@ -81,7 +81,7 @@ def measure(target: str, time_limit: float) -> dict[str, Any]:
     with _timed(seconds, "reference"):
         wanted = _reference(source, ids, mask, module.CONFIG)
     with _timed(seconds, "compile"):
-        call = run.compile().compile()
+        call = run.executable.compile()
     with _timed(seconds, "execute"):
         found = _each(call, ids, mask)
     with _timed(seconds, "onnx"):

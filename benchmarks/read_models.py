@@ -1,13 +1,16 @@
-"""How long the applications of Keras take to read, and what of them is kept opaque.
+"""How long the applications of Keras take to read, and what of them is kept opaque; and chains.
 
     python benchmarks/read_models.py [NAME …]
 
 One JSON line per application: the ops of its program, weights in bytes, opaque primitives by count,
 and the CPU seconds of `trace`, JAX's own tracing included. Weights are shapes: none is computed.
+Three programs of scalar work alone (`doublings_200`, `squares_60`, `chain_20000`) say besides what
+JAX's tracing took (`jax_cpu_s`) and what merging the chain took (`merge_cpu_s`).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -55,6 +58,56 @@ def read(name: str) -> dict[str, Any]:
     }
 
 
+def doublings_200(v: Any, w: Any) -> Any:
+    for _ in range(200):
+        v = v + v
+    return v
+
+
+def squares_60(v: Any, w: Any) -> Any:
+    for _ in range(60):
+        v = v * v
+    return v
+
+
+def chain_20000(v: Any, w: Any) -> Any:
+    import jax.numpy as jnp
+
+    steps = (lambda v, i: v * (0.5 + i * 1e-6), lambda v, i: v + w, lambda v, i: jnp.tanh(v))
+    for i in range(20_000):
+        v = steps[i % len(steps)](v, i)
+    return v
+
+
+CHAINS = {f.__name__: f for f in (doublings_200, squares_60, chain_20000)}
+
+
+def read_chain(name: str) -> dict[str, Any]:
+    """The row of a program of scalar work."""
+    import jax
+
+    from eqsat.frontends.jaxpr import trace
+    from eqsat.ops.merge import canonical
+
+    x = jax.ShapeDtypeStruct((4, 8), "float32")
+    at = [time.process_time()]
+    jax.make_jaxpr(CHAINS[name])(x, x)
+    at.append(time.process_time())
+    program = trace(CHAINS[name], (x, x)).program
+    at.append(time.process_time())
+    merged = canonical(program)
+    at.append(time.process_time())
+    jax_s, read_s, merge_s = (round(b - a, 2) for a, b in itertools.pairwise(at))
+    return {
+        "model": name,
+        "ops": program.op_count,
+        "merged_ops": merged.op_count,
+        "jax_cpu_s": jax_s,
+        "read_cpu_s": read_s,
+        "merge_cpu_s": merge_s,
+    }
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or NAMES:
-        print(json.dumps(read(name)), flush=True)
+    for name in sys.argv[1:] or (*NAMES, *CHAINS):
+        print(json.dumps(read_chain(name) if name in CHAINS else read(name)), flush=True)

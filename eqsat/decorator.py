@@ -1,22 +1,52 @@
-"""`@eqsat.jit`: calls like `jax.jit`, runs the best program the rules can reach."""
+"""`@eqsat.jit`: calls like `jax.jit`, runs the best program the rules can reach.
+
+The result is a function of `jax.jit` whose trace runs the search. So a search is made once for
+each set of argument shapes, and every later call is JAX's own.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, Run, optimize
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
+from eqsat.reading import shape_of
+
+if TYPE_CHECKING:
+    from eqsat.execute.calls import Callee
+
+# settings of JAX that change what a trace gives
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_default_prng_impl",
+)
+
+
+class Optimized(Protocol):
+    """What `eqsat.jit` returns: a function of `jax.jit` (with its `lower`, `trace`, …)."""
+
+    runs: Mapping[Any, Run]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the best program found for arguments of these shapes."""
+        ...
+
+    def optimize(self, *args: Any, **kwargs: Any) -> Run:
+        """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`)."""
+        ...
 
 
 @overload
-def jit(function: Callable[..., Any], **options: Any) -> Jitted: ...
+def jit(function: Callable[..., Any], **options: Any) -> Optimized: ...
 @overload
-def jit(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Jitted]: ...
+def jit(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Optimized]: ...
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -25,13 +55,14 @@ def jit(
     weights: Sequence[str] = (),
     goals: Sequence[str] = DEFAULT_GOALS,
     **options: Any,
-) -> Jitted | Callable[[Callable[..., Any]], Jitted]:
+) -> Optimized | Callable[[Callable[..., Any]], Optimized]:
     """Optimize a JAX function on its first call for each set of argument shapes.
 
     target, rules, goals and further options are those of `eqsat.optimize`. weights: names of
-    arguments that are packed ahead of time, once per array. The result can be called under
-    `jax.grad`, `jax.vmap` and `jax.jit`; derivatives are those of the function itself.
-    EqsatError (E400) for an option `eqsat.optimize` does not have.
+    arguments that are packed ahead of time, once per array. Where the answer is the input, the
+    function itself runs. The result can be called under `jax.grad`, `jax.vmap` and `jax.jit`;
+    derivatives are those of the function itself. EqsatError (E400) for an option `eqsat.optimize`
+    does not have; a call that has to be traced raises what `eqsat.optimize` does.
     """
     known = set(inspect.signature(optimize).parameters)
     for name in options:
@@ -41,94 +72,80 @@ def jit(
             )
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
     if function is None:
-        return lambda f: Jitted(f, settings | options)
-    return Jitted(function, settings | options)
+        return lambda f: _jitted(f, settings | options)
+    return _jitted(function, settings | options)
 
 
-class Jitted:
+def _jitted(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    import jax
+
+    from eqsat.execute.calls import Packing, prepare_for
+
+    searches = Searches(function, options)
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        callee = searches.callee(args, kwargs)
+        if found is not jitted:
+            prepare_for(found, callee)
+        return function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
+
+    jitted = jax.jit(traced)
+    found: Any = Packing(jitted, searches.callee) if options["weights"] else jitted
+    found.optimize, found.runs = searches.optimize, searches.runs
+    return found
+
+
+class Searches:
     """A function and the runs made for it, one per set of argument shapes."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
         self.function = function
         self.options = options
-        self.runs: dict[Any, tuple[Run, Callable[..., Any]]] = {}
-        functools.update_wrapper(self, function)
+        self.runs: dict[Any, Run] = {}
 
     def optimize(self, *args: Any, **kwargs: Any) -> Run:
-        """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`)."""
-        return optimize(self.function, *args, keywords=kwargs, **self.options)
+        """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`).
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        It holds the weights among them. EqsatError as `eqsat.optimize` raises it.
+        """
+        run = self._run(args, kwargs)
+        run.take_weights(args, kwargs)
+        return run
+
+    def callee(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callee:
+        """What a call with these arguments runs."""
+        found = self._run(args, kwargs).callee
+        assert found is not None
+        return found
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
         import jax
 
-        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-        try:
-            types = tuple(map(jax.typeof, leaves))
-        except TypeError:
-            self.optimize(*args, **kwargs)  # says which argument is no array
-            raise
-        # a Python scalar is weakly typed, and `jax.enable_x64` changes what a trace gives
-        weak = tuple(bool(getattr(t, "weak_type", False)) for t in types)
-        wide = jax.config.read("jax_enable_x64")
-        key = (tree, tuple((t.shape, t.dtype) for t in types), weak, wide)
-        if key not in self.runs:
-            run = self.optimize(*args, **kwargs)
-            if run.source.traced is not None and run.source.traced.captured:
-                return self._inside_transformation(args, kwargs)
-            self.runs[key] = (run, self._callable(run, tree))
-        results = self.runs[key][1](*leaves)
-        run = self.runs[key][0]
+        key = _signature(args, kwargs)
+        if key is not None and key in self.runs:
+            return self.runs[key]
+        args, kwargs = jax.tree_util.tree_map(shape_of, (args, kwargs))  # a run outlives its call
+        with jax.ensure_compile_time_eval():  # the search may compute, e.g. to verify its answer
+            run = optimize(self.function, *args, keywords=kwargs, **self.options)
         assert run.source.traced is not None
-        return run.source.traced.unflatten(results)
-
-    def _callable(self, run: Run, tree: Any) -> Callable[..., Any]:
-        """Flat leaves → flat results; derivatives are taken from the function itself."""
-        import jax
-        from jax.core import Tracer
-
-        from eqsat.execute.xla import differentiate_as
-
-        compiled = run.compile()
-
-        def chosen(*leaves: Any) -> tuple[Any, ...]:
-            args, kwargs = jax.tree_util.tree_unflatten(tree, leaves)
-            return tuple(jax.tree_util.tree_leaves(compiled(*args, **kwargs)))
-
-        def original(*leaves: Any) -> tuple[Any, ...]:
-            args, kwargs = jax.tree_util.tree_unflatten(tree, leaves)
-            return tuple(jax.tree_util.tree_leaves(self.function(*args, **kwargs)))
-
-        differentiable = differentiate_as(chosen, original)
-
-        def call(*leaves: Any) -> tuple[Any, ...]:
-            inside = any(isinstance(x, Tracer) for x in leaves)
-            return differentiable(*leaves) if inside else chosen(*leaves)
-
-        return call
-
-    def _inside_transformation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function closes over tracers: make them arguments, good for this call only."""
-        import jax
-        from jax.core import Tracer
-        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-
-        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-
-        def flat(*xs: Any) -> Any:
-            a, k = jax.tree_util.tree_unflatten(tree, xs)
-            return self.function(*a, **k)
-
-        closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        captured = [c for c in closed.consts if isinstance(c, Tracer)]
-
-        def converted(outer: list[Any], *xs: Any) -> Any:
-            given = iter(outer)
-            consts = [next(given) if isinstance(c, Tracer) else c for c in closed.consts]
-            results = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*xs)
-            return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(shapes), results)
-
-        converted.__name__ = getattr(self.function, "__name__", "function")
-        return Jitted(converted, self.options | {"weights": ()})(captured, *leaves)
+        if key is not None and not run.source.traced.captured:
+            self.runs[key] = run
+        return run
 
 
-__all__ = ["Jitted", "jit"]
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a trace depends on; None if an argument is no array."""
+    import jax
+
+    leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+    try:
+        types = [x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x) for x in leaves]
+    except TypeError:
+        return None
+    # a Python scalar is weakly typed
+    forms = tuple((t.shape, t.dtype, bool(getattr(t, "weak_type", False))) for t in types)
+    return tree, forms, tuple(getattr(jax.config, name) for name in SETTINGS)
+
+
+__all__ = ["Optimized", "jit"]

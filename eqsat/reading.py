@@ -155,7 +155,7 @@ def _shapes_of(
     names = list(inspect.signature(function).parameters)
 
     def shapes(x: Any) -> Any:
-        return jax.tree_util.tree_map(_shape_of, x)
+        return jax.tree_util.tree_map(shape_of, x)
 
     positional = tuple(
         shapes(a) if i < len(names) and names[i] in weights else a for i, a in enumerate(args)
@@ -163,7 +163,7 @@ def _shapes_of(
     return positional, {k: shapes(v) if k in weights else v for k, v in keywords.items()}
 
 
-def _shape_of(x: Any) -> Any:
+def shape_of(x: Any) -> Any:
     """Shape and type as JAX sees them: f64 is f32 without x64, Python scalars are weakly typed."""
     import jax
 

@@ -16,7 +16,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.price import AT_LEAST, Price
-from eqsat.model.program import Program
+from eqsat.model.program import Program, is_same
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -25,6 +25,7 @@ from eqsat.model.target import Target
 if TYPE_CHECKING:
     import numpy as np
 
+    from eqsat.execute.calls import Callee
     from eqsat.execute.verify import Verification
     from eqsat.execute.xla import Executable
     from eqsat.export.plan import Exported
@@ -133,20 +134,50 @@ class Run:
         except OutOfTime:
             return [Price(self.goals[0].name, AT_LEAST)] * len(questions)
 
-    def compile(self) -> Executable:
-        """A plain JAX callable with the calling convention of the traced function.
+    @cached_property
+    def is_input(self) -> bool:
+        """Whether the chosen program is what came in: the same ops, and nothing computed ahead.
 
-        Programs read from text take flat inputs and return a tuple.
+        Only how they are fused may differ. False before a schedule is made.
         """
-        return self._executable
+        chosen = self.schedule
+        if chosen is None or any(chosen.program.nodes[i].operands for i in chosen.ahead):
+            return False
+        return is_same(chosen.program, self.canonical)
+
+    def compile(self) -> Any:
+        """A jitted JAX function with the calling convention of the traced one.
+
+        Calls are those of `jax.jit`, with nothing of ours around them; only weights that come with
+        every call and are packed ahead of time are looked up in Python. Where the answer is the
+        input, the traced function itself runs. Programs read from text take flat inputs and
+        return a tuple. EqsatError when a call is traced: E306 if its tree differs from the traced
+        one, E503 if an input does not fit.
+        """
+        return self.executable.flat if self.callee is None else self._compiled
 
     @cached_property
-    def _executable(self) -> Executable:
+    def _compiled(self) -> Any:
+        from eqsat.execute.calls import compiled
+
+        assert self.callee is not None
+        return compiled(self.callee)
+
+    @cached_property
+    def callee(self) -> Callee | None:
+        """The answer under the calling convention of the traced function, if one was traced."""
+        from eqsat.execute.calls import Callee
+
+        traced = self.source.traced
+        return None if traced is None else Callee(self.executable, traced, self.is_input)
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The schedule as functions of flat inputs; `packed` holds its weights."""
         from eqsat.execute.xla import build
 
-        source = self.source
         schedule = self._need_schedule()
-        executable = build(schedule, source.opaque, source.weights, source.traced)
+        executable = build(schedule, self.source.opaque, self.source.weights)
         if self.packed_file is not None:
             from eqsat.execute.weights import load as load_packed
 
@@ -154,6 +185,21 @@ class Run:
             if packed is not None:
                 executable.packed = packed
         return executable
+
+    def take_weights(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Hold the arrays among these arguments that are weights of the traced function."""
+        import jax
+        import numpy as np
+        from jax.core import Tracer
+
+        if self.source.traced is None:
+            return
+        given = self.source.traced.flat_weights(args, dict(kwargs)).items()
+        arrays = {k: w for k, w in given if isinstance(w, jax.Array | np.ndarray)}
+        held = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
+        if any(w is not self.source.weights.get(k) for k, w in held.items()):
+            self.source = replace(self.source, weights={**self.source.weights, **held})
+            self.executable.take_weights(held)
 
     def verify(
         self, samples: int = 4, seed: int = 0, work_limit: float | None = None
@@ -182,7 +228,7 @@ class Run:
     def _flat_call(self, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
         if not drawn:
-            return self._executable.compile()
+            return self.executable.compile()
         from eqsat.execute.xla import build
 
         source = self.source
@@ -216,8 +262,8 @@ class Run:
             texts["4-schedule.txt"] = self.schedule.to_text()
         exported = {k: call.export() for k, call in self.source.opaque.items()}
         arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.source.weights}
-        if "_executable" in vars(self):  # it ran, so its weights are packed
-            arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self._executable.packed)
+        if "executable" in vars(self):  # it ran, so its weights are packed
+            arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
         return artefact.write(Path(folder), values, texts, arrays, exported)
 
     def export(

@@ -22,6 +22,7 @@ from eqsat.frontends.mlir.parser import parse
 from eqsat.frontends.mlir.reader import read_mlir, read_module
 from eqsat.frontends.mlir.source import Source, load
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
 
 HERE = Path(__file__).parent
 MOST_SECONDS = 20  # of CPU, for one text; all need far less
@@ -118,17 +119,40 @@ def test_recursion_and_growth_by_calls_are_bounded(tmp_path: Path, monkeypatch: 
     assert refused(tmp_path / "x.mlir", "".join(parts)).code == "E371"
 
 
-def test_bodies_that_double_are_bounded(tmp_path: Path) -> None:
-    lines = [f"    %{i + 1} = arith.addf %{i}, %{i} : f32" for i in range(64)]
+@pytest.mark.parametrize("op", ["arith.addf %{0}, %{0}", "math.exp %{0}"])
+def test_bodies_that_double_or_run_deep_are_read(op: str) -> None:
+    """What a body names twice exists once, and nothing that walks bodies recurses."""
+    length = 3_000
+    lines = [f"    %{i + 1} = {op.format(i)} : f32" for i in range(length)]
     text = (
         "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
         "  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],\n"
         '      iterator_types = ["parallel"]} ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>) {\n'
         "  ^bb0(%x: f32, %o: f32):\n    %0 = arith.mulf %x, %x : f32\n" + "\n".join(lines) + "\n"
-        "    linalg.yield %64 : f32\n  } -> tensor<4xf32>\n  return %r : tensor<4xf32>\n}\n"
+        f"    linalg.yield %{length} : f32\n  }} -> tensor<4xf32>\n  return %r : tensor<4xf32>\n}}\n"
     )
-    found = refused(tmp_path / "x.mlir", text)
-    assert (found.code, found.span.line > 5) == ("E371", True)
+    source = modernised(Source("x.mlir", text))
+    program = read_module(parse(source), source, "", None).program
+    attr = program.nodes[-1].attr
+    assert isinstance(attr, Generic)
+    assert attr.body.count() == length + 1
+
+
+def test_reductions_of_what_doubles_are_read() -> None:
+    lines = [f"    %{i + 1} = arith.addf %{i}, %{i} : f32" for i in range(64)]
+    text = (
+        "func.func @f(%a: tensor<4xf32>) -> tensor<f32> {\n"
+        "  %z = arith.constant dense<0.0> : tensor<f32>\n"
+        "  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>],\n"
+        '      iterator_types = ["reduction"]} ins(%a : tensor<4xf32>) outs(%z : tensor<f32>) {\n'
+        "  ^bb0(%x: f32, %o: f32):\n    %0 = arith.mulf %x, %x : f32\n" + "\n".join(lines) + "\n"
+        "    %s = arith.addf %64, %o : f32\n    %t = arith.addf %s, %x : f32\n"
+        "    linalg.yield %t : f32\n  } -> tensor<f32>\n  return %r : tensor<f32>\n}\n"
+    )
+    source = modernised(Source("x.mlir", text))
+    attr = read_module(parse(source), source, "", None).program.nodes[-1].attr
+    assert isinstance(attr, Generic)
+    assert (attr.combine, attr.body.count()) == ("add", 66)
 
 
 def test_nothing_is_allocated_for_absurd_sizes() -> None:

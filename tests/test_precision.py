@@ -332,8 +332,8 @@ def test_contractions_of_different_precisions_are_not_joined():
     assert reassociate(two, 0, one) is not None
     assert reassociate(replace(two, precision=HIGHEST), 0, one) is None
     leaves = [Leaf(n, TensorType("f32", (6, 5)), key=n) for n in "ab"]
-    assert merge_two(one, leaves[0], 1, one, leaves[1], 1, 2) is not None
-    assert merge_two(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1, 2) is None
+    assert merge_two(one, leaves[0], 1, one, leaves[1], 1) is not None
+    assert merge_two(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None
 
 
 # ---- execution ---------------------------------------------------------------------------------

@@ -92,14 +92,14 @@ def _bodies(e: Expr) -> Iterator[tuple[str, Expr]]:
     if e.fn == "const" and isinstance(e.value, float):
         yield "wrong constant", const(e.value * 1.01 if e.value else 0.01)
     if e.fn in OTHER:
-        yield "wrong function", replace(e, fn=OTHER[e.fn])
+        yield "wrong function", Expr(OTHER[e.fn], e.args, e.value)
     if e.fn in ("sub", "div"):
         yield "sides exchanged", call(e.fn, e.args[1], e.args[0])
     if e.fn in ("add", "max", "mul", "tanh", "logistic") and e.args[0].fn != "const":
         yield "epilogue forgotten", e.args[0]
     for at, a in enumerate(e.args):
         for name, inner in _bodies(a):
-            yield name, replace(e, args=(*e.args[:at], inner, *e.args[at + 1 :]))
+            yield name, Expr(e.fn, (*e.args[:at], inner, *e.args[at + 1 :]), e.value)
 
 
 def _move(node: Node, m: Move) -> Changed:

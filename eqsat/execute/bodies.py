@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from eqsat.model.expr import Expr
+from eqsat.model.expr import BottomUp, Expr
 from eqsat.ops.meaning import element_dtype
 from eqsat.ops.scalar import FUNCTIONS
 
@@ -30,14 +30,22 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 def evaluate_body(expr: Expr, operands: Sequence[Any]) -> Any:
     """The body with JAX's own functions, so that rounding and gradients are JAX's."""
-    if expr.fn == "arg":
-        return operands[expr.value]
-    if expr.fn == "const":
-        return expr.value
-    values = [evaluate_body(a, operands) for a in expr.args]
-    if expr.fn == "cast":
-        return convert(values[0], expr.value)
-    return _functions()[expr.fn](*_aligned(expr.fn, values))
+    return evaluator(operands)(expr)
+
+
+def evaluator(operands: Sequence[Any]) -> BottomUp[Expr, Any]:
+    """`evaluate_body` for several bodies over these operands: each part is computed once."""
+
+    def step(e: Expr, values: Sequence[Any]) -> Any:
+        if e.fn == "arg":
+            return operands[e.value]
+        if e.fn == "const":
+            return e.value
+        if e.fn == "cast":
+            return convert(values[0], e.value)
+        return _functions()[e.fn](*_aligned(e.fn, values))
+
+    return BottomUp(step)
 
 
 def convert(x: Any, dtype: str) -> Any:
@@ -50,7 +58,7 @@ def convert(x: Any, dtype: str) -> Any:
     return value if value.dtype == wanted else lax.convert_element_type(value, wanted)
 
 
-def _aligned(fn: str, values: list[Any]) -> list[Any]:
+def _aligned(fn: str, values: Sequence[Any]) -> list[Any]:
     """One shape and one element type: Python scalars take the type of the arrays beside them."""
     import jax.numpy as jnp
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from eqsat.execute.bodies import convert, evaluate_body
-from eqsat.execute.convolution import convolve
+from eqsat.execute.bodies import convert, evaluate_body, evaluator
+from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
@@ -27,8 +27,11 @@ from eqsat.ops.windows import held_at
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 
 
-def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
-    """One array per yield, each of shape `g.result_shape`."""
+def generic(g: Generic, operands: Sequence[Any], pads: Pads = NO_PADS) -> list[Any]:
+    """One array per yield, each of shape `g.result_shape`.
+
+    pads: operands that are zeros around an array, which a convolution reads without them.
+    """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
     g, arrays = _project_all(g, operands)
@@ -38,7 +41,7 @@ def generic(g: Generic, operands: Sequence[Any]) -> list[Any]:
         found = _dot(g, arrays)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
         if found is None and not (few and windows == list(g.reductions)):
-            found = convolve(g, arrays)
+            found = convolve(*unpadded(g, arrays, operands, pads))
         if found is not None:
             return [found]
     if few:
@@ -128,7 +131,9 @@ def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
 
 
 def _is_casts(e: Expr) -> bool:
-    return e.fn == "arg" or (e.fn == "cast" and _is_casts(e.args[0]))
+    while e.fn == "cast":
+        e = e.args[0]
+    return e.fn == "arg"
 
 
 def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
@@ -145,7 +150,7 @@ def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
     direct = all(f.fn == "arg" or f.args[0].fn == "arg" for f in factors)
     if len(kinds) == 1 and direct and _widens(arrays[0].dtype, wanted):
         return list(arrays)
-    typed = [evaluate_body(f, arrays) for f in factors]
+    typed = list(map(evaluator(arrays), factors))
     return [jnp.asarray(t).astype(wanted) for t in typed]
 
 
@@ -238,9 +243,9 @@ def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:
     import jax.numpy as jnp
 
     views = [_over_loops(x, m, g.sizes) for x, m in zip(arrays, g.maps, strict=True)]
-    found = []
+    found, body = [], evaluator(views)
     for y in g.yields:
-        value = convert(evaluate_body(y.body, views), y.dtype)
+        value = convert(body(y.body), y.dtype)
         full = jnp.broadcast_to(value, g.sizes)
         found.append(reduce(full, y.combine, tuple(g.reductions)) if y.combine else full)
     return found

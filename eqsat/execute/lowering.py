@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat.execute.control import control
+from eqsat.execute.convolution import Pad, Pads
 from eqsat.execute.loops import generic
 from eqsat.model.attr import Attr
 from eqsat.model.control import Control
@@ -186,5 +187,20 @@ def evaluate(
             continue
         n = program.nodes[i]
         read = values[n.operands[0]] if n.op == "result" else [values[o][0] for o in n.operands]
-        values[i] = lower(n.op, n.attr, read, opaque)
+        if isinstance(n.attr, Generic):
+            values[i] = generic(n.attr, read, _pads(program, n.operands, values))
+        else:
+            values[i] = lower(n.op, n.attr, read, opaque)
     return values
+
+
+def _pads(program: Program, operands: Sequence[int], values: Mapping[int, list[Any]]) -> Pads:
+    """Operands that are zeros around a value that is there."""
+    found: dict[int, Pad] = {}
+    for j, n in enumerate(program.nodes[o] for o in operands):
+        if n.op != "pad" or not isinstance(n.attr, Move) or n.operands[0] not in values:
+            continue
+        low, high, text = n.attr.args
+        if read_literal(str(text)) == 0:
+            found[j] = Pad(values[n.operands[0]][0], tuple(zip(low, high, strict=True)))
+    return found

@@ -30,7 +30,7 @@ from eqsat.execute.units import (
     sum_u,
 )
 from eqsat.model.control import SCAN, Control, every_program
-from eqsat.model.expr import Expr, call
+from eqsat.model.expr import Expr, call, walk_all
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Node, Program
@@ -81,7 +81,7 @@ def _own(node: Node, platform: str, exact: bool) -> float:
 
 
 def _yield_squared(g: Generic, y: Yield, platform: str, exact: bool) -> float:
-    kinds = types_of(y.body, g.dtypes)
+    kinds = types_of([y.body], g.dtypes)
     total = sum((roundings(e, kinds, exact) * _u(kinds[e] or y.dtype, exact)) ** 2 for e in kinds)
     if y.combine in ("add", "mul") and is_float(y.dtype):
         total += (_sum_u(g, y.dtype, platform, exact) ** 2) * length(g) + _u(y.dtype, exact) ** 2
@@ -90,33 +90,10 @@ def _yield_squared(g: Generic, y: Yield, platform: str, exact: bool) -> float:
     return total
 
 
-def types_of(body: Expr, dtypes: Sequence[str]) -> dict[Expr, str | None]:
-    """Every distinct expression of a body, operands first, and its element type."""
-    found: dict[Expr, str | None] = {}
-    stack = [body]
-    while stack:
-        e = stack[-1]
-        missing = [a for a in e.args if a not in found]
-        if missing and e not in found:
-            stack += missing
-            continue
-        stack.pop()
-        if e not in found:
-            found[e] = _type(e, found, dtypes)
-    return found
-
-
-def _type(e: Expr, known: dict[Expr, str | None], dtypes: Sequence[str]) -> str | None:
-    if e.fn == "arg":
-        return dtypes[int(e.value)]
-    if e.fn == "const":
-        return "bool" if isinstance(e.value, bool) else None
-    if e.fn == "cast":
-        return str(e.value)
-    if scalar.FUNCTIONS[e.fn].result == "bool":
-        return "bool"
-    args = e.args[1:] if e.fn == "select" else e.args
-    return next((known[a] for a in args if known[a] is not None), None)
+def types_of(bodies: Sequence[Expr], dtypes: Sequence[str]) -> dict[Expr, str | None]:
+    """Every distinct part of bodies, and its element type."""
+    typed = scalar.typing(dtypes)
+    return {e: typed(e) for e in walk_all(bodies)}
 
 
 def roundings(e: Expr, kinds: dict[Expr, str | None], exact: bool = False) -> float:
@@ -169,8 +146,8 @@ def _floats(node: Node) -> set[str]:
     """The floating types that an op rounds to."""
     found = {t.dtype for t in node.types}
     if isinstance(node.attr, Generic):
-        casts = (types_of(y.body, node.attr.dtypes) for y in node.attr.yields)
-        found |= {d for kinds in casts for d in kinds.values() if d is not None}
+        kinds = types_of([y.body for y in node.attr.yields], node.attr.dtypes)
+        found |= {d for d in kinds.values() if d is not None}
     return {d for d in found if is_float(d)}
 
 
@@ -232,11 +209,11 @@ class Noise:
     def _generic(self, g: Generic, operands: Sequence[Array]) -> list[Array]:
         u = 0.0 if self.exact else product_u(g, self.platform)
 
-        def body(e: Expr, xs: Sequence[Array]) -> Array:
-            found = self._body(e, xs, g.dtypes)
-            return self._moved(found, u, np.abs(found)) if u else found
+        def bodies(es: Sequence[Expr], xs: Sequence[Array]) -> list[Array]:
+            found = self._bodies(es, xs, g.dtypes)
+            return [self._moved(x, u, np.abs(x)) for x in found] if u else found
 
-        found = evaluate_generic(g, operands, body=body)
+        found = evaluate_generic(g, operands, bodies=bodies)
         if not math.prod(g.sizes):
             return found
         return [
@@ -256,15 +233,17 @@ class Noise:
         moved = self._moved(total, u * math.sqrt(length(g)), size)
         return self.rounded(moved, y.dtype, 1.0)
 
-    def _body(self, body: Expr, operands: Sequence[Array], dtypes: Sequence[str]) -> Array:
-        kinds = types_of(body, dtypes)
-        values: dict[Expr, Any] = {}
-        with np.errstate(all="ignore"):
-            for e, kind in kinds.items():
-                found = scalar.apply(e, [values[a] for a in e.args], operands)
-                count = roundings(e, kinds, self.exact)
-                values[e] = self.rounded(found, kind, count) if count and kind else found
-        return np.asarray(values[body])
+    def _bodies(
+        self, bodies: Sequence[Expr], operands: Sequence[Array], dtypes: Sequence[str]
+    ) -> list[Array]:
+        kinds = types_of(bodies, dtypes)
+
+        def step(e: Expr, values: Sequence[Any]) -> Any:
+            found, kind = scalar.apply(e, values, operands), kinds[e]
+            count = roundings(e, kinds, self.exact)
+            return self.rounded(found, kind, count) if count and kind else found
+
+        return scalar.computed(bodies, step)
 
     def rounded(self, x: Array, dtype: str, count: float) -> Array:
         """The value after `count` roundings to an element type; infinite beyond its range."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,20 +53,37 @@ def pack_weights(
     weights: Mapping[str, Any],
     opaque: Mapping[str, OpaqueFunction] | None = None,
 ) -> dict[int, Any]:
-    """Resident node → array. Tracers among the weights are traced through, not packed.
+    """Resident node → array. What follows from a tracer is traced, all else is packed now.
 
     EqsatError E503 if a weight has no array.
     """
     import jax
     from jax.core import Tracer
 
-    leaves = _leaves(schedule.program, weights)
-    if any(isinstance(x, Tracer) for x in leaves.values()):
-        return _run(schedule, leaves, opaque or {})
+    leaves, functions = _leaves(schedule.program, weights), opaque or {}
+    fixed = {i: x for i, x in leaves.items() if not isinstance(x, Tracer)}
+    first = _computable(schedule, fixed)
+    kept = resident(schedule)
+    if len(fixed) < len(leaves):  # what traced weights will need of the others
+        kept = [i for i in first if len(schedule.program.nodes[i].types) == 1]
     # under an outer jit the packing must still happen now, and once
     with jax.ensure_compile_time_eval():
-        ready = {i: jax.numpy.asarray(x) for i, x in leaves.items()}
-        return jax.jit(lambda xs: _run(schedule, xs, opaque or {}))(ready)
+        ready = {i: jax.numpy.asarray(x) for i, x in fixed.items()}
+        packed = jax.jit(lambda xs: _run(schedule, first, kept, xs, functions))(ready)
+    if len(fixed) == len(leaves):
+        return packed
+    known = packed | {i: x for i, x in leaves.items() if i not in fixed}
+    return _run(schedule, ahead_nodes(schedule), resident(schedule), known, functions)
+
+
+def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:
+    """The ahead nodes that need no other weight than these."""
+    found: set[int] = set()
+    for i in ahead_nodes(schedule):
+        n = schedule.program.nodes[i]
+        if i in leaves or (n.op != "weight" and found.issuperset(n.operands)):
+            found.add(i)
+    return sorted(found)
 
 
 def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
@@ -80,10 +97,15 @@ def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _run(
-    schedule: Schedule, leaves: Mapping[int, Any], opaque: Mapping[str, OpaqueFunction]
+    schedule: Schedule,
+    nodes: Sequence[int],
+    kept: Sequence[int],
+    known: Mapping[int, Any],
+    opaque: Mapping[str, OpaqueFunction],
 ) -> dict[int, Any]:
-    values = evaluate(schedule.program, ahead_nodes(schedule), leaves, opaque)
-    return {i: values[i][0] for i in resident(schedule)}
+    """The values of `kept`, by the ops of `nodes` from what is known."""
+    values = evaluate(schedule.program, nodes, known, opaque)
+    return {i: values[i][0] for i in kept if i in values}
 
 
 def content_key(program: Program, node: int) -> str:

@@ -1,12 +1,10 @@
-"""A Schedule → a plain JAX callable, in ordinary `jax.lax` ops on any platform."""
+"""A Schedule → one XLA executable, in ordinary `jax.lax` ops on any platform."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
 from eqsat.execute.weights import pack_weights, run_time_nodes
@@ -15,103 +13,59 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import element_dtype
 
-KEPT = 4  # sets of packed weights kept, for callers that switch between models
-
-
-class Signature(Protocol):
-    """The calling convention of a traced function (a `frontends.jaxpr.Traced` has it)."""
-
-    @property
-    def weights(self) -> Mapping[str, Any]:
-        """Weights the function closes over, by key."""
-        ...
-
-    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
-        """The program's inputs among the arguments of a call."""
-        ...
-
-    def flat_weights(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Every weight by key, those the call brings included."""
-        ...
-
-    def unflatten(self, results: Sequence[Any]) -> Any:
-        """Flat results as the function returns them."""
-        ...
-
 
 def build(
     schedule: Schedule,
     opaque: Mapping[str, OpaqueFunction],
     weights: Mapping[str, Any] | None = None,
-    signature: Signature | None = None,
 ) -> Executable:
     """The executable of a schedule.
 
-    opaque: key → function of JAX arrays that returns a list; weights: content key → array;
-    signature: if given, the executable is called as the traced function was, else flat.
+    opaque: key → function of JAX arrays that returns a list; weights: content key → array.
     EqsatError E505 if the program needs 64-bit types and JAX has them switched off.
     """
     _require_wide_types(schedule)
-    return Executable(schedule, opaque, weights or {}, signature)
+    return Executable(schedule, opaque, weights or {})
 
 
 class Executable:
-    """Weights are packed on the first call and handed to one compiled function as arguments.
-
-    It may be called under jit, grad and vmap.
-    """
+    """A schedule as functions of flat inputs. Its weights are packed once, on first use."""
 
     def __init__(
         self,
         schedule: Schedule,
         opaque: Mapping[str, OpaqueFunction],
         weights: Mapping[str, Any],
-        signature: Signature | None = None,
     ):
         self.schedule = schedule
         self.opaque = dict(opaque)
         self.weights = dict(weights)
-        self.signature = signature
         self._packed: dict[int, Any] | None = None
-        self._kept: OrderedDict[Any, tuple[Any, dict[int, Any]]] = OrderedDict()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """With a signature: its arguments and results. Without: as `flat`."""
-        s = self.signature
-        if s is None:
-            return self.flat(*args, **kwargs)
-        given = {k: x for k, x in s.flat_weights(args, kwargs).items() if k not in s.weights}
-        return s.unflatten(self.flat(*s.flat_inputs(args, kwargs), weights=given or None))
+    @cached_property
+    def flat(self) -> Any:
+        """The jitted function of the program's inputs, in order, that gives a tuple of its results.
 
-    def flat(self, *inputs: Any, weights: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        """The program's inputs in order → a tuple of its results.
-
-        weights: used before the executable's own for this call.
-        EqsatError E503 if an input or a weight is missing or does not fit.
+        It closes over the packed weights: XLA may lay a constant out as it likes, which makes a
+        product of few rows up to twice as fast. EqsatError E503 if an input does not fit.
         """
-        self._check(inputs)
-        if weights is None:
-            return self.jitted(self.packed, *inputs)
-        return self.jitted(self._pack(dict(weights)), *inputs)
+        import jax
 
-    def _pack(self, weights: dict[str, Any]) -> dict[int, Any]:
-        """Packed once per set of arrays: JAX arrays by identity, NumPy's, which may be written to,
-        by content. Tracers are traced through."""
-        mixed = self.weights | weights
-        if _traced(weights.values()):
-            return pack_weights(self.schedule, mixed, self.opaque)
-        key = tuple((k, _identity(w)) for k, w in sorted(weights.items()))
-        if key not in self._kept:  # the arrays are kept too, so that no other gets their identity
-            self._kept[key] = weights, pack_weights(self.schedule, mixed, self.opaque)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key][1]
+        def flat(*inputs: Any) -> tuple[Any, ...]:
+            return self.run(self.packed, *inputs)
+
+        flat.__name__ = self.schedule.program.name
+        return jax.jit(flat)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """As `flat`."""
+        return self.flat(*inputs)
 
     def compile(self) -> Callable[..., tuple[Any, ...]]:
-        """Pack the weights and compile now; the result takes flat inputs and never compiles."""
+        """Pack the weights and compile now; the result takes flat inputs and never compiles.
+
+        Weights are arguments of what is compiled, so that large ones cost no compile time.
+        """
         import jax
 
         program = self.schedule.program
@@ -121,19 +75,28 @@ class Executable:
         compiled = self.jitted.lower(packed, *avals).compile()
 
         def call(*inputs: Any) -> tuple[Any, ...]:
-            self._check(inputs)
-            return compiled(packed, *(self._typed(i, x) for i, x in enumerate(inputs)))
+            return compiled(packed, *self.typed(inputs))
 
         return call
+
+    def pack(self, weights: Mapping[str, Any]) -> dict[int, Any]:
+        """Resident node → packed weight, these arrays used before the executable's own.
+
+        EqsatError E503 if a weight has no array.
+        """
+        return pack_weights(self.schedule, self.weights | dict(weights), self.opaque)
+
+    def take_weights(self, weights: Mapping[str, Any]) -> None:
+        """Use these arrays from now on; what was packed and compiled before is forgotten."""
+        self.weights |= dict(weights)
+        self._packed = None
+        vars(self).pop("flat", None)
 
     @property
     def packed(self) -> dict[int, Any]:
         """Resident node → packed weight; computed on first use, may be set from `weights.load`."""
         if self._packed is None:
-            found = pack_weights(self.schedule, self.weights, self.opaque)
-            if not _traced(self.weights.values()):
-                self._packed = found
-            return found
+            self._packed = self.pack({})
         return self._packed
 
     @packed.setter
@@ -145,41 +108,41 @@ class Executable:
         """The jitted function of (packed weights, *inputs); `.lower(…)` shows what XLA gets."""
         import jax
 
-        return jax.jit(self._run)
+        return jax.jit(self.run)
 
-    def _run(self, packed: dict[int, Any], *inputs: Any) -> tuple[Any, ...]:
+    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
+        """The results for flat inputs, op by op; to be traced.
+
+        EqsatError E503 if an input does not fit.
+        """
         program = self.schedule.program
-        known = dict(packed)
-        known |= {i: self._typed(at, inputs[at]) for at, i in enumerate(program.inputs)}
+        known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
         values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
 
-    def _typed(self, number: int, x: Any) -> Any:
-        """Input `number` as a JAX array; E503 if its element type is another one."""
-        import jax.numpy as jnp
+    def typed(self, inputs: Sequence[Any]) -> list[Any]:
+        """The program's inputs as JAX arrays.
 
-        node = self.schedule.program.inputs[number]
-        array, t = jnp.asarray(x), self.schedule.program.nodes[node].type
-        if array.dtype != element_dtype(t.dtype):
-            name = self.schedule.program.leaf(node).name
-            raise fail("E503", f"`{name}` is {t}, got element type {array.dtype}")
-        return array
-
-    def _check(self, inputs: tuple[Any, ...]) -> None:
-        import numpy as np
-
+        EqsatError E503 if they are not as many, or one has another shape or element type.
+        """
         program = self.schedule.program
         if len(inputs) != len(program.inputs):
             raise fail(
                 "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
             )
-        for i, x in zip(program.inputs, inputs, strict=True):
-            if tuple(np.shape(x)) != program.nodes[i].type.shape:
-                raise fail(
-                    "E503",
-                    f"`{program.leaf(i).name}` is {program.nodes[i].type}, "
-                    f"got shape {list(np.shape(x))}",
-                )
+        return [self._typed(i, x) for i, x in zip(program.inputs, inputs, strict=True)]
+
+    def _typed(self, node: int, x: Any) -> Any:
+        import jax.numpy as jnp
+
+        program = self.schedule.program
+        array, t = jnp.asarray(x), program.nodes[node].type
+        what = f"`{program.leaf(node).name}` is {t}, got"
+        if array.shape != t.shape:
+            raise fail("E503", f"{what} shape {list(array.shape)}")
+        if array.dtype != element_dtype(t.dtype):
+            raise fail("E503", f"{what} element type {array.dtype}")
+        return array
 
 
 def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,20 +162,6 @@ def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> 
         return wrapped(*primals), out
 
     return wrapped
-
-
-def _identity(array: Any) -> Any:
-    import numpy as np
-
-    if isinstance(array, np.ndarray):
-        return array.shape, array.dtype.str, hashlib.sha256(array.tobytes()).hexdigest()
-    return id(array)
-
-
-def _traced(arrays: Any) -> bool:
-    from jax.core import Tracer
-
-    return any(isinstance(x, Tracer) for x in arrays)
 
 
 def _require_wide_types(schedule: Schedule) -> None:

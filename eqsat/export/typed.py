@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.expr import Expr
+from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.generic import Generic, Yield
 from eqsat.ops import scalar
 
@@ -29,12 +29,16 @@ def typed_yields(g: Generic) -> list[Typed]:
     return [found.result(y) for y in g.yields]
 
 
+Key = tuple[Expr, str]  # a part of a body, and its element type if only constants decide it
+
+
 class Annotator:
     """Annotates the bodies of one generic; constants take the type of what stands beside them."""
 
     def __init__(self, dtypes: Sequence[str]):  # of the operands
         self.dtypes = dtypes
-        self._known: dict[tuple[Expr, str], Typed] = {}
+        self._type = scalar.typing(dtypes)
+        self._annotated: BottomUp[Key, Typed] = BottomUp(self._annotate, self._parts)
 
     def result(self, y: Yield) -> Typed:
         """The body of a result in its element type."""
@@ -42,32 +46,37 @@ class Annotator:
 
     def annotate(self, e: Expr, wanted: str) -> Typed:
         """`wanted`: the element type if only constants decide it."""
-        key = (e, wanted)
-        if key not in self._known:
-            self._known[key] = self._annotate(e, wanted)
-        return self._known[key]
+        return self._annotated((e, wanted))
 
-    def _annotate(self, e: Expr, wanted: str) -> Typed:
+    def _parts(self, key: Key) -> list[Key]:
+        e, wanted = key
+        if not e.operands():
+            return []  # a constant, however it is computed
+        if e.fn == "cast":
+            return [(e.args[0], e.value)]
+        peer = self._peer(e, wanted)
+        return [(a, "bool" if _is_condition(e, i) else peer) for i, a in enumerate(e.args)]
+
+    def _annotate(self, key: Key, args: Sequence[Typed]) -> Typed:
+        e, wanted = key
         if e.fn == "arg":
             return Typed("arg", (), str(self.dtypes[e.value]), e.value)
-        if not e.operands():
+        if not args:
             return constant(scalar.evaluate(e, []), self._type(e) or wanted)
         if e.fn == "cast":
-            return convert(self.annotate(e.args[0], e.value), e.value)
-        return self._call(e, wanted)
+            return convert(args[0], e.value)
+        typed = [convert(a, "bool") if _is_condition(e, i) else a for i, a in enumerate(args)]
+        is_bool = scalar.FUNCTIONS[e.fn].result == "bool"
+        return Typed(e.fn, tuple(typed), "bool" if is_bool else self._peer(e, wanted))
 
-    def _type(self, e: Expr) -> str | None:
-        return scalar.result_dtype(e, self.dtypes)
+    def _peer(self, e: Expr, wanted: str) -> str:
+        """The element type that the operands of a function share."""
+        types = (self._type(a) for i, a in enumerate(e.args) if not _is_condition(e, i))
+        return next((t for t in types if t is not None), wanted)
 
-    def _call(self, e: Expr, wanted: str) -> Typed:
-        function = scalar.FUNCTIONS[e.fn]
-        first = 1 if e.fn == "select" else 0
-        strong = [t for t in map(self._type, e.args[first:]) if t is not None]
-        peer = strong[0] if strong else wanted
-        args = [convert(self.annotate(a, "bool"), "bool") for a in e.args[:first]]
-        args += [self.annotate(a, peer) for a in e.args[first:]]
-        dtype = "bool" if function.result == "bool" else peer
-        return Typed(e.fn, tuple(args), dtype)
+
+def _is_condition(e: Expr, i: int) -> bool:
+    return e.fn == "select" and i == 0
 
 
 def constant(value: Any, dtype: str) -> Typed:

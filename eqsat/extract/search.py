@@ -71,13 +71,23 @@ def _never_worse(
 ) -> Selection:
     """The baseline if it is better by the first goal, which it may be where candidates are capped.
 
-    Bounds are of all candidates, its own among them.
+    Or if it is as good by every goal: then there is nothing to rewrite for. Bounds are of all
+    candidates, its own among them.
     """
-    first = goals[0].name
-    if baseline is None or goals[0].weight is not None:
+    if baseline is None:
         return found
-    if found.goal(first).value <= baseline.goal(first).value:
-        return found
-    bounds = {n: r.bound for n, r in found.goals}
-    own = ((n, GoalResult(r.value, min(r.value, bounds[n]))) for n, r in baseline.goals)
+    if any(found.goal(g.name).value < baseline.goal(g.name).value for g in goals):
+        first = goals[0]
+        behind = found.goal(first.name).value > baseline.goal(first.name).value
+        if first.weight is not None or not behind:
+            return found
+    known = dict(found.goals)
+    own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
     return replace(baseline, goals=tuple(own), stop=found.stop, removed=found.removed)
+
+
+def _bounded(own: GoalResult, found: GoalResult) -> GoalResult:
+    """A value with the bound, and what proved it, of an answer to the same question."""
+    if own.value == found.value:
+        return found
+    return GoalResult(own.value, min(own.value, found.bound))

@@ -37,6 +37,7 @@ class Traced:
     inputs; a Traced with any is good for that transformation only.
     custom_derivatives: the function holds custom derivatives or stop_gradient, which the program
     does not keep; differentiate the function itself, not the program.
+    function: what was traced. lifted: its jaxpr where it captures tracers, else None.
     """
 
     program: Program
@@ -48,6 +49,8 @@ class Traced:
     bindings: tuple[tuple[str, int | str], ...]
     captured: tuple[Any, ...] = ()
     custom_derivatives: bool = False
+    function: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+    lifted: Any = field(default=None, repr=False, compare=False)
 
     def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
         """The program's inputs for a call, captured tracers last; E306 if the trees differ."""
@@ -71,13 +74,44 @@ class Traced:
 
         return jax.tree_util.tree_unflatten(self.out_tree, list(results))
 
+    def original(self, *leaves: Any) -> Any:
+        """The function itself on the leaves of its arguments, captured tracers last."""
+        import jax
+
+        if self.lifted is not None:
+            return self._lifted(leaves)
+        assert self.function is not None
+        args, kwargs = jax.tree_util.tree_unflatten(self.in_tree, leaves)
+        return self.function(*args, **kwargs)
+
+    def _lifted(self, leaves: Sequence[Any]) -> Any:
+        """The captured tracers are arguments here, so that derivatives reach them."""
+        from jax.core import Tracer
+        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+        count = len(leaves) - len(self.captured)
+        given = iter(leaves[count:])
+        consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
+        own = [_key_data(x) for x in leaves[:count]]
+        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*own))
+
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
         import jax
 
         flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
         if tree != self.in_tree:
             raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
-        return [jax.random.key_data(x) if is_key(x) else x for x in flat]
+        return [_key_data(x) for x in flat]
+
+
+def _key_data(x: Any) -> Any:
+    """What holds a PRNG key in a program; anything else as it is."""
+    import jax
+
+    if not is_key(x):
+        return x
+    made = jax.random.key_data
+    return jax.eval_shape(made, x) if isinstance(x, jax.ShapeDtypeStruct) else made(x)
 
 
 def trace(
@@ -127,6 +161,8 @@ def trace(
         tuple(bindings),
         tuple(reader.captured),
         ctx.custom_derivatives,
+        function,
+        closed if reader.captured else None,
     )
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,7 @@ def round_to(value: Any, dtype: str) -> bool | int | float:
         return scalar.hold(value, dtype).item()
 
 
+@cache
 def dtype_name(dtype: Any) -> str | None:
     """Our name of a NumPy or JAX dtype, None if we have none (complex, PRNG keys, tokens)."""
     return DTYPE_NAMES.get(str(dtype))

@@ -19,7 +19,7 @@ def measure(run: Run, runs: int, warmup: int, seed: int = 0) -> dict[str, Any]:
 
     from eqsat.execute.draw import random_inputs
 
-    call = run.compile().flat
+    call = run.executable.flat
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
     seconds = []
     for i in range(warmup + runs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+from collections.abc import Mapping
 
 from eqsat.lang.syntax import Tree
 from eqsat.model.affine import Affine, Map, affine
@@ -172,30 +173,56 @@ def _loop(tree: Tree, node: ast.Name) -> int:
 
 # ---- bodies --------------------------------------------------------------------------------------
 def body(tree: Tree, node: ast.expr) -> Expr:
-    """`add(mul(x0, x1), 0.5)`: operands by number, literals, scalar functions, `cast(x0, f32)`."""
+    """`add(mul(x0, x1), 0.5)`: operands by number, literals, scalar functions, `cast(x0, f32)`.
+
+    `(t0 := exp(x0), div(t0, add(t0, 1.0)))` names what is used again; the last is the value.
+    """
+    names: dict[str, Expr] = {}
+    *named, last = node.elts if isinstance(node, ast.Tuple) and node.elts else [node]
+    for one in named:
+        if not isinstance(one, ast.NamedExpr):
+            hint = "write `(t := exp(x0), mul(t, t))`: the last is the value, the others have names"
+            raise refused(tree, one, "this part of a body has no name", help=hint)
+        name = tree.text(one.target)
+        if name in names or _OPERAND.fullmatch(name) or name in ("inf", "nan", "true", "false"):
+            taken = "has a part already" if name in names else "stands for something else"
+            raise refused(tree, one.target, f"`{name}` {taken}", "E304", "choose another name")
+        names[name] = _expr(tree, one.value, names)
+    return _expr(tree, last, names)
+
+
+def _expr(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
+    """One call, number, operand or name; nested no deeper than Python's parser allows."""
     from eqsat.ops.scalar import FUNCTIONS
 
-    match = _OPERAND.fullmatch(tree.text(node))
-    if match is not None:
-        return arg(int(match[1]))
-    value = literal(tree, node)
-    if value is not None:
-        return const(value)
     if not isinstance(node, ast.Call):
-        raise refused(
-            tree, node, "a body holds operands, numbers and scalar functions",
-            help="write for example `add(mul(x0, x1), 0.5)`",
-        )  # fmt: skip
+        return _atom(tree, node, names)
     name = tree.text(node.func)
     if name == "cast" and len(node.args) == 2:
-        return Expr("cast", (body(tree, node.args[0]),), dtype(tree, node.args[1]))
+        return Expr("cast", (_expr(tree, node.args[0], names),), dtype(tree, node.args[1]))
     if name not in FUNCTIONS:
         message = f"no scalar function named `{name}`"
         known = [*FUNCTIONS, "cast"]
         raise refused(tree, node.func, message, "E311", did_you_mean(name, known))
     if len(node.args) != FUNCTIONS[name].arity or node.keywords:
         raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E312")
-    return Expr(name, tuple(body(tree, a) for a in node.args))
+    return Expr(name, tuple(_expr(tree, a, names) for a in node.args))
+
+
+def _atom(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
+    text = tree.text(node)
+    if text in names:
+        return names[text]
+    match = _OPERAND.fullmatch(text)
+    if match is not None:
+        return arg(int(match[1]))
+    value = literal(tree, node)
+    if value is not None:
+        return const(value)
+    raise refused(
+        tree, node, "a body holds operands, numbers and scalar functions",
+        help="write for example `add(mul(x0, x1), 0.5)`",
+    )  # fmt: skip
 
 
 def bodies(tree: Tree, node: ast.expr) -> tuple[Expr, ...]:

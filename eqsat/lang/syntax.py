@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import warnings
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 from eqsat.lang.source import Placed
 from eqsat.model.diag import Diagnostic, Span
@@ -21,9 +24,15 @@ class Tree:
 
     def range(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
         """Characters of the text a node covers (`ast` counts UTF-8 bytes)."""
-        raw = self.placed.text.encode()
         start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
-        return len(raw[:start].decode()), len(raw[:end].decode())
+        if self.placed.text.isascii():
+            return start, end
+        return bisect_left(self._bytes, start), bisect_left(self._bytes, end)
+
+    @cached_property
+    def _bytes(self) -> list[int]:
+        """The UTF-8 byte at which each character begins."""
+        return [0, *accumulate(len(c.encode()) for c in self.placed.text)]
 
     def span(self, node: ast.expr | ast.keyword) -> Span:
         return self.placed.span(*self.range(node))

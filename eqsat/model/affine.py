@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 
@@ -38,7 +39,9 @@ class Affine:
         return " + ".join(parts).replace("+ -", "- ")
 
 
+@lru_cache(maxsize=1_000)
 def dim(d: int) -> Affine:
+    """The loop as it is."""
     return Affine(((d, 1),))
 
 

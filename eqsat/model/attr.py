@@ -38,6 +38,10 @@ class Attr:
     def __hash__(self) -> int:
         return self._cached_hash
 
+    def __getstate__(self) -> dict[str, Any]:
+        # hashes of text and of bodies are those of one process
+        return {key: value for key, value in self.__dict__.items() if key != "_cached_hash"}
+
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         """Result types for these operand types; ShapeError if they do not fit."""
         raise NotImplementedError  # every attribute class has its own

@@ -1,89 +1,237 @@
-"""The scalar body of a generic: an expression tree over its operands."""
+"""The scalar body of a generic: an expression DAG over its operands.
+
+Equal expressions are one object, however they were built: a part that is used twice exists once,
+is walked once, computed once and costs once. Nothing here or in what walks a body recurses, so
+bodies may be as deep as their source is long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Generic, NoReturn, TypeVar
+from weakref import KeyedRef
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
 class Expr:
-    """`arg(i)`, `const(value)` or `fn(args…)`; equal trees compare and hash equal.
+    """`arg(i)`, `const(value)` or `fn(args…)`; equal expressions are the same object.
 
     fn is a name of `ops.scalar.FUNCTIONS`, or "arg" (value: operand number), or "const"
-    (value: a Python bool, int or float), or "cast" (value: dtype name).
+    (value: a Python bool, int or float), or "cast" (value: dtype name). Immutable; hash and
+    equality are those of the object, as the table of living expressions holds no two equal ones
+    (hash-consing; Filliâtre and Conchon, "Type-safe modular hash-consing", ML 2006).
     """
 
+    __slots__ = ("__weakref__", "_operands", "args", "fn", "value")
     fn: str
-    args: tuple[Expr, ...] = ()
-    value: Any = None
+    args: tuple[Expr, ...]
+    value: Any
+    _operands: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        # bodies sit inside interned signatures, so their hash is asked for very often
-        kind = type(self.value).__name__
-        object.__setattr__(self, "_hash", hash((self.fn, self.args, kind, repr(self.value))))
+    def __new__(cls, fn: str, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
+        kind = type(value)
+        # nan is one value here; 0.0 is not -0.0, and 1 is neither True nor 1.0
+        plain = value is None or kind is str or kind is int
+        key = (fn, args, value if plain else (kind.__name__, repr(value)))
+        known = _living.get(key)
+        found = known() if known is not None else None
+        return _made(key, fn, args, value) if found is None else found
 
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"an expression does not change: {name}")
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Expr)
-            and hash(self) == hash(other)
-            and self.fn == other.fn
-            and type(self.value) is type(other.value)
-            and repr(self.value) == repr(other.value)  # nan == nan here
-            and self.args == other.args
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_nodes, (_nodes(self),)
+
+    def __deepcopy__(self, memo: Any) -> Expr:
+        return self
 
     def walk(self) -> Iterator[Expr]:
-        """This expression and all below it, outermost first."""
-        yield self
-        for a in self.args:
-            yield from a.walk()
+        """This expression and all below it, each once, in the order of first use."""
+        return walk_all([self])
 
     def operands(self) -> tuple[int, ...]:
         """Operand numbers in the order of first use."""
-        return tuple(dict.fromkeys(e.value for e in self.walk() if e.fn == "arg"))
+        return self._operands
 
     def substitute(self, operands: Mapping[int, Expr]) -> Expr:
         """Replace `arg(i)` by `operands[i]` where given."""
-        if self.fn == "arg":
-            return operands.get(self.value, self)
-        if not self.args:
+        new = {i: e for i, e in operands.items() if e is not arg(i)}
+        if new.keys().isdisjoint(self.operands()):
             return self
-        return Expr(self.fn, tuple(a.substitute(operands) for a in self.args), self.value)
+
+        def parts(e: Expr) -> tuple[Expr, ...]:
+            return () if new.keys().isdisjoint(e.operands()) else e.args
+
+        def step(e: Expr, args: Sequence[Expr]) -> Expr:
+            if e.fn == "arg":
+                return new.get(e.value, e)
+            return rebuilt(e, args) if args else e
+
+        return BottomUp(step, parts)(self)
 
     def count(self) -> int:
-        """Number of scalar operations, casts and leaves not counted."""
-        own = 0 if self.fn in ("arg", "const", "cast") else 1
-        return own + sum(a.count() for a in self.args)
+        """Number of scalar operations, each part computed once; casts and leaves not counted."""
+        return count_all([self])
 
     def __str__(self) -> str:
-        if self.fn == "arg":
-            return f"x{self.value}"
-        if self.fn == "const":
-            return literal(self.value)
-        inner = [str(a) for a in self.args]
-        if self.fn == "cast":
-            inner.append(self.value)
-        return f"{self.fn}({', '.join(inner)})"
+        from eqsat.model.bodytext import body_text
+
+        return body_text(self)
+
+    def __repr__(self) -> str:
+        from eqsat.model.bodytext import short_body
+
+        return f"<{short_body(self)}>"
 
     def to_json(self) -> Any:
-        value = literal(self.value) if self.fn == "const" else self.value
-        return [self.fn, value, *(a.to_json() for a in self.args)]
+        """`[[fn, value, number of each argument…], …]`: every part once, the whole one last."""
+        return [
+            [fn, literal(value) if fn == "const" else value, *args]
+            for fn, value, *args in _nodes(self)
+        ]
 
     @classmethod
     def from_json(cls, data: Any) -> Expr:
-        fn, value, *args = data
-        if fn == "const":
-            value = read_literal(value)
-        return cls(fn, tuple(cls.from_json(a) for a in args), value)
+        """Undo `to_json`; format 1 nested the arguments, `[fn, value, [fn, value, …] …]`."""
+        nodes = _flattened(data) if isinstance(data[0], str) else data
+        return _from_nodes(
+            [fn, read_literal(value) if fn == "const" else value, *args]
+            for fn, value, *args in nodes
+        )
 
 
+# ---- the table of living expressions -------------------------------------------------------------
+_living: dict[Any, KeyedRef[Any, Expr]] = {}
+_lock = threading.RLock()
+
+
+def _made(key: Any, fn: str, args: tuple[Expr, ...], value: Any) -> Expr:
+    with _lock:  # two threads that build one expression have to get one object
+        known = _living.get(key)
+        found = known() if known is not None else None
+        if found is None:
+            found = object.__new__(Expr)
+            fill = object.__setattr__
+            fill(found, "fn", fn)
+            fill(found, "args", args)
+            fill(found, "value", value)
+            fill(found, "_operands", _used(fn, args, value))
+            _living[key] = KeyedRef(found, _forget, key)
+    return found
+
+
+def _forget(reference: KeyedRef[Any, Expr]) -> None:
+    with _lock:
+        if _living.get(reference.key) is reference:  # else an equal one was made since
+            del _living[reference.key]
+
+
+def _used(fn: str, args: tuple[Expr, ...], value: Any) -> tuple[int, ...]:
+    if fn == "arg":
+        return (value,)
+    used: tuple[int, ...] = ()
+    for a in args:
+        if used != a.operands():  # most parts of a body read what their first part reads
+            used = tuple(dict.fromkeys(used + a.operands()))
+    return used
+
+
+# ---- walking -------------------------------------------------------------------------------------
+class BottomUp(Generic[K, T]):
+    """A function that is defined by its values on parts: computed once per part, without recursion.
+
+    step: (whole, value of each part) → value. parts: what a whole is computed from; the arguments
+    of an expression, unless given. What was computed is kept for the calls that follow.
+
+        depth = BottomUp(lambda e, inner: 1 + max(inner, default=0))
+    """
+
+    def __init__(
+        self,
+        step: Callable[[K, Sequence[T]], T],
+        parts: Callable[[K], Sequence[K]] = lambda whole: whole.args,  # type: ignore[attr-defined]
+    ):
+        self._step = step
+        self._parts = parts
+        self.known: dict[K, T] = {}
+
+    def __call__(self, root: K) -> T:
+        known, left = self.known, [root]
+        while left:
+            whole = left[-1]
+            if whole in known:
+                left.pop()
+                continue
+            parts = self._parts(whole)
+            missing = [p for p in parts if p not in known]
+            if missing:
+                left += reversed(missing)
+                continue
+            known[whole] = self._step(whole, [known[p] for p in parts])
+            left.pop()
+        return known[root]
+
+
+def walk_all(bodies: Sequence[Expr]) -> Iterator[Expr]:
+    """The parts of these bodies, each once, in the order of first use."""
+    seen: set[Expr] = set()
+    left = list(reversed(bodies))
+    while left:
+        e = left.pop()
+        if e not in seen:
+            seen.add(e)
+            left += reversed(e.args)
+            yield e
+
+
+def count_all(bodies: Sequence[Expr]) -> int:
+    """Number of scalar operations of several results, what they share once; see `Expr.count`."""
+    return sum(e.fn not in ("arg", "const", "cast") for e in walk_all(bodies))
+
+
+def rebuilt(e: Expr, args: Sequence[Expr]) -> Expr:
+    """The same function of other arguments."""
+    return e if e.args == tuple(args) else Expr(e.fn, tuple(args), e.value)
+
+
+def _nodes(root: Expr) -> list[list[Any]]:
+    """`[fn, value, number of each argument…]` of every part, parts first."""
+    nodes: list[list[Any]] = []
+
+    def add(e: Expr, args: Sequence[int]) -> int:
+        nodes.append([e.fn, e.value, *args])
+        return len(nodes) - 1
+
+    BottomUp(add)(root)
+    return nodes
+
+
+def _from_nodes(nodes: Any) -> Expr:
+    """Undo `_nodes`."""
+    made: list[Expr] = []
+    for fn, value, *args in nodes:
+        made.append(Expr(fn, tuple(made[a] for a in args), value))
+    return made[-1]
+
+
+def _flattened(nested: Any) -> list[list[Any]]:
+    """Nested nodes in a list, parts first."""
+    order, left = [], [nested]
+    while left:
+        one = left.pop()
+        order.append(one)
+        left += one[2:]
+    number = {id(one): len(order) - 1 - i for i, one in enumerate(order)}
+    return [[*one[:2], *(number[id(a)] for a in one[2:])] for one in reversed(order)]
+
+
+# ---- building ------------------------------------------------------------------------------------
+@lru_cache(maxsize=1_000)  # so that the leaves of most bodies live on and are not made again
 def arg(i: int) -> Expr:
     return Expr("arg", (), i)
 

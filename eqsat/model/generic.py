@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from eqsat.model.affine import Affine, Map
@@ -118,11 +118,7 @@ class Generic(Attr):
         """ShapeError unless every map stays inside its operand and the form is canonical."""
         known = self.precision in (NONE, *PRECISIONS)
         require(known, f"no precision named `{self.precision}`")
-        require(len(self.maps) == len(self.shapes), "one indexing map per operand is needed")
-        for i, (m, shape) in enumerate(zip(self.maps, self.shapes, strict=True)):
-            require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")
-            for e, size in zip(m, shape, strict=True):
-                self._check_bounds(i, e, size)
+        _check_nest(self.sizes, self.maps, self.shapes)
         for y in self.yields:
             require(bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions")
             require(
@@ -130,17 +126,27 @@ class Generic(Attr):
                 "the body names an operand that is not there",
             )
 
-    def _check_bounds(self, i: int, e: Affine, size: int) -> None:
-        low = high = e.constant
-        for d, s in e.terms:
-            require(0 <= d < len(self.sizes), f"map {i} names loop d{d}, which does not exist")
-            reach = s * max(0, self.sizes[d] - 1)
-            low, high = low + min(reach, 0), high + max(reach, 0)
-        if math.prod(self.sizes):
-            require(
-                low >= 0 and high < size,
-                f"map {i} reads elements {low}…{high} of a dimension of size {size}",
-            )
+
+@lru_cache(maxsize=10_000)  # programs repeat few loop nests; what is refused is not kept
+def _check_nest(sizes: Shape, maps: tuple[Map, ...], shapes: tuple[Shape, ...]) -> None:
+    require(len(maps) == len(shapes), "one indexing map per operand is needed")
+    for i, (m, shape) in enumerate(zip(maps, shapes, strict=True)):
+        require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")
+        for e, size in zip(m, shape, strict=True):
+            _check_bounds(sizes, i, e, size)
+
+
+def _check_bounds(sizes: Shape, i: int, e: Affine, size: int) -> None:
+    low = high = e.constant
+    for d, s in e.terms:
+        require(0 <= d < len(sizes), f"map {i} names loop d{d}, which does not exist")
+        reach = s * max(0, sizes[d] - 1)
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    if math.prod(sizes):
+        require(
+            low >= 0 and high < size,
+            f"map {i} reads elements {low}…{high} of a dimension of size {size}",
+        )
 
 
 @dataclass(frozen=True, eq=True)

@@ -188,6 +188,21 @@ def prune(program: Program) -> Program:
     return b.build([new[r] for r in program.results], program.symbols)
 
 
+def is_same(a: Program, b: Program) -> bool:
+    """Whether the results of both are the same ops on the same leaves, whatever their numbers."""
+    known: dict[tuple[str, Attr, tuple[int, ...]], int] = {}
+    return _numbered(a, known) == _numbered(b, known)
+
+
+def _numbered(program: Program, known: dict[tuple[str, Attr, tuple[int, ...]], int]) -> list[int]:
+    """The results by number; equal computations have one, which `known` keeps."""
+    number: list[int] = []
+    for n in program.nodes:
+        key = (n.op, n.attr, tuple(number[o] for o in n.operands))
+        number.append(known.setdefault(key, len(known)))
+    return [number[r] for r in program.results]
+
+
 def is_elementwise(attr: Attr) -> bool:
     """A generic without reduction loops."""
     return isinstance(attr, Generic) and attr.rank == len(attr.sizes)

@@ -7,14 +7,18 @@ one. The form is stated in `model.generic.Generic`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+from weakref import WeakSet
 
 from eqsat.model.affine import Affine, Map, affine, dim, loops_of
 from eqsat.model.attr import Shape
-from eqsat.model.expr import Expr, arg
+from eqsat.model.bodytext import TextOrder
+from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder
+from eqsat.model.tensor import TensorType
 from eqsat.ops.scalar import FUNCTIONS
 
 Operand = tuple[int, Map]  # a node of the builder, and how the loops index it
@@ -25,6 +29,11 @@ def compose(inner: Map, outer: Sequence[Affine]) -> Map:
 
     compose((d0 + 2*d1,), [d3, d1]) = (2*d1 + d3,)
     """
+    return _composed(inner, tuple(outer))
+
+
+@lru_cache(maxsize=10_000)
+def _composed(inner: Map, outer: Map) -> Map:
     return tuple(_substitute(e, outer) for e in inner)
 
 
@@ -37,6 +46,7 @@ def _substitute(e: Affine, outer: Sequence[Affine]) -> Affine:
     return affine(terms, constant)
 
 
+@lru_cache(maxsize=100)
 def identity(rank: int) -> Map:
     """The map d0 … d(rank-1)."""
     return tuple(dim(i) for i in range(rank))
@@ -60,20 +70,46 @@ def canonical_generic(
     Loops are renumbered: result dims first, then reductions as the operands first use them.
     Loops of extent 1 vanish from sums such as `d0 + d3`, and altogether if no operand names them.
     """
+    nest = _nest(tuple(sizes), tuple(result_loops), tuple(maps), tuple(map(tuple, shapes)))
+    bodies = [canonical_body(y.body) for y in yields]
+    return nest.generic(bodies, yields, tile, tuple(dtypes), precision)
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A canonical loop nest without its bodies: programs repeat few of them."""
+
+    sizes: Shape
+    rank: int
+    maps: tuple[Map, ...]
+    shapes: tuple[Shape, ...]
+
+    def generic(
+        self,
+        bodies: Sequence[Expr],
+        yields: Sequence[Yield],
+        tile: tuple[int, ...],
+        dtypes: tuple[str, ...],
+        precision: str,
+    ) -> Generic:
+        """With these canonical bodies; types and combines are those of `yields`."""
+        reduces = len(self.sizes) > self.rank
+        made = tuple(
+            Yield(b, y.dtype, y.combine if reduces else "")
+            for b, y in zip(bodies, yields, strict=True)
+        )
+        return Generic(self.sizes, self.rank, self.maps, self.shapes, made, tile, dtypes, precision)
+
+
+@lru_cache(maxsize=10_000)
+def _nest(
+    sizes: Shape, result_loops: tuple[int, ...], maps: tuple[Map, ...], shapes: tuple[Shape, ...]
+) -> _Nest:
     plain = [tuple(_without_units(e, sizes) for e in m) for m in maps]
     order = _loop_order(sizes, result_loops, plain)
     new = {d: i for i, d in enumerate(order)}
-    reduces = len(order) > len(result_loops)
-    return Generic(
-        tuple(sizes[d] for d in order),
-        len(result_loops),
-        tuple(tuple(e.rename(new) for e in m) for m in plain),
-        tuple(tuple(s) for s in shapes),
-        tuple(_canonical_yield(y, reduces) for y in yields),
-        tile,
-        tuple(dtypes),
-        precision,
-    )
+    renamed = tuple(tuple(e.rename(new) for e in m) for m in plain)
+    return _Nest(tuple(sizes[d] for d in order), len(result_loops), renamed, shapes)
 
 
 def _without_units(e: Affine, sizes: Sequence[int]) -> Affine:
@@ -96,25 +132,33 @@ def _loop_order(sizes: Sequence[int], result_loops: Sequence[int], maps: list[Ma
     return order + sorted(rest, key=lambda d: sizes[d])
 
 
-def _canonical_yield(y: Yield, reduces: bool) -> Yield:
-    return Yield(canonical_body(y.body), y.dtype, y.combine if reduces else "")
+# bodies grow out of canonical parts when programs are read and merged: these are not walked again
+_canonical: WeakSet[Expr] = WeakSet()
 
 
-@lru_cache(maxsize=100_000)
 def canonical_body(e: Expr) -> Expr:
     """The body with the arguments of commutative functions in order, constants last."""
-    if not e.args:
+    if e in _canonical or not e.args:
         return e
-    args = tuple(canonical_body(a) for a in e.args)
-    known = FUNCTIONS.get(e.fn)
-    if known is not None and known.commutative:
-        args = tuple(sorted(args, key=_body_order))
-    return Expr(e.fn, args, e.value)
+    order = TextOrder()
 
+    def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
+        return not e.operands(), e.operands(), order.key(e)
 
-def _body_order(e: Expr) -> tuple[bool, tuple[int, ...], str]:
-    used = e.operands()
-    return not used, used, str(e)
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        return () if e in _canonical else e.args
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        if not args:
+            return e
+        known = FUNCTIONS.get(e.fn)
+        if known is not None and known.commutative:
+            args = sorted(args, key=position)
+        found = rebuilt(e, args)
+        _canonical.add(found)
+        return found
+
+    return BottomUp(step, parts)(e)
 
 
 def generic_node(
@@ -131,63 +175,80 @@ def generic_node(
     Equal operands are merged, unread ones dropped, the two sides of a commutative body put in
     order, and a plain copy of a whole operand is that operand.
     """
-    kept, bodies = _merge(operands, yields)
-    best = _build(builder, sizes, result_loops, kept, bodies, precision)
-    if _is_swappable(bodies, len(kept)):
-        swapped = [_swapped(y) for y in bodies]
-        other = _build(builder, sizes, result_loops, kept[::-1], swapped, precision)
-        best = min(best, other, key=_operand_order)
-    nodes, attr = best
+    types = tuple(builder.type(n) for n, _ in operands)
+    known = sorted({n for n, _ in operands})
+    order = tuple(known.index(n) for n, _ in operands)
+    used = tuple(sorted({o for y in yields for o in y.body.operands()}))
+    maps = tuple(m for _, m in operands)
+    plans = _plans(
+        tuple(sizes), tuple(result_loops), maps, types, order, used, _is_swappable(yields)
+    )
+    made = [(_planned(plan, yields, precision), plan) for plan in plans]
+    # of two nests that nothing else tells apart the bodies decide
+    by_text = TextOrder().key
+    attr, plan = made[0] if len(made) == 1 else min(made, key=lambda m: by_text(m[0].body))
+    nodes = tuple(operands[i][0] for i in plan.kept)
     if _is_copy(builder, nodes, attr):
         return nodes[0]
     return builder.add("generic", nodes, attr)
 
 
-def _merge(
-    operands: Sequence[Operand], yields: Sequence[Yield]
-) -> tuple[list[Operand], list[Yield]]:
-    used = sorted({o for y in yields for o in y.body.operands()})
-    kept = list(dict.fromkeys(operands[i] for i in used))
-    new = {i: arg(kept.index(operands[i])) for i in used}
-    return kept, [replace(y, body=y.body.substitute(new)) for y in yields]
+@dataclass(frozen=True)
+class _Plan:
+    """What becomes of the operands of a loop nest: which are left, and what each is then."""
+
+    nest: _Nest
+    dtypes: tuple[str, ...]
+    kept: tuple[int, ...]
+    new: tuple[tuple[int, Expr], ...]  # operand as given → as it is called in the bodies
 
 
-def _swapped(y: Yield) -> Yield:
-    """The yield with operands 0 and 1 exchanged in its body."""
-    return replace(y, body=y.body.substitute({0: arg(1), 1: arg(0)}))
+@lru_cache(maxsize=10_000)
+def _plans(
+    sizes: Shape,
+    result_loops: tuple[int, ...],
+    maps: tuple[Map, ...],
+    types: tuple[TensorType, ...],
+    nodes: tuple[int, ...],
+    used: tuple[int, ...],
+    is_swappable: bool,
+) -> tuple[_Plan, ...]:
+    """The plan for operands that bodies use, or two that are equally good; nodes: their order."""
+    first: dict[tuple[int, Map], int] = {}
+    for i in used:
+        first.setdefault((nodes[i], maps[i]), i)
+    kept = tuple(first.values())
+
+    def plan(kept: tuple[int, ...]) -> _Plan:
+        place = {(nodes[i], maps[i]): k for k, i in enumerate(kept)}
+        new = tuple((i, arg(place[nodes[i], maps[i]])) for i in used)
+        shapes = tuple(types[i].shape for i in kept)
+        nest = _nest(sizes, result_loops, tuple(maps[i] for i in kept), shapes)
+        return _Plan(nest, tuple(types[i].dtype for i in kept), kept, new)
+
+    def order(p: _Plan) -> tuple[object, ...]:
+        # the operand of the earlier result dims first, so that m loops come before n loops
+        loops = tuple(tuple(sorted(loops_of(m))) for m in p.nest.maps)
+        terms = tuple(tuple((e.terms, e.constant) for e in m) for m in p.nest.maps)
+        return loops, terms, tuple(nodes[i] for i in p.kept)
+
+    plans = [plan(kept), plan(kept[::-1])] if is_swappable and len(kept) == 2 else [plan(kept)]
+    best = min(map(order, plans))
+    return tuple(p for p in plans if order(p) == best)
 
 
-def _is_swappable(yields: list[Yield], operands: int) -> bool:
-    if operands != 2 or len(yields) != 1:
+def _planned(plan: _Plan, yields: Sequence[Yield], precision: str) -> Generic:
+    new = dict(plan.new)
+    bodies = [canonical_body(y.body.substitute(new)) for y in yields]
+    return plan.nest.generic(bodies, yields, (), plan.dtypes, precision)
+
+
+def _is_swappable(yields: Sequence[Yield]) -> bool:
+    """Whether the body stays what it is if its two operands change places in it."""
+    if len(yields) != 1:
         return False
-    body = yields[0].body
-    known = FUNCTIONS.get(body.fn)
+    known = FUNCTIONS.get(yields[0].body.fn)
     return known is not None and known.commutative
-
-
-def _build(
-    builder: Builder,
-    sizes: Sequence[int],
-    result_loops: Sequence[int],
-    operands: Sequence[Operand],
-    yields: Sequence[Yield],
-    precision: str,
-) -> tuple[tuple[int, ...], Generic]:
-    shapes = [builder.type(n).shape for n, _ in operands]
-    maps = [m for _, m in operands]
-    dtypes = [builder.type(n).dtype for n, _ in operands]
-    attr = canonical_generic(
-        sizes, result_loops, maps, shapes, yields, (), dtypes, precision=precision
-    )
-    return tuple(n for n, _ in operands), attr
-
-
-def _operand_order(candidate: tuple[tuple[int, ...], Generic]) -> tuple[object, ...]:
-    nodes, attr = candidate
-    # the operand of the earlier result dims first, so that m loops come before n loops
-    loops = tuple(tuple(sorted(loops_of(m))) for m in attr.maps)
-    maps = tuple(tuple((e.terms, e.constant) for e in m) for m in attr.maps)
-    return loops, maps, nodes, str(attr.body)
 
 
 def _is_copy(builder: Builder, nodes: tuple[int, ...], attr: Generic) -> bool:

@@ -121,12 +121,9 @@ def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
 
 def _is_typed(body: Expr) -> bool:
     """Whether every function of the body reads something that is not a constant."""
-    if body.fn in ("arg", "const"):
-        return body.fn == "arg"
-    values = body.args[1:] if body.fn == "select" else body.args
-    return any(a.fn != "const" for a in values) and all(
-        a.fn == "const" or _is_typed(a) for a in body.args
-    )
+    calls = (e for e in body.walk() if e.args)
+    values = (e.args[1:] if e.fn == "select" else e.args for e in calls)
+    return body.fn != "const" and all(any(a.fn != "const" for a in args) for args in values)
 
 
 ROWS: dict[str, dict[str, str]] = {"packed-fill": {"fill": "fill", "relaxed": "layout"}}

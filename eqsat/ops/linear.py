@@ -6,17 +6,18 @@ factors over sums are equal only up to rounding (rules built on them are tagged 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.expr import BottomUp, Expr, arg, call, cast, const, rebuilt
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.scalar import result_dtype
+from eqsat.ops.scalar import typing
 
 ONE = const(1.0)
 MINUS_ONE = call("neg", ONE)
 REALS = frozenset({"f64", "f32", "f16", "bf16"})  # f8 is too coarse to round a product into
+_PRIME = 2**61 - 1
 MARK = Expr("arg", (), -1)  # stands for a value that is put in later
 Test = Callable[[int], bool]  # of an operand number
 
@@ -85,34 +86,49 @@ def uncast(e: Expr, dtypes: tuple[str, ...]) -> Expr:
     What a scale is cast to on its way depends on where it stood: one that moves into a weight and
     out again must be the same scale, or it would move forever, with two casts more each time.
     """
-    if e.fn == "cast" and e.value in REALS and result_dtype(e.args[0], dtypes) in REALS:
-        return uncast(e.args[0], dtypes)
+    types = typing(dtypes)
+    while e.fn == "cast" and e.value in REALS and types(e.args[0]) in REALS:
+        e = e.args[0]
     return e
 
 
 def replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     """`e` with every occurrence of `old` replaced."""
-    if e == old:
-        return new
-    return Expr(e.fn, tuple(replaced(a, old, new) for a in e.args), e.value) if e.args else e
+
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        return () if e is old else e.args
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        return new if e is old else rebuilt(e, args)
+
+    return BottomUp(step, parts)(e)
 
 
 # ---- a body that is affine in one operand --------------------------------------------------------
-@lru_cache(maxsize=100_000)
 def affine_in(e: Expr, i: int) -> Form | None:
     """`e` as scale · x_i + shift over add, sub, mul, div, neg and float casts, or None."""
-    if i not in e.operands():
-        return Form(None, e)
-    if e.fn == "arg":
-        return Form(ONE, None)
-    if e.fn == "cast" and not is_float(e.value):
-        return None
-    if e.fn not in ("add", "sub", "mul", "div", "neg", "cast"):
-        return None
-    parts = [affine_in(a, i) for a in e.args]
-    if None in parts:
-        return None
-    return _combined(e, [p for p in parts if p is not None])
+    return affine_parts(i)(e)
+
+
+def affine_parts(i: int) -> BottomUp[Expr, Form | None]:
+    """`affine_in` for many parts of a body, each computed once."""
+
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        return e.args if i in e.operands() else ()  # the others are shifts as they stand
+
+    def step(e: Expr, forms: Sequence[Form | None]) -> Form | None:
+        if i not in e.operands():
+            return Form(None, e)
+        if e.fn == "arg":
+            return Form(ONE, None)
+        if e.fn == "cast" and not is_float(e.value):
+            return None
+        if e.fn not in ("add", "sub", "mul", "div", "neg", "cast"):
+            return None
+        known = [f for f in forms if f is not None]
+        return _combined(e, known) if len(known) == len(forms) else None
+
+    return BottomUp(step, parts)
 
 
 def _combined(e: Expr, parts: list[Form]) -> Form | None:
@@ -155,67 +171,105 @@ def fold_scale(body: Expr, i: int, dtypes: tuple[str, ...], allowed: Test) -> Fo
 
     Every use of x_i must be inside of equal parts, so that none needs the unscaled value.
     """
-    for part in sorted(dict.fromkeys(body.walk()), key=lambda e: (-_size(e), str(e))):
-        form = affine_in(part, i) if i in part.operands() else None
+    types, forms = typing(dtypes), affine_parts(i)
+    for part in _around(body, i):
+        form = forms(part)
         if form is None or form.scale is None or form.scale == ONE:
             continue
-        marked = replaced(body, part, MARK)
-        if i in marked.operands() or not all(map(allowed, form.scale.operands())):
+        if not _is_of(form.scale, allowed):
             continue
-        unscaled = converted(arg(i), dtypes[i], result_dtype(part, dtypes) or dtypes[i])
+        marked = replaced(body, part, MARK)
+        if i in marked.operands():
+            continue
+        unscaled = converted(arg(i), dtypes[i], types(part) or dtypes[i])
         new = unscaled if form.shift is None else call("add", unscaled, form.shift)
         return Folded(form.scale, replaced(marked, MARK, new))
     return None
 
 
-def _size(e: Expr) -> int:
-    return sum(1 for _ in e.walk())
+def _around(body: Expr, i: int) -> list[Expr]:
+    """The parts of a body that every way from it to x_i leads through, the largest first.
+
+    They lie inside of each other. (The ways through a part are those to it times those from it;
+    counting modulo a prime may let a part too many through, which `fold_scale` finds out.)
+    """
+
+    def below(e: Expr, inner: Sequence[int]) -> int:
+        return sum(inner) % _PRIME if e.args else int(e == arg(i))
+
+    ways = BottomUp(below)
+    total = ways(body)
+    order = list(ways.known)  # parts first
+    to = Counter({body: 1})
+    for e in reversed(order):
+        for a in e.args:
+            to[a] = (to[a] + to[e]) % _PRIME
+    return [e for e in reversed(order) if total and to[e] * ways(e) % _PRIME == total]
 
 
 # ---- factors and terms of a body -----------------------------------------------------------------
 def factors(e: Expr, allowed: Test) -> tuple[Expr, Expr]:
     """(a, b) with e = a · b and only allowed operands in a; a is one if there is no such factor."""
-    if all(map(allowed, e.operands())):
-        return e, ONE
-    if e.fn not in ("mul", "div", "neg", "cast") or (e.fn == "cast" and not is_float(e.value)):
-        return ONE, e
-    parts = [factors(a, allowed) for a in e.args]
-    (a, x) = parts[0]
-    if e.fn == "neg":
-        return a, call("neg", x)
-    if e.fn == "cast":
-        return _cast(a, e.value), x if x.fn == "const" else cast(x, e.value)
-    (b, y) = parts[1]
-    combine = times if e.fn == "mul" else over
-    return combine(a, b), combine(x, y)
+
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        is_product = e.fn in ("mul", "div", "neg") or (e.fn == "cast" and is_float(e.value))
+        return e.args if is_product and not _is_of(e, allowed) else ()
+
+    def step(e: Expr, inner: Sequence[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        if not inner:
+            return (e, ONE) if _is_of(e, allowed) else (ONE, e)
+        (a, x) = inner[0]
+        if e.fn == "neg":
+            return a, call("neg", x)
+        if e.fn == "cast":
+            return _cast(a, e.value), x if x.fn == "const" else cast(x, e.value)
+        (b, y) = inner[1]
+        combine = times if e.fn == "mul" else over
+        return combine(a, b), combine(x, y)
+
+    return BottomUp(step, parts)(e)
 
 
-def terms(e: Expr, allowed: Test) -> tuple[Expr | None, Expr | None]:
+Sum = tuple["Expr | None", "Expr | None"]
+
+
+def terms(e: Expr, allowed: Test) -> Sum:
     """(p, b) with e = p + b and only allowed operands in b; None is nothing."""
-    if all(map(allowed, e.operands())):
-        return None, e
-    if e.fn in ("add", "sub"):
-        (p, a), (q, b) = (terms(x, allowed) for x in e.args)
-        join = plus if e.fn == "add" else minus
-        return join(p, q), join(a, b)
-    if e.fn == "neg" or (e.fn == "cast" and is_float(e.value)):
-        p, b = terms(e.args[0], allowed)
-        by = (lambda x: call("neg", x)) if e.fn == "neg" else (lambda x: _cast(x, e.value))
-        return _map(p, by), _map(b, by)
-    if e.fn in ("mul", "div"):
-        return _distributed(e, allowed)
-    return e, None
+
+    def parts(e: Expr) -> tuple[Expr, ...]:
+        if _is_of(e, allowed):
+            return ()
+        if e.fn in ("mul", "div"):
+            return _distributed(e, allowed)[:1]
+        is_sum = e.fn in ("add", "sub", "neg") or (e.fn == "cast" and is_float(e.value))
+        return e.args if is_sum else ()
+
+    def step(e: Expr, inner: Sequence[Sum]) -> Sum:
+        if not inner:
+            return (None, e) if _is_of(e, allowed) else (e, None)
+        p, b = inner[0]
+        if e.fn in ("add", "sub"):
+            join = plus if e.fn == "add" else minus
+            q, c = inner[1]
+            return join(p, q), join(b, c)
+        if e.fn in ("neg", "cast"):
+            by = (lambda x: call("neg", x)) if e.fn == "neg" else (lambda x: _cast(x, e.value))
+            return _map(p, by), _map(b, by)
+        s = _distributed(e, allowed)[1]
+        scaled = (lambda y: times(y, s)) if e.fn == "mul" else (lambda y: over(y, s))
+        return (e, None) if b is None else (_map(p, scaled), _map(b, scaled))
+
+    return BottomUp(step, parts)(e)
 
 
-def _distributed(e: Expr, allowed: Test) -> tuple[Expr | None, Expr | None]:
-    """(p + b) · s = p · s + b · s for an allowed s."""
+def _is_of(e: Expr, allowed: Test) -> bool:
+    """Whether only allowed operands are read."""
+    return all(map(allowed, e.operands()))
+
+
+def _distributed(e: Expr, allowed: Test) -> tuple[Expr, ...]:
+    """(x, s) with e = x · s or x / s for an allowed s; empty if there is none."""
     x, s = e.args
-    if e.fn == "mul" and not all(map(allowed, s.operands())):
+    if e.fn == "mul" and not _is_of(s, allowed):
         x, s = s, x
-    if not all(map(allowed, s.operands())):
-        return e, None
-    p, b = terms(x, allowed)
-    if b is None:
-        return e, None
-    by = (lambda y: times(y, s)) if e.fn == "mul" else (lambda y: over(y, s))
-    return _map(p, by), _map(b, by)
+    return (x, s) if _is_of(s, allowed) else ()

@@ -3,23 +3,30 @@
 A producer that one op reads, over the same loops, is computed where it is read: nothing is
 computed twice, no value is left in memory, and every dispatch that could be formed before can be
 formed after. So the search space shrinks and its optimum stays (docs/decisions.md, 3).
+
+What is merged is decided first, node by node, on what each op would read; then every op that is
+left is written once, with the body of all it took in. So a chain of any length costs its length.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from eqsat.model.affine import Map
-from eqsat.model.expr import arg
+from eqsat.model.affine import Map, loops_of
+from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.canonical import compose, generic_node
+from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.scalar import FUNCTIONS
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
 
 MOST_OPERANDS = 6  # a rule is compiled once per arity and position
+MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
 
 
 def canonical(program: Program) -> Program:
@@ -29,20 +36,59 @@ def canonical(program: Program) -> Program:
 
 def merge_elementwise(program: Program) -> Program:
     """The same program with single-use elementwise producers inside their consumers."""
-    merged = _once(program)
-    return merged if merged == program else merge_elementwise(merged)
+    while True:
+        merged = _once(program)
+        if merged == program:
+            return merged
+        program = merged  # equal operands were found: there may be room for one more
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A generic with what it took in: what all of it reads, over the generic's own loops.
+
+    places: per operand of the generic, the number in `reads` of what it stands for; those of all
+    that `taken[operand]` reads, if that op was taken in.
+    """
+
+    generic: Generic
+    reads: tuple[Operand, ...]
+    places: tuple[tuple[int, ...], ...]
+    taken: dict[int, _Part]
+    operations: int
+    function: str  # the outermost one
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self.generic.rank == len(self.generic.sizes)
 
 
 def _once(program: Program) -> Program:
+    parts = _decided(program)
+    inside = {id(p) for part in parts.values() for p in part.taken.values()}
     b = Builder(program.name)
     new: dict[int, int] = {}
     for i, n in enumerate(program.nodes):
-        operands = tuple(new[o] for o in n.operands)
-        single = tuple(program.uses[o] == 1 for o in n.operands)
-        new[i] = (
-            _merged(b, n, operands, single) if _is_consumer(n) else b.add(n.op, operands, n.attr)
-        )
+        part = parts.get(i)
+        if part is None or not part.taken:
+            if part is None or id(part) not in inside:
+                new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+        elif id(part) not in inside:
+            g = part.generic
+            reads = [(new[o], m) for o, m in part.reads]
+            y = replace(g.yields[0], body=_body(part))
+            new[i] = generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
     return prune(b.build([new[r] for r in program.results], program.symbols))
+
+
+# ---- what is merged ------------------------------------------------------------------------------
+def _decided(program: Program) -> dict[int, _Part]:
+    """Every op that may take in what it reads, with what it takes."""
+    parts: dict[int, _Part] = {}
+    for i, n in enumerate(program.nodes):
+        if _is_consumer(n):
+            parts[i] = _part(program, n, parts)
+    return parts
 
 
 def _is_consumer(n: Node) -> bool:
@@ -50,35 +96,42 @@ def _is_consumer(n: Node) -> bool:
     return isinstance(g, Generic) and len(g.yields) == 1 and contraction_roles(g) is None
 
 
-def _merged(b: Builder, n: Node, operands: tuple[int, ...], single: tuple[bool, ...]) -> int:
+def _part(program: Program, n: Node, parts: dict[int, _Part]) -> _Part:
     g = n.attr
     assert isinstance(g, Generic)
-    reads: list[tuple[int, Map]] = []
-    bodies = {}
-    budget = MOST_OPERANDS - len(operands)
-    for j, (o, m) in enumerate(zip(operands, g.maps, strict=True)):
-        p = b.nodes[o].attr
-        if single[j] and isinstance(p, Generic) and _is_mergeable(p, g, m, budget):
-            budget -= len(p.maps) - 1
-            at = len(reads)
-            reads += [
-                (x, compose(inner, m)) for x, inner in zip(b.nodes[o].operands, p.maps, strict=True)
-            ]
-            bodies[j] = p.body.substitute({q: arg(at + q) for q in range(len(p.maps))})
-        else:
-            bodies[j] = arg(len(reads))
-            reads.append((o, m))
-    if len(reads) == len(operands) and all(
-        x == o for (x, _), o in zip(reads, operands, strict=True)
-    ):
-        return b.add(n.op, operands, g)
-    y = replace(g.yields[0], body=g.body.substitute(bodies))
-    return generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
+    reads: list[Operand] = []
+    places: list[tuple[int, ...]] = []
+    taken: dict[int, _Part] = {}
+    operands, operations = MOST_OPERANDS - len(n.operands), g.body.count()
+    for j, (o, m) in enumerate(zip(n.operands, g.maps, strict=True)):
+        p = parts.get(o) if program.uses[o] == 1 else None
+        found: Sequence[Operand] = [(o, m)]
+        if p is not None and _is_mergeable(program, p, g, m, operands, operations):
+            operands -= len(p.reads) - 1
+            operations += p.operations
+            taken[j] = p
+            found = [(x, compose(inner, m)) for x, inner in p.reads]
+        places.append(tuple(range(len(reads), len(reads) + len(found))))
+        reads += found
+    function = g.body.fn
+    if function == "arg" and g.body.value in taken:
+        function = taken[g.body.value].function
+    kept = _kept(g, reads, places, function)
+    number = {r: k for k, r in enumerate(kept)}
+    # what is left out has no number, and nobody asks for it
+    new = [number.get(r, 0) for r in reads]
+    at = tuple(tuple(new[k] for k in ks) for ks in places)
+    return _Part(g, tuple(kept), at, taken, operations, function)
 
 
-def _is_mergeable(p: Generic, g: Generic, m: Map, budget: int) -> bool:
-    """p is elementwise over exactly the loops of g and does not shrink what has to be kept."""
-    if len(p.yields) != 1 or p.rank != len(p.sizes) or len(p.maps) - 1 > budget or not p.maps:
+def _is_mergeable(
+    program: Program, part: _Part, g: Generic, m: Map, operands: int, operations: int
+) -> bool:
+    """The part is elementwise over exactly the loops of g and does not shrink what is kept."""
+    p = part.generic
+    if not part.is_elementwise or not part.reads or len(part.reads) - 1 > operands:
+        return False
+    if part.operations + operations > MOST_OPERATIONS:
         return False
     loops = [e.dim for e in m]
     if None in loops or sorted(d for d in loops if d is not None) != list(range(len(g.sizes))):
@@ -86,5 +139,50 @@ def _is_mergeable(p: Generic, g: Generic, m: Map, budget: int) -> bool:
     if tuple(g.sizes[d] for d in loops if d is not None) != p.sizes:
         return False
     # a cast to a narrower type stays: its result is the smaller thing to leave in memory
-    widest = max(DTYPES[d][0] for d in p.dtypes)
+    widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
     return DTYPES[p.yields[0].dtype][0] >= widest
+
+
+def _kept(
+    g: Generic, reads: list[Operand], places: list[tuple[int, ...]], function: str
+) -> list[Operand]:
+    """What is read in the order `generic_node` would give it: each once, what no body reads left
+    out, and the two sides of a commutative function by their maps."""
+    used = g.body.operands()
+    if len(used) < len(places):
+        read = {k for j in used for k in places[j]}
+        reads = [r for k, r in enumerate(reads) if k in read]
+    kept = list(dict.fromkeys(reads))
+    known = FUNCTIONS.get(function)
+    if len(kept) == 2 and known is not None and known.commutative:
+        (a, m), (b, n) = kept
+        (p, q), (r, s) = _order(m), _order(n)
+        if (r, p, s, q, b, a) < (p, r, q, s, a, b):
+            return kept[::-1]
+    return kept
+
+
+@lru_cache(maxsize=10_000)
+def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    """What decides the place of an operand read like this."""
+    return tuple(sorted(loops_of(m))), tuple((e.terms, e.constant) for e in m)
+
+
+# ---- the body of an op and all it took in --------------------------------------------------------
+def _body(whole: _Part) -> Expr:
+    """The body over `whole.reads`: every generic's own body is walked once."""
+    numbers = {id(whole): tuple(range(len(whole.reads)))}  # of what each part reads
+    order = [whole]
+    for part in order:
+        for j, p in part.taken.items():
+            numbers[id(p)] = tuple(numbers[id(part)][k] for k in part.places[j])
+            order.append(p)
+    bodies: dict[int, Expr] = {}
+    for part in reversed(order):
+        at = numbers[id(part)]
+        operands = {
+            j: bodies[id(part.taken[j])] if j in part.taken else arg(at[part.places[j][0]])
+            for j in part.generic.body.operands()
+        }
+        bodies[id(part)] = part.generic.body.substitute(operands)
+    return bodies[id(whole)]

@@ -8,13 +8,15 @@ integers wrap. Integer division, remainder, shifts and float → integer casts m
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from eqsat.model.expr import Expr
+from eqsat.model.expr import BottomUp, Expr, walk_all
 from eqsat.model.tensor import DTYPES, is_float
 
 Array = np.ndarray[Any, Any]
@@ -211,15 +213,16 @@ def _saturate(x: Array, dtype: str, held: np.dtype[Any]) -> Array:
 
 def evaluate(expr: Expr, operands: Sequence[Array]) -> Array:
     """The body on operands that broadcast against one another, with NumPy float64 meaning."""
-    with np.errstate(all="ignore"):
-        return np.asarray(_evaluate(expr, operands))
+    return evaluate_all([expr], operands)[0]
 
 
-def _evaluate(e: Expr, operands: Sequence[Array]) -> Any:
-    return apply(e, [_evaluate(a, operands) for a in e.args], operands)
+def evaluate_all(bodies: Sequence[Expr], operands: Sequence[Array]) -> list[Array]:
+    """`evaluate` of several bodies; what they share is computed once."""
+
+    return computed(bodies, lambda e, values: apply(e, values, operands))
 
 
-def apply(e: Expr, values: list[Any], operands: Sequence[Array]) -> Any:
+def apply(e: Expr, values: Sequence[Any], operands: Sequence[Array]) -> Any:
     """The root of an expression on the values of its arguments."""
     if e.fn == "arg":
         return operands[e.value]
@@ -231,7 +234,27 @@ def apply(e: Expr, values: list[Any], operands: Sequence[Array]) -> Any:
     return function.numpy(*_typed(function, values))
 
 
-def _typed(function: Function, values: list[Any]) -> list[Array]:
+def computed(bodies: Sequence[Expr], step: Callable[[Expr, Sequence[Any]], Any]) -> list[Array]:
+    """The values of bodies; each part is computed once and dropped after its last use."""
+    left = Counter(a for e in walk_all(bodies) for a in e.args)
+    left.update(bodies)
+    values: dict[Expr, Any] = {}
+
+    def keep(e: Expr, _: Sequence[None]) -> None:
+        values[e] = step(e, [values[a] for a in e.args])
+        for a in e.args:
+            left[a] -= 1
+            if not left[a]:
+                del values[a]
+
+    compute = BottomUp(keep)
+    with np.errstate(all="ignore"):
+        for body in bodies:
+            compute(body)
+    return [np.asarray(values[body]) for body in bodies]
+
+
+def _typed(function: Function, values: Sequence[Any]) -> list[Array]:
     """Python scalars take the element type of the operands beside them."""
     peers = values[1:] if function.name == "select" else values
     strong = [v.dtype for v in peers if isinstance(v, np.ndarray | np.generic)]
@@ -241,34 +264,48 @@ def _typed(function: Function, values: list[Any]) -> list[Array]:
     return typed if len(peers) == len(values) else [np.asarray(values[0]), *typed]
 
 
+def typing(operands: Sequence[str]) -> BottomUp[Expr, str | None]:
+    """`result_dtype` for many parts of the bodies over these operands, each computed once."""
+
+    def step(e: Expr, known: Sequence[str | None]) -> str | None:
+        if e.fn == "arg":
+            return operands[int(e.value)]
+        if e.fn == "const":
+            return "bool" if isinstance(e.value, bool) else None
+        return str(e.value) if e.fn == "cast" else _called_dtype(e.fn, known)
+
+    return BottomUp(step, lambda e: () if e.fn == "cast" else e.args)
+
+
 def result_dtype(expr: Expr, operands: Sequence[str]) -> str | None:
     """The element type of a body; None if only constants decide it.
 
     ValueError if the operands of a function differ in type.
     """
-    if expr.fn == "arg":
-        return operands[int(expr.value)]
-    if expr.fn == "const":
-        return "bool" if isinstance(expr.value, bool) else None
-    if expr.fn == "cast":
-        return str(expr.value)
-    known = [result_dtype(a, operands) for a in expr.args]
-    if FUNCTIONS[expr.fn].result == "bool":
+    return typing(operands)(expr)
+
+
+def _called_dtype(fn: str, known: Sequence[str | None]) -> str | None:
+    if FUNCTIONS[fn].result == "bool":
         return "bool"
-    found = {k for k in (known[1:] if expr.fn == "select" else known) if k is not None}
-    if expr.fn == "pow":  # an integer exponent is fine
+    if fn == "pow":  # an integer exponent is fine
         return known[0] or known[1]
+    found = {k for k in (known[1:] if fn == "select" else known) if k is not None}
     if len(found) > 1:
-        raise ValueError(f"`{expr.fn}` of {' and '.join(sorted(found))}: cast one of them")
+        raise ValueError(f"`{fn}` of {' and '.join(sorted(found))}: cast one of them")
     return found.pop() if found else None
 
 
+@lru_cache(maxsize=10_000)
 def cost(expr: Expr) -> int:
-    """Scalar operations of one evaluation of a body; casts cost 1."""
-    own = 0 if expr.fn in ("arg", "const") else 1
-    if expr.fn in FUNCTIONS:
-        own = FUNCTIONS[expr.fn].cost
-    return own + sum(cost(a) for a in expr.args)
+    """Scalar operations of one evaluation of a body: what it names twice is computed once.
+
+    Casts cost 1.
+    """
+    return sum(
+        FUNCTIONS[e.fn].cost if e.fn in FUNCTIONS else e.fn not in ("arg", "const")
+        for e in expr.walk()
+    )
 
 
 def folded(expr: Expr, known: Mapping[int, Any]) -> Any:
@@ -278,16 +315,17 @@ def folded(expr: Expr, known: Mapping[int, Any]) -> Any:
     not 0. With zeros put in, this tells what survives padding: relu, tanh, mul … do; exp,
     + constant, x / y do not.
     """
+
+    def step(e: Expr, values: Sequence[Any]) -> Any:
+        if e.fn == "arg":
+            return known.get(int(e.value))
+        return e.value if e.fn == "const" else _folded_call(e, values)
+
     with np.errstate(all="ignore"):
-        return _fold(expr, known)
+        return BottomUp(step)(expr)
 
 
-def _fold(e: Expr, known: Mapping[int, Any]) -> Any:
-    if e.fn == "arg":
-        return known.get(int(e.value))
-    if e.fn == "const":
-        return e.value
-    values = [_fold(a, known) for a in e.args]
+def _folded_call(e: Expr, values: Sequence[Any]) -> Any:
     if e.fn == "cast":
         return None if values[0] is None else hold(values[0], e.value)[()]
     if e.fn == "select" and values[0] is None:

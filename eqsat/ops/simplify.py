@@ -7,17 +7,19 @@ NaN, infinities and the sign of zero included: `x + 0.0` stays, because -0.0 + 0
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eqsat.model.affine import Affine, Map, dim
-from eqsat.model.expr import Expr, arg
+from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.canonical import canonical_body, canonical_generic, compose, identity
 from eqsat.ops.linear import MARK, replaced
-from eqsat.ops.scalar import cost, result_dtype
+from eqsat.ops.scalar import FUNCTIONS as SCALARS
+from eqsat.ops.scalar import cost, result_dtype, typing
 from eqsat.ops.vocabulary import AttrFunction
 
 # bits of the significand, and of the exponent, of the floating types
@@ -25,6 +27,7 @@ _FLOATS = {
     "f64": (53, 11), "f32": (24, 8), "bf16": (8, 8), "f16": (11, 5), "f8e5m2": (3, 5),
     "f8e4m3fn": (4, 4),
 }  # fmt: skip
+_MOST = 2**60
 _ONCE = ("neg", "not")  # f(f(x)) = x
 _IDEMPOTENT = ("abs", "floor", "ceil", "round_even", "round_away", "sign")  # f(f(x)) = f(x)
 _SAME = ("max", "min", "and", "or")  # f(x, x) = x
@@ -43,21 +46,28 @@ def holds(dtype: str, wide: str) -> bool:
     return other != "b" and room >= bits  # integers wrap there and back
 
 
-@lru_cache(maxsize=100_000)
+Types = Callable[[Expr], "str | None"]  # of every part of a body, over its operands
+
+
+@lru_cache(maxsize=10_000)
 def simplified(e: Expr, dtypes: tuple[str, ...]) -> Expr:
     """The body with what does nothing taken out, innermost first."""
-    if not e.args:
+    types = typing(dtypes)
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        found: Expr | None = rebuilt(e, args)
+        while found is not None:
+            e, found = found, _step(found, types) if found.args else None
         return e
-    small = Expr(e.fn, tuple(simplified(a, dtypes) for a in e.args), e.value)
-    found = _step(small, dtypes)
-    return small if found is None else simplified(found, dtypes)
+
+    return BottomUp(step)(e)
 
 
-def _step(e: Expr, dtypes: tuple[str, ...]) -> Expr | None:
-    """One simplification at the outermost function, or None."""
+def _step(e: Expr, types: Types) -> Expr | None:
+    """One simplification at the outermost function of simplified parts, or None."""
     a = e.args[0]
     if e.fn == "cast":
-        return _cast(e, a, dtypes)
+        return _cast(e, a, types)
     if a.fn == e.fn and e.fn in _ONCE:
         return a.args[0]
     if a.fn == e.fn and e.fn in _IDEMPOTENT:
@@ -66,26 +76,26 @@ def _step(e: Expr, dtypes: tuple[str, ...]) -> Expr | None:
         return Expr("abs", a.args)
     if e.fn == "select" and e.args[1] == e.args[2]:
         return e.args[1]
-    return _pair(e, a, e.args[1], dtypes) if len(e.args) == 2 else None
+    return _pair(e, a, e.args[1], types) if len(e.args) == 2 else None
 
 
-def _cast(e: Expr, a: Expr, dtypes: tuple[str, ...]) -> Expr | None:
-    inner = result_dtype(a, dtypes)
-    if inner == e.value:
+def _cast(e: Expr, a: Expr, types: Types) -> Expr | None:
+    if types(a) == e.value:
         return a
-    if a.fn != "cast" or result_dtype(a.args[0], dtypes) != e.value:
+    if a.fn != "cast" or types(a.args[0]) != e.value:
         return None
     return a.args[0] if holds(e.value, a.value) else None
 
 
-def _pair(e: Expr, a: Expr, b: Expr, dtypes: tuple[str, ...]) -> Expr | None:
+def _pair(e: Expr, a: Expr, b: Expr, types: Types) -> Expr | None:
     if a == b and e.fn in _SAME and not _is_constant(a):
         return a
     if e.fn in ("max", "min"):
         return next((y for x, y in ((a, b), (b, a)) if y.fn == e.fn and x in y.args), None)
-    dtype = result_dtype(a, dtypes)
     # constants stand last in a commutative body
-    return a if dtype is not None and b.fn == "const" and _does_nothing(e.fn, b, dtype) else None
+    if b.fn != "const" or (dtype := types(a)) is None:
+        return None
+    return a if _does_nothing(e.fn, b, dtype) else None
 
 
 def _does_nothing(fn: str, b: Expr, dtype: str) -> bool:
@@ -210,7 +220,7 @@ def hoist_part(g: Generic, i: int) -> Hoisted | None:
     if len(g.yields) != 1 or g.rank != len(g.sizes) or g.tile or not all(map(math.prod, g.shapes)):
         return None
     parts = (e for e in g.body.walk() if len(e.operands()) > 1 and len(_needs(g, e)) < g.rank)
-    part = max(parts, key=lambda e: e.count(), default=None)
+    part = max(parts, key=_operations(), default=None)
     dtype = None if part is None else result_dtype(part, g.dtypes)
     if part is None or dtype is None:
         return None
@@ -239,6 +249,18 @@ def hoist_part(g: Generic, i: int) -> Hoisted | None:
         g.sizes, range(g.rank), maps, shapes, yields, (), dtypes, precision=NONE
     )
     return Hoisted(small, rest)
+
+
+def _operations() -> BottomUp[Expr, int]:
+    """Scalar operations of an expression written out: more than those of any part of it.
+
+    Up to a largest number, as what is used again and again doubles them each time.
+    """
+
+    def step(e: Expr, inner: Sequence[int]) -> int:
+        return min(sum(inner) + (e.fn in SCALARS), _MOST)
+
+    return BottomUp(step)
 
 
 def _needs(g: Generic, e: Expr) -> set[int]:

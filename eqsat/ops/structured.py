@@ -20,7 +20,7 @@ from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 
 Array = np.ndarray[Any, Any]
-Body = Callable[[Expr, Sequence[Array]], Array]
+Bodies = Callable[[Sequence[Expr], Sequence[Array]], list[Array]]
 DOMAIN_LIMIT = 2**27  # elements of one broadcast iteration domain; larger ones are halved
 
 _REDUCE: dict[str, np.ufunc] = {
@@ -48,21 +48,22 @@ def evaluate_generic(
     g: Generic,
     operands: Sequence[Array],
     limit: int = DOMAIN_LIMIT,
-    body: Body = scalar.evaluate,
+    bodies: Bodies = scalar.evaluate_all,
 ) -> list[Array]:
     """One array per yield, in held form; loops are halved until `limit` elements suffice.
 
-    body: evaluates an expression on operands that broadcast against one another.
+    bodies: evaluates expressions on operands that broadcast against one another.
     """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
     factors = product(g)
     if factors is not None and _operand_elements(g) <= limit:
-        return [_matmul(g, factors, operands, body)]
+        return [_matmul(g, factors, operands, bodies)]
     if math.prod(g.sizes) > limit:
-        return _halves(g, operands, limit, body)
+        return _halves(g, operands, limit, bodies)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    return [_reduce(g, body(y.body, views), y.combine, y.dtype) for y in g.yields]
+    values = bodies([y.body for y in g.yields], views)
+    return [_reduce(g, v, y.combine, y.dtype) for y, v in zip(g.yields, values, strict=True)]
 
 
 def _empty(g: Generic, combine: str, dtype: str) -> Array:
@@ -81,13 +82,13 @@ def _reduce(g: Generic, value: Array, combine: str, dtype: str) -> Array:
     return scalar.hold(total, dtype)
 
 
-def _halves(g: Generic, operands: Sequence[Array], limit: int, body: Body) -> list[Array]:
+def _halves(g: Generic, operands: Sequence[Array], limit: int, bodies: Bodies) -> list[Array]:
     """Cut the widest loop in two, result loops first, and put the parts together."""
     parallel = range(g.rank) if max(g.sizes[: g.rank], default=1) > 1 else range(0)
     loop = max(parallel or g.reductions, key=lambda d: g.sizes[d])
     half = g.sizes[loop] // 2
-    low = evaluate_generic(_part(g, loop, 0, half), operands, limit, body)
-    high = evaluate_generic(_part(g, loop, half, g.sizes[loop]), operands, limit, body)
+    low = evaluate_generic(_part(g, loop, 0, half), operands, limit, bodies)
+    high = evaluate_generic(_part(g, loop, half, g.sizes[loop]), operands, limit, bodies)
     if loop < g.rank:
         return [np.concatenate(pair, axis=loop) for pair in zip(low, high, strict=True)]
     with np.errstate(all="ignore"):
@@ -126,12 +127,14 @@ def _operand_elements(g: Generic) -> int:
     return max(math.prod(g.sizes[d] for d in loops_of(m)) for m in g.maps)
 
 
-def _matmul(g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array], body: Body) -> Array:
+def _matmul(
+    g: Generic, factors: tuple[Expr, Expr], operands: Sequence[Array], bodies: Bodies
+) -> Array:
     """A sum of products as a batched matrix product, so that the reference is fast."""
     dtype = scalar.held_dtype(g.yields[0].dtype)
     views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    lhs = np.asarray(body(factors[0], views), dtype)
-    rhs = np.asarray(body(factors[1], views), dtype)
+    lhs = np.asarray(bodies(factors[:1], views)[0], dtype)
+    rhs = np.asarray(bodies(factors[1:], views)[0], dtype)
     in_lhs, in_rhs = (loops_of(m) for m in g.maps)
     reduced = set(g.reductions)
     lhs = _sum_own(lhs, reduced & in_lhs - in_rhs)

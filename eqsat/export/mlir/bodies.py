@@ -12,6 +12,7 @@ from eqsat.export.mlir import syntax
 from eqsat.export.mlir.writer import Writer
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed
+from eqsat.model.expr import BottomUp
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.scalar import integer_range
 
@@ -52,22 +53,18 @@ class Body:
     def __init__(self, writer: Writer, operands: Sequence[str]):
         self.writer = writer
         self.operands = list(operands)
-        self._names: dict[int, str] = {}
-        self._kept: list[Typed] = []  # so that no other gets their identity
+        self._emitted: BottomUp[Typed, str] = BottomUp(self._emit)
 
     def emit(self, t: Typed) -> str:
-        """The name of this expression's value; equal subtrees are written once."""
-        if id(t) not in self._names:
-            self._kept.append(t)
-            self._names[id(t)] = self._emit(t)
-        return self._names[id(t)]
+        """The name of this expression's value; equal parts are written once."""
+        return self._emitted(t)
 
-    def _emit(self, t: Typed) -> str:
+    def _emit(self, t: Typed, inner: Sequence[str]) -> str:
         if t.fn == "arg":
             return self.operands[t.value]
         if t.fn == "const":
             return self.constant(t.value, t.dtype)
-        args = [self.emit(a) for a in t.args]
+        args = list(inner)
         if t.fn == "cast":
             return self.cast(args[0], t.args[0].dtype, t.dtype)
         return self.call(t, args)

@@ -14,6 +14,7 @@ import numpy as np
 from eqsat.export.onnxmodel.graph import Graph, Value
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed
+from eqsat.model.expr import BottomUp
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.scalar import integer_range
 
@@ -46,22 +47,18 @@ class Body:
     def __init__(self, graph: Graph, operands: Sequence[Value]):
         self.graph = graph
         self.operands = operands
-        self._values: dict[int, Value] = {}
-        self._kept: list[Typed] = []  # so that no other gets their identity
+        self._emitted: BottomUp[Typed, Value] = BottomUp(self._emit)
 
     def emit(self, t: Typed) -> Value:
         """The value of an expression in the type that its own is computed in."""
-        if id(t) not in self._values:
-            self._kept.append(t)
-            self._values[id(t)] = self._emit(t)
-        return self._values[id(t)]
+        return self._emitted(t)
 
-    def _emit(self, t: Typed) -> Value:
+    def _emit(self, t: Typed, inner: Sequence[Value]) -> Value:
         if t.fn == "arg":
             return self.graph.cast(self.operands[t.value], wide(t.dtype))
         if t.fn == "const":
             return self.graph.scalar(t.value, wide(t.dtype))
-        args = [self.emit(a) for a in t.args]
+        args = list(inner)
         if t.fn == "cast":
             return self.cast(args[0], t.args[0].dtype, t.dtype)
         found = self.call(t, args)

@@ -9,7 +9,7 @@ from eqsat.export.onnxmodel.bodies import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import bare_loops, to_loops
 from eqsat.export.typed import Annotator, convert
-from eqsat.model.expr import Expr, call
+from eqsat.model.expr import BottomUp, Expr, call
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
 from eqsat.ops.windows import Window, windows
@@ -34,32 +34,36 @@ def _factors(g: Generic) -> tuple[Expr, Expr] | None:
     """The body as a product of one expression of each operand, else None."""
     if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
         return None
-    leaves = _multiplied(g.body, is_float(g.yields[0].dtype))
-    sides: list[list[Expr]] = [[], []]
-    for e in leaves:
-        read = e.operands()
-        if len(read) > 1:
-            return None
-        sides[read[0] if read else 0].append(e)
-    if not all(any(e.operands() for e in side) for side in sides):
-        return None
-    return _times(sides[0]), _times(sides[1])
+    floating = is_float(g.yields[0].dtype)
+    multiplied = BottomUp[Expr, "Sides | None"](_sides, lambda e: _multiplied(e, floating))
+    a, b = multiplied(g.body) or (None, None)
+    return (a, b) if a and b and a.operands() and b.operands() else None
 
 
-def _multiplied(e: Expr, floating: bool) -> list[Expr]:
+Sides = tuple["Expr | None", "Expr | None"]  # what a product takes of operand 0, and of operand 1
+
+
+def _multiplied(e: Expr, floating: bool) -> tuple[Expr, ...]:
     """What is multiplied; casts between floats around a product do not matter."""
-    if e.fn == "cast" and floating and is_float(e.value) and e.args[0].fn == "mul":
-        return _multiplied(e.args[0], floating)
-    if e.fn == "mul":
-        return [leaf for a in e.args for leaf in _multiplied(a, floating)]
-    return [e]
+    is_cast = e.fn == "cast" and floating and is_float(e.value) and e.args[0].fn == "mul"
+    return e.args if len(e.operands()) > 1 and (is_cast or e.fn == "mul") else ()
 
 
-def _times(factors: list[Expr]) -> Expr:
-    found = factors[0]
-    for e in factors[1:]:
-        found = call("mul", found, e)
-    return found
+def _sides(e: Expr, inner: Sequence[Sides | None]) -> Sides | None:
+    """None if something that is no product reads both operands."""
+    if not inner:
+        read = e.operands()
+        return None if len(read) > 1 else (e, None) if read != (1,) else (None, e)
+    if None in inner:
+        return None
+    (a, b), *rest = (s for s in inner if s is not None)
+    for c, d in rest:
+        a, b = _times(a, c), _times(b, d)
+    return a, b
+
+
+def _times(a: Expr | None, b: Expr | None) -> Expr | None:
+    return a if b is None else b if a is None else call("mul", a, b)
 
 
 def _evaluated(

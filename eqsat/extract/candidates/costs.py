@@ -13,6 +13,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
+from eqsat.model.expr import count_all
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.precision import NONE
@@ -177,7 +178,8 @@ class Costs:
         """Scalar operations of one run of a node's body."""
         match n.attr:
             case Generic():
-                own = sum(y.body.count() + bool(y.combine) for y in n.attr.yields)
+                yields = n.attr.yields
+                own = count_all([y.body for y in yields]) + sum(bool(y.combine) for y in yields)
                 return 2 if is_contraction else own
             case Custom():
                 return n.attr.operations

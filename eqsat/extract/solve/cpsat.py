@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 
+EXACT = 2.0**53  # the solver counts in whole numbers, but tells them in floating point
+ROUNDING = 2.0**-50  # of a bound that is told so
+
+
 @dataclass(frozen=True)
 class Solution:
     """What a solve found; `value` and `bound` are of the objective."""
@@ -206,10 +210,13 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
         status = solver.solve(model.model)
     if status == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0)
-    bound = max(math.ceil(solver.best_objective_bound - 1e-6), 0)
+    least = solver.best_objective_bound
+    bound = max(math.ceil(least - max(1e-6, abs(least) * ROUNDING)), 0) * unit
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solution("unknown", None, 0, bound * unit)
-    word = "optimal" if status == cp_model.OPTIMAL else "feasible"
-    value = round(solver.objective_value)
-    bound = value if word == "optimal" else bound
-    return Solution(word, model.answer(solver), value * unit, bound * unit)
+        return Solution("unknown", None, 0, bound)
+    answer, value = model.answer(solver), round(solver.objective_value) * unit
+    if solver.objective_value >= EXACT:
+        value = problem.worth(answer, request.weights)
+    if status == cp_model.OPTIMAL:
+        return Solution("optimal", answer, value, value)
+    return Solution("feasible", answer, value, min(bound, value))

@@ -18,8 +18,6 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Yield
 
-LARGEST_BODY = 2000  # nodes of one expression, written out as a tree
-DEEPEST_BODY = 150  # functions within functions; records of programs recurse
 _LARGEST_INDEX = 2**31 - 1  # positions in bodies are i32
 
 Operand = tuple[Value, Sequence[Affine]]
@@ -34,8 +32,6 @@ class Body:
     sizes: Sequence[int]
     operands: list[Operand]
     terms: dict[Any, Term] = field(default_factory=dict)
-    _weight: dict[int, tuple[int, int]] = field(default_factory=dict)  # id → tree nodes, depth
-    _alive: list[Expr] = field(default_factory=list)
 
     def read(self, block: Any) -> list[Expr]:
         """What the block yields, in order."""
@@ -145,27 +141,10 @@ class Body:
         types = tuple(self.scope.type(v, op)[1] for v in op.operands)
         result = self.scope.type(op.results[0], op)[1]
         predicate = op.attributes["predicate"].value if "predicate" in op.attributes else 0
-        self._check_size(args, op)
         found = meaning(Scalar(args, types, result, int(predicate)))
         if found is None:
             raise self.scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
-        self._measure(found)
         return found
-
-    def _check_size(self, args: tuple[Expr, ...], op: Any) -> None:
-        """Bodies are trees: one that uses its own results often grows beyond measure."""
-        sizes = [self._measure(a) for a in args]
-        if sum(n for n, _ in sizes) > LARGEST_BODY or any(d > DEEPEST_BODY for _, d in sizes):
-            raise self.scope.fail("E371", f"a body has more than {LARGEST_BODY} operations", op)
-
-    def _measure(self, e: Expr) -> tuple[int, int]:
-        known = self._weight.get(id(e))
-        if known is None:
-            inner = [self._measure(a) for a in e.args]
-            known = (1 + sum(n for n, _ in inner), 1 + max((d for _, d in inner), default=0))
-            self._weight[id(e)] = known
-            self._alive.append(e)  # an id is good as long as its object lives
-        return known
 
     # ---- reads at computed places ----------------------------------------------------------------
     def _extract(self, op: Any) -> Expr:

@@ -44,6 +44,7 @@ class Scope:
     ctx: Context
     values: dict[Any, Item] = field(default_factory=dict)
     contractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _types: dict[Any, tuple[Dims, str]] = field(default_factory=dict)
 
     def where(self, op: Any) -> Span | None:
         return place_of(self.source, op.location)
@@ -89,7 +90,10 @@ class Scope:
         return [self.index(next(rest), op) if s == DYNAMIC else s for s in found]
 
     def type(self, value: Any, op: Any) -> tuple[Dims, str]:
-        return tensor_type(value.type, self.where(op))
+        known = value.type
+        if known not in self._types:  # where it is wrong is asked for the first time only
+            self._types[known] = tensor_type(known, self.where(op))
+        return self._types[known]
 
 
 Handler = Callable[[Scope, Any], "list[Item]"]

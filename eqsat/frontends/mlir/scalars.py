@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.expr import BottomUp, Expr, arg, call, cast, const, rebuilt
 from eqsat.model.tensor import DTYPES, is_float
 
 # numbers that a maxnum or minnum of NaN and x gives x; expanded when the body is whole
@@ -279,16 +279,17 @@ SCALARS: dict[str, Meaning] = {f"math.{fn}": _plain(fn) for fn in _SAME_NAME} | 
 }
 
 
-def expanded(e: Expr) -> Expr:
+def expanded(body: Expr) -> Expr:
     """The body with `maxnum` and `minnum` written out."""
-    if not e.args:
-        return e
-    args = tuple(expanded(a) for a in e.args)
-    if e.fn not in (MAXNUM, MINNUM):
-        return Expr(e.fn, args, e.value)
-    a, b = args
-    other = call("select", call("ne", b, b), a, call("max" if e.fn == MAXNUM else "min", a, b))
-    return call("select", call("ne", a, a), b, other)
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        if e.fn not in (MAXNUM, MINNUM):
+            return rebuilt(e, args)
+        a, b = args
+        other = call("select", call("ne", b, b), a, call("max" if e.fn == MAXNUM else "min", a, b))
+        return call("select", call("ne", a, a), b, other)
+
+    return BottomUp(step)(body)
 
 
 def without_nan(x: Expr, combine: str) -> Expr:

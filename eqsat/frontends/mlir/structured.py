@@ -186,9 +186,8 @@ def _combined(
     if e.fn not in COMBINES:
         why = f"`{op.name}` reduces by `{e.fn}`, which is not add, mul, max, min, and, or"
         raise scope.fail("E375", why, op)
-    leaves = _leaves(e, e.fn)
-    rest = [x for x in leaves if x != mine]
-    if len(rest) != len(leaves) - 1 or not rest or any(mine in x.walk() for x in rest):
+    rest = _beside(e, mine)
+    if rest is None:
         raise scope.fail("E375", f"`{op.name}` is no plain reduction of its result", op)
     combine = COMBINES[e.fn]
     if e.fn in (MAXNUM, MINNUM):
@@ -199,10 +198,20 @@ def _combined(
     return combine, total
 
 
-def _leaves(e: Expr, fn: str) -> list[Expr]:
-    if e.fn != fn:
-        return [e]
-    return [leaf for a in e.args for leaf in _leaves(a, fn)]
+def _beside(e: Expr, mine: Expr) -> list[Expr] | None:
+    """What a sum (or product, …) adds to its result so far; None if that is no term of its own."""
+    before: list[Expr] = []
+    after: list[Expr] = []
+    fn = e.fn
+    while e is not mine:
+        reads = [mine.value in a.operands() for a in e.args]
+        if e.fn != fn or reads.count(True) != 1:
+            return None
+        side = reads.index(True)
+        before += e.args[:side]
+        after += e.args[side + 1 :]
+        e = e.args[side]
+    return before + after[::-1]
 
 
 def _alone(scope: Scope, body: Body, out: _Out, y: Yield) -> Value:

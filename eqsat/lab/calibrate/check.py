@@ -123,7 +123,7 @@ def _build(run: Run) -> Callable[[], Call]:
         from eqsat.execute.draw import random_inputs
 
         inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(0)))
-        executable = run.compile()
+        executable = run.executable
         packed = jax.device_put(executable.packed)
         call = executable.jitted.lower(packed, *inputs).compile()
         return lambda: jax.block_until_ready(call(packed, *inputs))

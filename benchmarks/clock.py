@@ -1,0 +1,147 @@
+"""`eqsat.jit` against `jax.jit`, call by call: paired, interleaved, on one pinned core; JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clockprograms import Timed
+
+BATCH_SECONDS = 0.004  # one round of one side takes at least this long
+MOST_CALLS = 1000
+LEAST_ROUNDS = 30
+SECONDS = 2.0  # of one side, unless the fewest rounds take longer
+SAME, ANY = 1.02, 1.05  # upper bounds wanted: where the answer is the input, and everywhere
+
+
+def pin(core: int | None) -> int:
+    """Bind the process to one core, before JAX starts its threads; the core."""
+    chosen = min(os.sched_getaffinity(0)) if core is None else core
+    os.sched_setaffinity(0, {chosen})
+    return chosen
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """(median, lower, upper): the 95 % interval of the median by order statistics."""
+    ordered, n = sorted(ratios), len(ratios)
+    rank = 0
+    below = 0.5**n
+    while 2 * (below + math.comb(n, rank + 1) * 0.5**n) <= 0.05:
+        rank += 1
+        below += math.comb(n, rank) * 0.5**n
+    return statistics.median(ordered), ordered[rank], ordered[n - 1 - rank]
+
+
+def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
+    """Seconds on the wall and of process time for `count` calls, the last waited for."""
+    import jax
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        found = call()
+    jax.block_until_ready(found)
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def calls_per_batch(call: Callable[[], Any]) -> int:
+    """How many calls fill a batch; the best of several tries, as neighbours only add time."""
+    batch(call, 3)
+    least = min(batch(call, 5)[0] for _ in range(5)) / 5
+    return max(1, min(MOST_CALLS, int(BATCH_SECONDS / least)))
+
+
+def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dict[str, Any]:
+    """Figures of `right` against `left`; who is first changes from round to round.
+
+    Slow programs, which vary less, get fewer than the `most` rounds.
+    """
+    count = max(calls_per_batch(f) for f in (left, right))
+    spent = batch(left, count)[0]
+    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / spent)))
+    seconds: dict[str, list[tuple[float, float]]] = {"left": [], "right": []}
+    for i in range(rounds):
+        sides = [("left", left), ("right", right)]
+        for name, call in sides if i % 2 else reversed(sides):
+            seconds[name].append(batch(call, count))
+    found: dict[str, Any] = {"calls": count, "rounds": rounds}
+    for at, clock in enumerate(("wall", "cpu")):
+        a, b = ([s[at] for s in seconds[k]] for k in ("left", "right"))
+        middle, low, high = interval([y / x for x, y in zip(a, b, strict=True)])
+        found[clock] = {
+            "jax_us": round(statistics.median(a) / count * 1e6, 2),
+            "eqsat_us": round(statistics.median(b) / count * 1e6, 2),
+            "ratio": round(middle, 4),
+            "interval": [round(low, 4), round(high, 4)],
+        }
+    return found
+
+
+def measure(timed: Timed, rounds: int) -> dict[str, Any]:
+    """One program: `eqsat.jit` against `jax.jit`, and `jax.jit` against a second one of itself."""
+    import jax
+
+    import eqsat
+
+    plain, again = jax.jit(timed.function), jax.jit(_copy(timed.function))
+    fast = eqsat.jit(timed.function, **timed.options)
+    args, kwargs = timed.args, timed.keywords
+    found = compare(lambda: plain(*args, **kwargs), lambda: fast(*args, **kwargs), rounds)
+    noise = compare(lambda: plain(*args, **kwargs), lambda: again(*args, **kwargs), rounds)
+    run = fast.optimize(*args, **kwargs)
+    bound = SAME if run.is_input else ANY
+    return {"is_input": run.is_input} | found | {"noise": noise["cpu"]["interval"], "bound": bound}
+
+
+def _copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function under another identity, so that JAX compiles it again."""
+
+    def copy(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return copy
+
+
+def main() -> int:
+    """Print the figures as JSON; 1 if an upper bound of process time is above what is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=400,
+        help="paired rounds at most, for fast programs; never fewer than 30",
+    )
+    parser.add_argument("--core", type=int, help="the core to run on; the first allowed one")
+    parser.add_argument("--only", nargs="*", help="names of programs")
+    args = parser.parse_args()
+    core = pin(args.core)
+    import jax
+    from clockprograms import programs
+
+    found = {}
+    for name, timed in programs().items():
+        if args.only and name not in args.only:
+            continue
+        found[name] = measure(timed, args.rounds)
+        print(name, json.dumps(found[name]), file=sys.stderr)
+    missed = {
+        clock: [k for k, f in found.items() if f[clock]["interval"][1] > f["bound"]]
+        for clock in ("wall", "cpu")
+    }
+    machine = f"{platform.machine()}, Python {platform.python_version()}, JAX {jax.__version__}"
+    about = {"format": 1, "machine": machine, "core": core}
+    load = [round(v, 2) for v in os.getloadavg()]
+    print(json.dumps(about | {"load": load, "programs": found, "missed": missed}, indent=1))
+    return int(bool(missed["cpu"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Executables as functions like those that `jax.jit` returns: all of a call is JAX's own C++.
+
+Weights that come with every call are the exception: which packed arrays belong to them is looked
+up in Python, and only where something is packed ahead of time.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.tree_util import tree_flatten
+
+from eqsat.execute.weights import ahead_nodes
+from eqsat.execute.xla import Executable, differentiate_as
+
+PACKED = "_packed"  # the keyword that hands packed weights to a jitted function
+
+
+class Signature(Protocol):
+    """The calling convention of a traced function (a `frontends.jaxpr.Traced` has it)."""
+
+    @property
+    def weights(self) -> Mapping[str, Any]:
+        """Weights the function closes over, by key."""
+        ...
+
+    @property
+    def bindings(self) -> Sequence[tuple[str, int | str]]:
+        """Per flat argument ("input", its number) or ("weight", its key)."""
+        ...
+
+    @property
+    def captured(self) -> Sequence[Any]:
+        """Tracers of an outer transformation; they are inputs after those of a call."""
+        ...
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The program's inputs among the arguments of a call, captured tracers last."""
+        ...
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Every weight by key, those the call brings included."""
+        ...
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the function returns them."""
+        ...
+
+    def original(self, *leaves: Any) -> Any:
+        """The function itself on flat arguments, captured tracers last."""
+        ...
+
+
+class Callee:
+    """One answer with the calling convention of the function it was made from.
+
+    is_input: the answer is the input program, so the function itself runs.
+    """
+
+    def __init__(self, executable: Executable, signature: Signature, is_input: bool):
+        self.executable = executable
+        self.signature = signature
+        self.is_input = is_input
+
+    def __call__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        packed: Mapping[int, Any] | None = None,
+    ) -> Any:
+        """To be traced. packed: the packed weights if they are there already.
+
+        Derivatives are those of the function itself. EqsatError: E306 if the trees differ from
+        those that were traced, E503 if an input does not fit.
+        """
+        signature, executable = self.signature, self.executable
+        inputs = executable.typed(signature.flat_inputs(args, kwargs))
+        leaves = [*jax.tree_util.tree_leaves((args, kwargs)), *signature.captured]
+        if self.is_input:
+            return signature.original(*leaves)
+        ready = self.pack(args, kwargs) if packed is None else packed
+
+        def chosen(packed: Any, inputs: Any, *_: Any) -> Any:
+            return signature.unflatten(executable.run(packed, *inputs))
+
+        def original(_: Any, __: Any, *leaves: Any) -> Any:
+            return signature.original(*leaves)
+
+        return differentiate_as(chosen, original)(ready, inputs, *leaves)
+
+    @functools.cached_property
+    def packs_arguments(self) -> bool:
+        """Whether something is packed ahead of time from weights that come with a call."""
+        program = self.executable.schedule.program
+        given = {str(k) for kind, k in self.signature.bindings if kind == "weight"}
+        given -= self.signature.weights.keys()
+        traced = {i for i in program.weights if program.leaf(i).key in given}
+        made = set(traced)
+        for i in ahead_nodes(self.executable.schedule):
+            if not made.isdisjoint(program.nodes[i].operands):
+                made.add(i)
+        return not self.is_input and made != traced
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, Any]:
+        """Packed weights, of the call where it brings some."""
+        own = self.signature.weights
+        given = {k: x for k, x in self.signature.flat_weights(args, kwargs).items() if k not in own}
+        return self.executable.pack(given) if given else self.executable.packed
+
+    @functools.cached_property
+    def jitted(self) -> Any:
+        """The jitted function; one that is the input compiles to what `jax.jit` makes of it."""
+        return jax.jit(self)
+
+
+class Jitted(functools.partial[Any]):
+    """A jitted function whose calls are JAX's own C++, as nothing has to be packed for them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)  # `lower`, `trace`, `eval_shape`, …
+
+
+class Packing(Jitted):
+    """A jitted function that packs weights among its arguments once per array.
+
+    JAX arrays are told apart by identity, NumPy's, which may be written to, by content; what was
+    packed is dropped with the array. Weights that are traced are packed in the trace. It becomes a
+    `Jitted` once it turns out that nothing is packed, and `prepare_for` turns it back.
+    """
+
+    def __new__(cls, plain: Any, find: Callable[..., Callee]) -> Self:
+        """plain: the jitted function; find: the callee for (args, kwargs), arrays or tracers."""
+        made = super().__new__(cls, plain)
+        made.find = find
+        made.weights = {}  # tree of a call → which of its leaves are weights
+        made.ready = {}  # a call's weights and the forms of its inputs → function, weak references
+        made.mains = {}  # callee → its jitted function of packed weights
+        with jax.ensure_compile_time_eval():
+            made.array = type(jax.device_put(0))  # it has no public name, and `isinstance` is slow
+        return made
+
+    find: Callable[..., Callee]
+    weights: dict[Any, tuple[bool, ...]]
+    ready: dict[Any, tuple[Callable[..., Any], list[Any]]]
+    mains: dict[Callee, Any]
+    array: type
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        found = self.ready.get(self._key(leaves, tree))
+        return found[0](*args, **kwargs) if found else self._first(args, kwargs, leaves, tree)
+
+    def _key(self, leaves: Sequence[Any], tree: Any) -> Any:
+        """Which packed weights a call needs; None if that is not known or they are traced.
+
+        Other calls that have the same key are right, too: a trace finds its own callee.
+        """
+        which = self.weights.get(tree)
+        if which is None:
+            return None
+        key, array = [tree], self.array
+        for x, is_weight in zip(leaves, which, strict=True):
+            if type(x) is not array:
+                part = _other(x, is_weight)
+                if part is None:
+                    return None
+                key.append(part)
+            elif is_weight:
+                key.append(id(x))
+            else:
+                key += (x.shape, x.dtype)
+        return tuple(key)
+
+    def _first(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any], tree: Any
+    ) -> Any:
+        """A call with arrays that were not seen together before."""
+        callee = self.find(args, kwargs)
+        if not (callee.packs_arguments or self.mains):
+            self.__class__ = cast(Any, Jitted)
+            return self.func(*args, **kwargs)
+        which = self.weights[tree] = tuple(k == "weight" for k, _ in callee.signature.bindings)
+        key, call = self._key(leaves, tree), self.func
+        if key is None:
+            return call(*args, **kwargs)
+        if callee.packs_arguments:
+            call = functools.partial(self._main(callee), **{PACKED: callee.pack(args, kwargs)})
+        held = [x for x, w in zip(leaves, which, strict=True) if w and _is_array(x)]
+        self.ready[key] = call, [weakref.ref(x, self._dropping(key)) for x in held]
+        return call(*args, **kwargs)
+
+    def _dropping(self, key: Any) -> Callable[[Any], Any]:
+        ready = self.ready
+        return lambda _: ready.pop(key, None)
+
+    def _main(self, callee: Callee) -> Any:
+        """The jitted function of packed weights and the arguments of a call."""
+
+        def main(*args: Any, **kwargs: Any) -> Any:
+            packed = kwargs.pop(PACKED)
+            now = self.find(args, kwargs)  # `_key` does not know weak types and JAX's settings
+            return now(args, kwargs, packed if now is callee else None)
+
+        if callee not in self.mains:
+            self.mains[callee] = jax.jit(functools.wraps(self.func)(main))
+        return self.mains[callee]
+
+
+def prepare_for(jitted: Jitted, callee: Callee) -> None:
+    """Let the next call look weights up if this callee packs some."""
+    if callee.packs_arguments:
+        jitted.__class__ = Packing
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray)
+
+
+def _other(x: Any, is_weight: bool) -> Any:
+    """What stands for an argument that is no JAX array in a key; None for a traced weight."""
+    if not is_weight:
+        return (x.shape, x.dtype) if hasattr(x, "shape") else type(x)
+    if isinstance(x, Tracer):
+        return None
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype.str, hashlib.sha256(x.tobytes()).digest()
+    return id(x) if _is_array(x) else (type(x), x)
+
+
+def compiled(callee: Callee) -> Any:
+    """The callee as a function like those of `jax.jit`."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return callee(args, kwargs)
+
+    function.__name__ = callee.executable.schedule.program.name
+    jitted = jax.jit(function)
+    return Packing(jitted, lambda *_: callee) if callee.packs_arguments else jitted
