@@ -376,11 +376,14 @@ class Checker:
         fixed = space.input_bytes + sum(space.nbytes(b) for b in roots)
         resident = sum(space.nbytes(b) for b in (read & self.ahead_buffers) - set(roots))
         groups = self.selection.groups
+        last: dict[int, int] = {}
+        for g in groups:
+            for b in self.buffers(g.reads):
+                last[b] = max(g.step, last.get(b, 0))
         live: Counter[int] = Counter()
         for g in groups:
             for b in set(self.buffers(g.writes)) - set(space.roots):
-                ends = [h.step for h in groups if b in self.buffers(h.reads)]
-                for step in range(g.step, max([g.step, *ends]) + 1):
+                for step in range(g.step, max(g.step, last.get(b, 0)) + 1):
                     live[step] += space.nbytes(b)
         return fixed + resident + max(live.values(), default=0)
 

@@ -51,22 +51,26 @@ class Work:
 
         ValueError if dispatches wait for each other.
         """
-        direct = [
+        found: dict[int, int] = {}
+        for i in topological(self._direct):
+            found[i] = sum_bits(found[p] | 1 << p for p in self._direct[i])
+        return tuple(found[i] for i in range(self.size))
+
+    @cached_property
+    def _direct(self) -> list[set[int]]:
+        """Per dispatch: those whose results it reads."""
+        return [
             {self.writer[b] for b in read if b in self.writer} - {i}
             for i, read in enumerate(self.reads)
         ]
-        found: dict[int, int] = {}
-        for i in topological(direct):
-            found[i] = sum_bits(found[p] | 1 << p for p in direct[i])
-        return tuple(found[i] for i in range(self.size))
 
     @cached_property
     def after(self) -> tuple[int, ...]:
         """Per dispatch: those that must run after it, as bits."""
         found = [0] * self.size
-        for i, before in enumerate(self.before):
-            for p in bits(before):
-                found[p] |= 1 << i
+        for i in reversed(topological(self._direct)):
+            for p in self._direct[i]:
+                found[p] |= found[i] | 1 << i
         return tuple(found)
 
 
@@ -196,23 +200,30 @@ def blocks(work: Work) -> list[Block]:
         if work.before[i].bit_count() + work.after[i].bit_count() == work.size - 1
     ]
     cuts.sort(key=lambda i: work.before[i].bit_count())
+    place = {b: n for n, b in enumerate(work.writer)}
     found = []
+    there: list[int] = []  # written before the block, and read in it or later
     for upto in [*(work.before[i] | 1 << i for i in cuts), everything]:
-        if upto & ~done:
-            found.append(_block(work, done, upto & ~done))
+        inside = upto & ~done
+        if inside:
+            written = [b for i in bits(inside) for b in work.writes[i] if work.writer[b] == i]
+            there = sorted({*there, *written}, key=place.__getitem__)
+            found.append(_block(work, done, inside, there))
             done = upto
+            there = [b for b in there if work.readers[b] & ~done]
     return found
 
 
-def _block(work: Work, done: int, inside: int) -> Block:
+def _block(work: Work, done: int, inside: int, there: Sequence[int]) -> Block:
+    """The block of the dispatches `inside`; `there` are the buffers that are live in it."""
     dispatches = tuple(bits(inside))
     number = {i: n for n, i in enumerate(dispatches)}
     later = ((1 << work.size) - 1) & ~(done | inside)
     sizes, readers, stays, makers = [], [], [], []
     touches: list[list[int]] = [[] for _ in dispatches]
     carried = start = 0
-    for b, w in work.writer.items():
-        read, size = work.readers[b], work.nbytes[b]
+    for b in there:
+        w, read, size = work.writer[b], work.readers[b], work.nbytes[b]
         is_before, is_read_later = bool(done >> w & 1), bool(read & later)
         if is_before and is_read_later:
             carried += size
