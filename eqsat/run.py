@@ -17,6 +17,7 @@ from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -79,6 +80,7 @@ class Run:
     verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body
+    rule_check: RuleCheck | None = None  # None in a body, and in runs saved before there was one
     family: Family | None = None  # where sizes are not all known: what holds for all of them
 
     @property
@@ -232,6 +234,7 @@ class Run:
         options = {
             "goals": [vars(g) for g in self.goals],
             "verification": None if self.verification is None else vars(self.verification),
+            "rule_check": None if self.rule_check is None else self.rule_check.to_json(),
             "seconds": self.seconds,
             "limits": self.limits.to_json(),
         } | self.search
@@ -340,13 +343,16 @@ def load(folder: str | Path) -> Run:
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
+        checked = options.get("rule_check")
+        rule_check = None if checked is None else RuleCheck.from_json(checked)
     except (KeyError, TypeError, ValueError) as e:
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
     first = ("program", "canonical", "target", "rules")
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
-    run = Run(source, canonical, machine, ruleset, goals, seconds, search, limits, **stages)
+    first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
+    run = Run(*first_stages, rule_check=rule_check, **stages)
     try:
         run.bodies = _bodies_from_json(values.get("bodies", []), run)
     except (KeyError, TypeError, ValueError) as e:
