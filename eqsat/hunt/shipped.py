@@ -13,9 +13,7 @@ from eqsat.lang.content import rule_key
 from eqsat.plugins import data_folder
 
 FILE = "known.txt"
-HEAD = (
-    "# Rules whose counterexamples were hunted by eqsat's tests; `make known` writes this file.\n"
-)
+HEAD = "# The shipped rules by content; eqsat's tests hunt them. `make known` writes this file.\n"
 
 
 @lru_cache(maxsize=1)

@@ -86,8 +86,9 @@ def phase_lines(run: Finished) -> list[str]:
 
 
 def _hunt_text(check: RuleCheck) -> str:
-    rules = count_text(len(check.hunted) + len(check.no_instance), "rule")
-    return f"{rules} that eqsat does not ship: no counterexample found"
+    hunted = f"{count_text(len(check.hunted), 'rule')} that eqsat does not ship"
+    rest = f", no instance of {len(check.no_instance)} more" if check.no_instance else ""
+    return f"{hunted}: no counterexample found{rest}"
 
 
 def rule_check_lines(run: Finished) -> list[str]:
