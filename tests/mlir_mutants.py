@@ -21,7 +21,7 @@ from eqsat.model.diag import EqsatError
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
 # what a file says in many places: changed in all of them, it may still be a program
-TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "i8", "i1", "i4", "index", "f8E4M3FN")
+TYPES = (("f32", "f64", "f16", "bf16", "f8E4M3FN"), ("i32", "i64", "i8", "i1", "i4", "index"))
 SIZES = ("0", "1", "2", "5", "100000", "1000000000", "4611686018427387904", "?")
 NUMBERS = ("0", "1", "-1", "3", "7", "?", "9223372036854775807", "99999999999999999999")
 _TOKEN = re.compile(r"\s+|[%@#!]?[\w.$]+|[^\s\w]")
@@ -64,9 +64,10 @@ def shifted(rng: random.Random, text: str) -> str:
         old, new = rng.choice(sizes), rng.choice(SIZES)
         return re.sub(rf"(?<=[<x]){old}(?=x)", new, text)
     if kind == 1:
-        known = [t for t in TYPES if re.search(rf"\b(\d+x)*{t}\b", text)]
+        known = [(t, like) for like in TYPES for t in like if re.search(rf"\b(\d+x)*{t}\b", text)]
         if known:
-            old, new = rng.choice(known), rng.choice(TYPES)
+            old, like = rng.choice(known)
+            new = rng.choice(like)
             return re.sub(rf"(?:(?<=x)|(?<!\w)){old}\b", new, text)
     if kind == 2 and (numbers := sorted(set(re.findall(r"constant (-?\d+)", text)))):
         new = rng.choice(("0", "-1", "1000000", "4611686018427387904"))
@@ -80,7 +81,7 @@ def whole_mutant_of(seed: int, originals: list[str]) -> str:
     rng = random.Random(seed)
     text = rng.choice(originals)
     for _ in range(rng.choice((1, 1, 2))):
-        text = shifted(rng, text) if rng.random() < 0.75 else mutant(rng, text)
+        text = shifted(rng, text) if rng.random() < 0.85 else mutant(rng, text)
     return text
 
 
