@@ -42,7 +42,7 @@ Row = dict[str, Any]
 Task = tuple[str, int]  # onnx | mlir, seed
 FAILURES = ("traceback", "bug", "hang", "memory", "killed", "silent", "mismatch")
 FILES_PER_PROCESS = 60  # then a new one: XLA keeps what it has compiled
-STARTING = 180  # seconds for a worker's imports on a busy machine
+STARTING = 400  # seconds for a worker's imports on a busy machine
 _CODE = re.compile(r"^(?:error|warning)\[(E\d+)\]: (.*)", re.M)
 
 
@@ -94,6 +94,15 @@ def attempt(task: Task, folder: Path, seconds: float, tell: Connection) -> Row:
     return row
 
 
+def warm_up(folder: Path) -> None:
+    """All commands once on a program of the library."""
+    from eqsat.cli.app import run
+
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        for _, args in commands(folder / "none", 5.0):
+            run([a.replace(str(folder / "none"), "transposed_pack") for a in args])
+
+
 def judged(code: int, said: str) -> tuple[str, str]:
     """What an exit code and the text beside it mean."""
     found = _CODE.findall(said)
@@ -124,8 +133,8 @@ def work(tell: Connection, memory_gib: float, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.setpgrp()  # so that the parser's own process ends with this one
-    import eqsat.cli.app  # noqa: F401
-
+    with tempfile.TemporaryDirectory() as folder:  # so that no file pays for imports
+        warm_up(Path(folder))
     tell.send(("ready", None))
     with contextlib.suppress(EOFError):
         while True:

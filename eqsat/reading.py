@@ -201,11 +201,15 @@ def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
 def standin_weights(program: Program) -> dict[str, np.ndarray]:
     """Arrays for the weights of a program text, which names them but does not hold them.
 
-    Random, and the same every time: seeded by the weight's key.
+    Random, and the same every time: seeded by the weight's key. EqsatError (E507) if they do not
+    fit into memory.
     """
     import numpy as np
 
+    from eqsat.execute.memory import need
     from eqsat.ops.meaning import element_dtype
+
+    need(program.weight_bytes, f"drawing the weights of `{program.name}`")
 
     found = {}
     for i in program.weights:

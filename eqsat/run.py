@@ -204,9 +204,13 @@ class Run:
             self.executable.take_weights(held)
 
     def verify(self, samples: int = 4, seed: int = 0) -> Verification:
-        """Random inputs through the schedule and through the float64 reference."""
+        """Random inputs through the schedule and through the float64 reference.
+
+        EqsatError (E507) if its values do not fit into memory.
+        """
         from eqsat.execute.verify import verify
 
+        self._need_memory()
         with timed(self.seconds, "compile"):
             call = self.executable.compile()
         with timed(self.seconds, "verify"):
@@ -215,6 +219,13 @@ class Run:
                 samples=samples, seed=seed,
             )  # fmt: skip
         return self.verification
+
+    def _need_memory(self) -> None:
+        """EqsatError (E507) if the values of the schedule or the reference cannot fit."""
+        from eqsat.execute.memory import need, reference_bytes
+
+        need(self._need_schedule().peak_bytes, f"executing `{self.program.name}`")
+        need(reference_bytes(self.program), f"the float64 reference of `{self.program.name}`")
 
     def _need_schedule(self) -> Schedule:
         if self.schedule is None:
