@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -72,7 +72,9 @@ def commands(file: Path, seconds: float) -> list[tuple[str, list[str]]]:
     ]
 
 
-def attempt(task: Task, folder: Path, seconds: float, tell: Connection) -> Row:
+def attempt(
+    task: Task, folder: Path, seconds: float, without: Sequence[str], tell: Connection
+) -> Row:
     """One file through all commands, until one of them refuses it."""
     from eqsat.cli.app import run
 
@@ -80,6 +82,8 @@ def attempt(task: Task, folder: Path, seconds: float, tell: Connection) -> Row:
     file.write_bytes(text_of(task))
     row: Row = {"outcome": "ok", "codes": []}
     for name, args in commands(file, seconds):
+        if name in without:
+            continue
         tell.send(("command", name))
         said, printed = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(printed):
@@ -125,7 +129,7 @@ def _tail(text: str) -> str:
     return text[-3000:]
 
 
-def work(tell: Connection, memory_gib: float, seconds: float) -> None:
+def work(tell: Connection, memory_gib: float, seconds: float, without: Sequence[str]) -> None:
     """Files one by one as the parent sends them; ends when it closes the pipe."""
     import resource
 
@@ -142,7 +146,7 @@ def work(tell: Connection, memory_gib: float, seconds: float) -> None:
             with tempfile.TemporaryDirectory() as folder, Path(trace).open("w") as stack:
                 faulthandler.dump_traceback_later(wall, file=stack)
                 try:
-                    row = attempt(task, Path(folder), seconds, tell)
+                    row = attempt(task, Path(folder), seconds, without, tell)
                 except Exception as error:  # the harness's own, or past the command line's net
                     text = f"{type(error).__name__}: {error}"
                     row = {"outcome": "traceback", "codes": [], "text": text[:2000]}
@@ -158,7 +162,7 @@ class Worker:
         self.options, self.done = options, 0
         context = get_context("spawn")
         self.pipe, end = context.Pipe()
-        args = (end, options.memory, options.time_limit)
+        args = (end, options.memory, options.time_limit, options.without)
         self.process = context.Process(target=work, args=args, daemon=False)
         self.process.start()
         end.close()
@@ -282,6 +286,7 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=5.0, help="seconds of each search")
     parser.add_argument("--wall", type=float, default=60.0, help="seconds for one file")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB of address space")
+    parser.add_argument("--without", default=[], action="append", help="a command left out")
     parser.add_argument("--keep", type=Path, help="keep the files that fail in this folder")
     parser.add_argument("--log", type=Path, help="a line per file; what is there is not repeated")
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
