@@ -173,7 +173,9 @@ class Worker:
         """What became of one file; the worker is gone if that was `hang` or `killed`."""
         begin, command, wall = time.monotonic(), "read", self.options.wall
         self.done += 1
-        self.pipe.send((task, str(trace), wall))
+        trace.write_text("", encoding="utf-8")
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile: the next read says so
+            self.pipe.send((task, str(trace), wall))
         while True:
             if not self.pipe.poll(max(0.0, begin + wall + 5 - time.monotonic())):
                 self.end()
@@ -181,7 +183,7 @@ class Worker:
                 return {"outcome": "hang", "codes": [], "command": command, "text": stack}
             try:
                 kind, value = self.pipe.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):
                 self.process.join()
                 text = f"the worker ended with {self.process.exitcode}"
                 return {"outcome": "killed", "codes": [], "command": command, "text": text}

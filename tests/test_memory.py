@@ -36,7 +36,7 @@ def test_a_search_needs_no_values_and_verifying_does(tmp_path: Path, capsys: Any
 
 def test_weights_that_do_not_fit_are_not_drawn():
     program = parse_program(HUGE.replace("input x:", "weight x:").replace("]", "] key=k"), "w.eqs")
-    with pytest.raises(EqsatError, match="E507.*drawing the weights of `huge` takes 3.5 EiB"):
+    with pytest.raises(EqsatError, match=r"E507.*drawing the weights of `huge` takes 3\.5 EiB"):
         standin_weights(program)
 
 
