@@ -49,3 +49,16 @@ def test_the_reference_is_wider_than_the_program(monkeypatch: pytest.MonkeyPatch
         run.verify(samples=1)
     monkeypatch.setattr(memory, "machine_bytes", lambda: None)  # a system that does not say
     assert run.verify(samples=1).ok
+
+
+@pytest.mark.parametrize(("operands", "left_out"), [(40, False), (200, True)])
+def test_rules_over_very_many_operands_are_left_out(operands: int, left_out: bool):
+    """egglog keeps every op of a pattern with every name in it, so that is quadratic."""
+    lines = ["program wide", "input x: f32[4]"]
+    lines += [f"y{i} = mul(x, {i}.0)" for i in range(operands)]
+    names = ", ".join(f"y{i}" for i in range(operands))
+    text = "\n".join([*lines, f"z = concat({names}, axis=0)", "return z", ""])
+    run = eqsat.optimize(parse_program(text, "wide.eqs"), stop_after="egraph")
+    assert run.egraph is not None
+    assert ("pack-above-concat" in run.egraph.left_out) == left_out
+    assert run.egraph.stop == ("matches" if left_out else "saturated")

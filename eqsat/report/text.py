@@ -178,8 +178,10 @@ def _left_out(egraph: EGraph) -> Diagnostic:
     names = ", ".join(f"`{name}`" for name in egraph.left_out)
     return Diagnostic(
         "E402",
-        f"saturation left {names} out: more matches in the program itself than the limit (matches)",
-        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`",
+        f"saturation left {names} out: more matches in the program itself than the limit (matches),"
+        " or ops of too many operands",
+        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`;"
+        " a concat of a hundred operands can be written as several",
         severity="warning",
     )
 
