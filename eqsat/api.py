@@ -95,9 +95,7 @@ def optimize(
         canonical = searched(placed)
     checked = _checked(ruleset, unchecked, seconds)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
-    run = Run(
-        source, canonical, machine, ruleset, wanted, seconds, search, bounds, rule_check=checked
-    )
+    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
     deadline = time.monotonic() + time_limit

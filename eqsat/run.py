@@ -72,6 +72,7 @@ class Run:
     seconds: dict[str, float | None]
     search: dict[str, Any]  # time_limit, seed, threads: what to repeat the search with
     limits: Limits = field(default_factory=Limits)  # of saturation
+    rule_check: RuleCheck | None = None  # None in a body, and in runs saved before there was one
     egraph: EGraph | None = None
     selection: Selection | None = None
     schedule: Schedule | None = None
@@ -80,7 +81,6 @@ class Run:
     verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body
-    rule_check: RuleCheck | None = None  # None in a body, and in runs saved before there was one
     family: Family | None = None  # where sizes are not all known: what holds for all of them
 
     @property
@@ -363,7 +363,7 @@ def load(folder: str | Path) -> Run:
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
     first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
-    run = Run(*first_stages, rule_check=rule_check, **stages)
+    run = Run(*first_stages, rule_check, **stages)
     try:
         run.bodies = _bodies_from_json(values.get("bodies", []), run)
     except (KeyError, TypeError, ValueError) as e:
