@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules never-worse joint limits bench clock models docs format clean
+.PHONY: help demo test check rules known mutants never-worse joint limits bench clock models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -31,6 +31,12 @@ check: $(TEST) ## lint, format, types and import borders
 
 rules: $(TEST) ## hunt counterexamples to every rule, break every rule, chain them at random; JSON (half an hour)
 	$(BIN)/python benchmarks/rules.py --jobs $(JOBS)
+
+known: $(TEST) ## write rules/known.txt, the rules that need no hunt before their first use
+	$(BIN)/python -m eqsat.hunt.shipped
+
+mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
+	$(BIN)/python benchmarks/mutants.py
 
 never-worse: $(DEMO) ## 1,000 random searches: checked, never worse than their input; JSON (half an hour)
 	$(BIN)/python benchmarks/never_worse.py --jobs $(JOBS)

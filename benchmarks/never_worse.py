@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.hunt.networks import is_hard
-from eqsat.hunt.searches import Verdict, make_case, search
+from eqsat.lab.searches import Verdict, make_case, search
 
 Row = dict[str, Any]
 TABLES = ("target", "setting", "rules", "budget", "goals")

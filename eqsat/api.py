@@ -16,6 +16,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult
@@ -55,6 +56,7 @@ def optimize(
     threads: int = 2,
     verify: bool = False,
     work_limit: float | None = None,
+    unchecked: bool = False,
     stop_after: str | None = None,
     progress: Progress | None = None,
     stop: Stop | None = None,
@@ -66,11 +68,12 @@ def optimize(
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
     map of several devices, by name, file or value, instead of a target. limits: when
-    saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. time_limit: seconds from the end
-    of reading to the end of the schedule; what there was no time for is told by
-    `run.selection.cuts`. work_limit: operations that verifying may take. stop: ends the extraction
-    early, with the best answer so far. Raises EqsatError; exit_code 3 if
-    nothing is admissible.
+    saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. unchecked: use rules that were
+    never hunted for counterexamples without the second of hunting that they get otherwise, and
+    rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
+    what there was no time for is told by `run.selection.cuts`. work_limit: operations that
+    verifying may take. stop: ends the extraction early, with the best answer so far. Raises
+    EqsatError; exit_code 3 if nothing is admissible, 1 if a rule is refuted (E100).
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
@@ -91,8 +94,9 @@ def optimize(
         placed = _placed(source.program, places)
         check_precisions(placed, machine)
         canonical = searched(placed)
+    checked = _checked(ruleset, unchecked, seconds)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads}
-    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds)
+    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
     deadline = time.monotonic() + time_limit
@@ -100,6 +104,17 @@ def optimize(
     if verify and run.schedule is not None:
         run.verify(seed=seed, work_limit=work_limit)
     return run
+
+
+def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
+    """What is known of the rules; a hunt is a phase of its own, as it happens once per machine."""
+    from eqsat.hunt.firstuse import check_rules
+
+    with timed(took := {}, "hunt"):
+        found = check_rules(ruleset, unchecked)
+    if found.hunted or found.no_instance:
+        seconds["hunt"] = took["hunt"]
+    return found
 
 
 def _search(

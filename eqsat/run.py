@@ -17,6 +17,7 @@ from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -71,6 +72,7 @@ class Run:
     seconds: dict[str, float | None]
     search: dict[str, Any]  # time_limit, seed, threads: what to repeat the search with
     limits: Limits = field(default_factory=Limits)  # of saturation
+    rule_check: RuleCheck | None = None  # None in a body, and in runs saved before there was one
     egraph: EGraph | None = None
     selection: Selection | None = None
     schedule: Schedule | None = None
@@ -207,12 +209,14 @@ class Run:
         """Random inputs through the schedule and through the float64 reference.
 
         work_limit: operations the reference may take (`model.work.WORK_LIMIT` if none is given).
-        Weights of which only the shape is known are drawn at random, too.
+        Weights of which only the shape is known are drawn at random, too. EqsatError (E508) if the
+        values do not fit into memory.
         """
         from eqsat.execute.draw import drawn_weights
         from eqsat.execute.verify import verify
         from eqsat.model.work import WORK_LIMIT
 
+        self._need_memory()
         schedule, source = self._need_schedule(), self.source
         drawn = drawn_weights(self.program, source.weights)
         with timed(self.seconds, "compile"):
@@ -235,6 +239,13 @@ class Run:
         weights = {**source.weights, **drawn}
         return build(self._need_schedule(), source.opaque, weights).compile()
 
+    def _need_memory(self) -> None:
+        """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
+        from eqsat.execute.memory import need, reference_bytes
+
+        need(self._need_schedule().peak_bytes, f"executing `{self.program.name}`")
+        need(reference_bytes(self.program), f"the float64 reference of `{self.program.name}`")
+
     def _need_schedule(self) -> Schedule:
         if self.schedule is None:
             raise fail("E405", "this run stopped before a schedule was made")
@@ -253,6 +264,7 @@ class Run:
         options = {
             "goals": [vars(g) for g in self.goals],
             "verification": None if self.verification is None else vars(self.verification),
+            "rule_check": None if self.rule_check is None else self.rule_check.to_json(),
             "seconds": self.seconds,
             "limits": self.limits.to_json(),
         } | self.search
@@ -361,13 +373,16 @@ def load(folder: str | Path) -> Run:
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
+        checked = options.get("rule_check")
+        rule_check = None if checked is None else RuleCheck.from_json(checked)
     except (KeyError, TypeError, ValueError) as e:
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
     first = ("program", "canonical", "target", "rules")
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
-    run = Run(source, canonical, machine, ruleset, goals, seconds, search, limits, **stages)
+    first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
+    run = Run(*first_stages, rule_check, **stages)
     try:
         run.bodies = _bodies_from_json(values.get("bodies", []), run)
     except (KeyError, TypeError, ValueError) as e:

@@ -20,6 +20,9 @@ from eqsat.frontends.mlir.source import Source, check_nesting
 from eqsat.model.diag import EqsatError
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
+# what a file says in many places: changed in all of them, it may still be a program
+TYPES = (("f32", "f64", "f16", "bf16", "f8E4M3FN"), ("i32", "i64", "i8", "i1", "i4", "index"))
+SIZES = ("0", "1", "2", "5", "100000", "1000000000", "4611686018427387904", "?")
 NUMBERS = ("0", "1", "-1", "3", "7", "?", "9223372036854775807", "99999999999999999999")
 _TOKEN = re.compile(r"\s+|[%@#!]?[\w.$]+|[^\s\w]")
 
@@ -51,6 +54,34 @@ def mutant(rng: random.Random, text: str) -> str:
         else:
             tokens = tokens[: max(at, len(tokens) // 2)]
         text = "".join(tokens) or "x"
+    return text
+
+
+def shifted(rng: random.Random, text: str) -> str:
+    """A size, an element type or a constant changed wherever it stands; or an op's name once."""
+    kind = rng.randrange(4)
+    if kind == 0 and (sizes := sorted(set(re.findall(r"(?<=[<x])(\d+)(?=x)", text)))):
+        old, new = rng.choice(sizes), rng.choice(SIZES)
+        return re.sub(rf"(?<=[<x]){old}(?=x)", new, text)
+    if kind == 1:
+        known = [(t, like) for like in TYPES for t in like if re.search(rf"\b(\d+x)*{t}\b", text)]
+        if known:
+            old, like = rng.choice(known)
+            new = rng.choice(like)
+            return re.sub(rf"(?:(?<=x)|(?<!\w)){old}\b", new, text)
+    if kind == 2 and (numbers := sorted(set(re.findall(r"constant (-?\d+)", text)))):
+        new = rng.choice(("0", "-1", "1000000", "4611686018427387904"))
+        return re.sub(rf"constant {rng.choice(numbers)}\b", f"constant {new}", text)
+    names = sorted(set(re.findall(r"\b(?:arith|math|linalg|tensor|scf)\.\w+", text)))
+    return text.replace(rng.choice(names), rng.choice(names), 1) if names else text
+
+
+def whole_mutant_of(seed: int, originals: list[str]) -> str:
+    """A mutant that is more often a program still: for what comes after reading."""
+    rng = random.Random(seed)
+    text = rng.choice(originals)
+    for _ in range(rng.choice((1, 1, 2))):
+        text = shifted(rng, text) if rng.random() < 0.85 else mutant(rng, text)
     return text
 
 

@@ -21,7 +21,7 @@ PAGES = [
     *(f"docs/{page}.md" for page in ("tutorial", "programs", "rules", "targets", "plugins")),
 ]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PHASES = re.compile(r"^(read|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
+_PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
 _READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}
 
 

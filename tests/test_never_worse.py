@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 import eqsat
-from eqsat.hunt import searches
 from eqsat.hunt.networks import is_hard, network
-from eqsat.hunt.searches import make_case, run_case, search
+from eqsat.lab import searches
+from eqsat.lab.searches import make_case, run_case, search
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import fail
 from eqsat.model.program import prune

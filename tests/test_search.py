@@ -10,7 +10,7 @@ from graphs import chain, reference
 import eqsat
 from eqsat.extract.candidates import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten
-from eqsat.hunt.searches import search
+from eqsat.lab.searches import search
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.target import Fusion
 

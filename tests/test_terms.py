@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eqsat.lang.content import plain_form
 from eqsat.lang.source import Placed, read_yaml
-from eqsat.lang.terms import TermReader, plain_form
+from eqsat.lang.terms import TermReader
 from eqsat.model.rules import Apply, Compare, Field, Function, Name, Not, Splat, Value, Var
 
 

@@ -120,7 +120,7 @@ def _ended(error: SystemExit) -> Diagnostic:
 def _out_of_memory() -> Diagnostic:
     return Diagnostic(
         "E413",
-        "out of memory before any answer was found",
+        "out of memory",
         help="a smaller program, fewer rules (`--without`) or a machine with more memory",
     )
 

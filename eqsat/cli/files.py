@@ -201,11 +201,20 @@ def _check_file(path: Path) -> RuleSet | None:
 
 
 def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
-    """A hunt of every rule that the set defines itself; imports have files of their own."""
+    """A hunt of every rule that the set defines itself; imports have files of their own.
+
+    What it finds counts for the rules' first use too, unless it was shorter than the hunt there.
+    """
+    from eqsat.hunt.firstuse import INSTANCES
+    from eqsat.hunt.remembered import remember
     from eqsat.hunt.search import hunt
 
     own = [r for r in ruleset.rules if r.ruleset == ruleset.name]
-    return [hunt(r, instances=instances, seed=seed) for r in own]
+    found = [hunt(r, instances=instances, seed=seed) for r in own]
+    for f in found:
+        if f.counterexample is not None or instances >= INSTANCES:
+            remember(f)
+    return found
 
 
 def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:

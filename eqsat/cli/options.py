@@ -61,6 +61,14 @@ Rules = Annotated[
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
 ]
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Use rules that are not eqsat's own without hunting counterexamples to them first,"
+        " and rules that have one; the run says so.",
+    ),
+]
 Goals = Annotated[
     list[str] | None,
     typer.Option(

@@ -24,6 +24,7 @@ def optimize(
     target: o.TargetName = "reference",
     rules: o.Rules = None,
     without: o.Without = None,
+    unchecked: o.Unchecked = False,
     goal: o.Goals = None,
     budget: o.Budget = None,
     setting: o.Settings = None,
@@ -50,8 +51,10 @@ def optimize(
 ) -> int:
     """Search for the best equivalent program and print what was found.
 
-    Exit codes: 1 if the result differs from the reference, 3 if nothing is admissible or nothing
-    could be verified. Ctrl-C with `-o` keeps the best answer so far, if there is one by then (exit
+    Rules that eqsat does not ship are hunted for counterexamples first, for a second, once per
+    machine. Exit codes: 1 if one is refuted or the result differs from the reference, 3 if nothing
+    is admissible or nothing could be verified. Ctrl-C with `-o` keeps the best answer so far, if
+    there is one by then (exit
     code 130).
     """
     if verify and stop_after not in (None, o.Phase.schedule):
@@ -64,6 +67,7 @@ def optimize(
             "target": target,
             "goals": _goals(goal),
             "without": tuple(without or ()),
+            "unchecked": unchecked,
             "budget": _budget(budget),
             "settings": tuple(setting or ()),
             "limits": o.limits(limit),

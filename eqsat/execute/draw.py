@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.execute.memory import need
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.expr import Expr
 from eqsat.model.foreign import Opaque
@@ -73,8 +74,10 @@ def drawn_weights(program: Program, known: Mapping[str, Any] | None = None) -> d
     """Arrays for the weights that `known` lacks, by key; the same every time, seeded by the key.
 
     Those of a contraction are divided by the root of the number of terms summed (Glorot and
-    Bengio 2010), variances are positive, other vectors lie around one.
+    Bengio 2010), variances are positive, other vectors lie around one. EqsatError (E508) if they do
+    not fit into memory.
     """
+    need(program.weight_bytes, f"drawing the weights of `{program.name}`")
     found = {}
     for i in program.weights:
         leaf = program.leaf(i)

@@ -103,9 +103,9 @@ def make_trial(seed: int, rules: RuleSet | None = None) -> Trial:
 
 
 def _default_rules() -> RuleSet:
-    from eqsat import api
+    from eqsat.lang.rulesets import load_ruleset
 
-    return api.rules("default")
+    return load_ruleset("default")
 
 
 def _some(rules: RuleSet, rng: random.Random) -> RuleSet:

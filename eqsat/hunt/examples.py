@@ -16,9 +16,9 @@ def check_examples(ruleset: RuleSet) -> list[Diagnostic]:
 
     A diagnostic (E101, E110) per failure.
     """
-    from eqsat import api
+    from eqsat.lang.targets import load_target
 
-    machine = api.target("reference")
+    machine = load_target("reference")
     found: list[Diagnostic] = []
     own = replace(ruleset, rules=tuple(r for r in ruleset.rules if r.ruleset == ruleset.name))
     for rule, example in all_examples(own):

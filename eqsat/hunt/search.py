@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,18 +37,23 @@ def hunt(
     instances: int = 200,
     seed: int = 0,
     functions: Functions | None = None,
+    seconds: float = math.inf,
 ) -> Findings:
     """Compare both sides on `instances` well-typed matches; deterministic in (rule name, seed).
 
     At least half of the instances have padding, if any can have it. functions: attribute functions
-    to use in place of, or beside, the closed table.
+    to use in place of, or beside, the closed table. seconds: of CPU time, after which no further
+    instance is tried; it decides only how far the same hunt goes.
     """
-    return _Hunt(rule, instances, seed, functions).run()
+    return _Hunt(rule, instances, seed, functions, seconds).run()
 
 
 class _Hunt:
-    def __init__(self, rule: Rule, wanted: int, seed: int, functions: Functions | None):
+    def __init__(
+        self, rule: Rule, wanted: int, seed: int, functions: Functions | None, seconds: float
+    ):
         self.rule, self.wanted, self.functions = rule, wanted, functions
+        self.begin, self.seconds = time.thread_time(), seconds
         self.rng = Random(zlib.crc32(f"{rule.name}:{seed}".encode()))
         self.count: Counter[str] = Counter()
         self.known: list[Instance] = []  # some that had a right side
@@ -56,11 +63,14 @@ class _Hunt:
 
     def run(self) -> Findings:
         found: Counterexample | None = None
+        has_seeds = False
         for tried in range(FIRST + TRIES * self.wanted):
-            if self.count["instances"] >= self.wanted:
+            spent = time.thread_time() - self.begin
+            if self.count["instances"] >= self.wanted or spent >= self.seconds:
                 break
-            if tried == BARREN and not self.known:
+            if not self.known and not has_seeds and self._is_barren(tried, spent):
                 self.seeds = [s for s in seeds(self.rule, self.rng) if rows_of(s, self.rule)]
+                has_seeds = True
             instance = self._next()
             if instance is None:
                 continue
@@ -69,6 +79,10 @@ class _Hunt:
                 found = self._shrunk(instance, outcome)
                 break
         return self._findings(found)
+
+    def _is_barren(self, tried: int, spent: float) -> bool:
+        """Whether draws had their chance: half of the time, if there is little."""
+        return tried >= BARREN or 2 * spent >= self.seconds
 
     def _next(self) -> Instance | None:
         if self.seeds:

@@ -58,6 +58,7 @@ class Outcome:
             "set": list(c.set),
             "budget": dict(c.budget),
             "without": list(c.without),
+            "unchecked": c.unchecked,
             "seed": c.seed,
             "varied": dict(c.varied),
             "expect": c.expect,
@@ -74,7 +75,7 @@ class Outcome:
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
         name = self.run.goals[0].name
         first = goals[goal_key(name)[0]]
-        row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "stop")}
+        row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "stop", "rule_check")}
         return row | {
             "bound": first["bound"],
             "gap": first["gap"],
@@ -127,7 +128,15 @@ class Results:
             for o in self.outcomes
             if o.diagnostics
         ]
+        notes += [f"\n{line}" for line in self._rule_check()]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
+
+    def _rule_check(self) -> list[str]:
+        """Per row what is not known of its rules."""
+        from eqsat.report.text import rule_check_lines
+
+        runs = [(o.cell.name, o.run) for o in self.outcomes if o.run is not None]
+        return [f"{name}: {line}" for name, run in runs for line in rule_check_lines(run)]
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """`NAME.json` and `NAME.html` in this folder, each written aside, then renamed."""
@@ -150,6 +159,7 @@ class Results:
             f"<h1>{escape(self.name)}</h1>",
             f'<p class="soft">{escape(self.doc)}</p>',
             html_table(columns, rows, figures),
+            *(f'<p class="soft">{escape(line)}</p>' for line in self._rule_check()),
             "<h2>Rows</h2>",
             *(_row_html(o) for o in self.outcomes),
         ]

@@ -51,6 +51,7 @@ class RowRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    unchecked: bool | None = None
     sizes: dict[str, int | str] = Field(default={})
     limits: SaturationRecord = SaturationRecord()
     devices: str | None = None
@@ -71,6 +72,7 @@ class ExperimentRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    unchecked: bool = False
     sizes: dict[str, int | str] = Field(default={})
     devices: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**31)

@@ -55,6 +55,7 @@ class Cell:
     set: tuple[str, ...] = ()
     budget: tuple[tuple[str, int], ...] = ()  # bytes, ps, a count
     without: tuple[str, ...] = ()
+    unchecked: bool = False  # rules that nobody hunted are used as they are
     sizes: tuple[str, ...] = ()  # of symbols, `m=128` or `m=128:16`; later ones count
     seed: int = 0
     expect: str = ""
@@ -196,6 +197,7 @@ class _Reader:
             "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
             "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
             "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
+            "unchecked": r.unchecked,
         }  # fmt: skip
 
     def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
@@ -250,6 +252,7 @@ class _Reader:
             (*base["set"], *row.set),
             tuple((dict(base["budget"]) | dict(row.budget.bounds())).items()),
             (*base["without"], *row.without),
+            base["unchecked"] if row.unchecked is None else row.unchecked,
             (*base["sizes"], *self._sizes(path, row.sizes)),
             base["seed"] if row.seed is None else row.seed,
             row.expect or "", covers=tuple(row.covers),

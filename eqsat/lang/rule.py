@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from eqsat.lang.content import plain_form
 from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord
 from eqsat.lang.source import KeyPath, Placed, Source
-from eqsat.lang.terms import TermReader, plain_form
+from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term

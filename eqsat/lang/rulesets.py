@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from eqsat.lang.content import rule_content
 from eqsat.lang.override import overridden
 from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
 from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
-from eqsat.lang.terms import plain_form
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.rules import Rule, RuleSet
 from eqsat.plugins import find_names, search_path
@@ -200,21 +200,8 @@ def _refuse_repeated_names(
 def _refuse_repeated_bodies(rules: list[Rule], problems: list[Diagnostic]) -> None:
     seen: dict[object, Rule] = {}
     for r in rules:
-        first = seen.setdefault(_body(r), r)
+        first = seen.setdefault((rule_content(r), r.phase, r.apply), r)
         if first is not r and first.span != r.span:
             message = f"rule `{r.name}` is rule `{first.name}` over again"
             note = Note(first.span, "the same rewrite")
             problems.append(Diagnostic("E025", message, r.span, "again here", notes=(note,)))
-
-
-def _body(r: Rule) -> object:
-    """What a rule says, without its names, places and order of conditions."""
-    names: dict[str, str] = {}
-    terms = [plain_form(t, names) for t in (r.left, *r.also)]
-    bound = []
-    for name, e in (*r.foreach, *r.lets):
-        bound.append(plain_form(e, names))
-        names.setdefault(name, f"v{len(names)}")
-    right = plain_form(r.right, names)
-    where = sorted(repr(plain_form(e, names)) for e in r.where)
-    return (*terms, *bound, right, *where, r.phase, r.apply)

@@ -13,7 +13,7 @@ from eqsat.lang.attributes import Attributes, Scope
 from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
-from eqsat.model.rules import Apply, AttrExpr, Compare, Function, Splat, Term, Value, Var
+from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
 from eqsat.ops.attrs import ARITY, FIELDS, PLURAL, WHOLE
 
 # fields of a layout that may be left out: `outer` is then the identity, `pad` none
@@ -351,37 +351,3 @@ def _keys(op: str) -> dict[str, str]:
     """Attribute keys of an op and their kinds."""
     whole = WHOLE.get(op)
     return ({whole[0]: whole[1]} if whole else {}) | FIELDS.get(op, {})
-
-
-def plain_form(term: object, names: dict[str, str]) -> object:
-    """A term or expression without places and with variables numbered by first use."""
-    match term:
-        case Compare(op, left, right):
-            return (op, plain_form(left, names), plain_form(right, names))
-        case Function(name, args):
-            return (name, *(plain_form(a, names) for a in args))
-        case Value(value):
-            return ("value", repr(value))
-        case Splat(inner):
-            return ("*", plain_form(inner, names))
-        case Apply():
-            named = names.setdefault(term.name, f"v{len(names)}") if term.name else ""
-            operands = tuple(plain_form(o, names) for o in term.operands)
-            attrs = tuple(
-                (k, plain_form(v, names)) for k, v in sorted(term.attrs, key=lambda a: a[0])
-            )
-            return (term.op, named, operands, attrs)
-    return _plain_rest(term, names)
-
-
-def _plain_rest(term: object, names: dict[str, str]) -> object:
-    from eqsat.model.rules import Field, Name, Not
-
-    match term:
-        case Var(name) | Name(name):
-            return names.setdefault(name, f"v{len(names)}")
-        case Field(base, name):
-            return (".", plain_form(base, names), name)
-        case Not(inner):
-            return ("not", plain_form(inner, names))
-    return term

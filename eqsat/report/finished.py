@@ -10,6 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -29,6 +30,8 @@ class Finished(Protocol):
     def target(self) -> Target: ...
     @property
     def rules(self) -> RuleSet: ...
+    @property
+    def rule_check(self) -> RuleCheck | None: ...
     @property
     def goals(self) -> tuple[GoalRequest, ...]: ...
     @property

@@ -21,6 +21,7 @@ from eqsat.report.text import (
     cut_lines,
     goal_rows,
     phase_lines,
+    rule_check_lines,
     rules_table,
     verification_text,
 )
@@ -160,6 +161,7 @@ def _intro(run: Finished, selection: Selection) -> str:
         f"rules {run.rules.name}; goals {goals}",
         f"{first} {goal_text(first, found.value)}, {proof} (stop: {selection.stop})",
     ]
+    lines += rule_check_lines(run)
     if run.verification is not None:
         lines.append(f"verified against float64: {verification_text(run.verification)}")
     if run.baseline is None:

@@ -15,7 +15,7 @@ from eqsat.report.finished import Finished, chosen
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
 from eqsat.report.summary import goal_key
-from eqsat.report.text import table_text
+from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, goal_text, time_text
 
 GOALS = ("time", "memory", "dispatches")
@@ -60,6 +60,7 @@ def front_json(front: Front) -> dict[str, Any]:
         "complete": front.complete,
         "stop": front.stop,
         "baseline": front.baseline,
+        "rule_check": front.runs[0].summary()["rule_check"] if front.runs else None,
         "seconds": round(front.seconds, 6),
     }
 
@@ -139,7 +140,13 @@ def front_text(front: Front) -> str:
     if front.baseline is not None:
         lines.append(f"the input itself: {_baseline_text(front.baseline)}")
     plot = plot_lines(front)
-    return "\n".join([*lines, "", *plot, *([""] if plot else []), count_sentence(front), ""])
+    end = [count_sentence(front), *_rule_check(front), ""]
+    return "\n".join([*lines, "", *plot, *([""] if plot else []), *end])
+
+
+def _rule_check(front: Front) -> list[str]:
+    """The same of all points."""
+    return rule_check_lines(front.runs[0]) if front.runs else []
 
 
 def _baseline_text(b: dict[str, float | int]) -> str:
@@ -252,7 +259,7 @@ def front_page(front: Front) -> str:
     body = [
         _STYLE,
         f"<h1>{escape(front.title)}</h1>",
-        f'<p class="soft">{escape(count_sentence(front))}</p>',
+        *(f'<p class="soft">{escape(t)}</p>' for t in (count_sentence(front), *_rule_check(front))),
         section("Memory over time", plot_svg(front)),
         section("Points", html_table(COLUMNS, rows(front), range(1, 5))),
     ]

@@ -11,7 +11,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.model.text import attr_text
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.summary import figures, goal_key
-from eqsat.report.text import table_text
+from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, delta_text, goal_text
 
 GOALS = ("time", "memory", "dispatches")
@@ -41,7 +41,7 @@ def state_text(kept: Kept) -> str:
     head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
     lines = [_line(kept, i) for i in range(len(kept.rows))]
     table = table_text(("", *GOALS, "price", "kept"), lines)
-    return f"{head}\n{table}\n{_advice(kept)}\n"
+    return "\n".join([head, table, _advice(kept), *rule_check_lines(kept.rows[0].run), ""])
 
 
 def _line(kept: Kept, i: int) -> tuple[str, ...]:
@@ -98,6 +98,7 @@ def state_json(kept: Kept) -> dict[str, Any]:
         "states": {n: str(t) for n, t in kept.types.items()},
         "alternatives": [_row_json(r) for r in kept.rows],
         "best": kept.best,
+        "rule_check": kept.rows[0].run.summary()["rule_check"],
     }
 
 

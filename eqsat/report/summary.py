@@ -37,6 +37,7 @@ def summary(run: Finished) -> dict[str, Any]:
         },
         "target": run.target.name,
         "rules": [r.name for r in run.rules.rules],
+        "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "egraph": _egraph(run),
         "goals": _goals(run),
         "stop": run.selection.stop if run.selection else None,
@@ -165,6 +166,6 @@ def _verify(verification: Any) -> dict[str, Any] | None:
 
 
 def _seconds(seconds: dict[str, float | None]) -> dict[str, float | None]:
-    search = ("read", "saturate", "extract", "schedule")
+    search = ("read", "hunt", "saturate", "extract", "schedule")
     rounded = {k: None if v is None else round(v, 6) for k, v in seconds.items()}
     return rounded | {"total": round(sum(seconds.get(k) or 0.0 for k in search), 6)}

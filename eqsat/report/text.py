@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.model.control import EXACT, controls, every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.ops.occupancy import device_figures
@@ -18,8 +19,8 @@ from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, se
 
 
 def summary_text(run: Finished) -> str:
-    """One line per phase that ran, then baseline against chosen."""
-    lines = phase_lines(run)
+    """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
+    lines = [*phase_lines(run), *rule_check_lines(run)]
     if run.schedule is not None:
         lines += ["", *goal_table(run), *cut_lines(run), *_arena_line(run.schedule)]
         lines += _device_lines(run)
@@ -64,6 +65,8 @@ def _device_lines(run: Finished) -> list[str]:
 def phase_lines(run: Finished) -> list[str]:
     """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
     rows = [("read", run.program.name, _read_text(run))]
+    if run.seconds.get("hunt") is not None and run.rule_check is not None:
+        rows.append(("hunt", run.rules.name, _hunt_text(run.rule_check)))
     if run.egraph is not None:
         rows.append(("saturate", run.rules.name, _saturate_text(run.egraph, len(run.rules.rules))))
     if run.selection is not None:
@@ -80,6 +83,24 @@ def phase_lines(run: Finished) -> list[str]:
         f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
         for phase, name, text in rows
     ]
+
+
+def _hunt_text(check: RuleCheck) -> str:
+    hunted = f"{count_text(len(check.hunted), 'rule')} that eqsat does not ship"
+    rest = f", no instance of {len(check.no_instance)} more" if check.no_instance else ""
+    return f"{hunted}: no counterexample found{rest}"
+
+
+def rule_check_lines(run: Finished) -> list[str]:
+    """Rules whose soundness nobody looked at, by name; nothing if there are none."""
+    check = run.rule_check
+    if check is None:
+        return []
+    told = (
+        ("used unchecked", check.unchecked),
+        ("not hunted, as no instance was found", check.no_instance),
+    )
+    return [f"{count_text(len(n), 'rule')} {what}: {', '.join(n)}" for what, n in told if n]
 
 
 def _saturate_text(egraph: EGraph, rules: int) -> str:
@@ -168,8 +189,10 @@ def _left_out(egraph: EGraph) -> Diagnostic:
     names = ", ".join(f"`{name}`" for name in egraph.left_out)
     return Diagnostic(
         "E402",
-        f"saturation left {names} out: more matches in the program itself than the limit (matches)",
-        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`",
+        f"saturation left {names} out: more matches in the program itself than the limit (matches),"
+        " or ops of too many operands",
+        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`;"
+        " a concat of a hundred operands can be written as several",
         severity="warning",
     )
 

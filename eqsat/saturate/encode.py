@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.model.attr import Attr
@@ -10,12 +11,13 @@ from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import ARITY
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import Variant, mark, splat_name
+from eqsat.saturate.rows import Variant, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
 # ops whose attribute 0 means "leave the operand as it is"
 OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
+MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
 MOST_OPERANDS = 6  # of what a rule makes: any-operand rules are compiled once per arity
 Signature = tuple[str, int]  # op, number of operands
 
@@ -70,6 +72,27 @@ def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], se
                     grows = True
     ordered = sorted(chosen, key=lambda key: key[0])
     return [Variant(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], found
+
+
+def too_wide(rules: Iterable[Rule], program: Program) -> set[str]:
+    """Rules whose variants take egglog more than `MOST_PAIRS` pairs.
+
+    It keeps about 12 KiB per op of a rule and name in it: the transposes of a concat of 1,500
+    would take 27 GB.
+    """
+    pairs: Counter[str] = Counter()
+    for v in variants(rules, program)[0]:
+        pairs[v.rule.name] += _pairs(v.rule, dict(v.arity))
+    return {name for name, count in pairs.items() if count > MOST_PAIRS}
+
+
+def _pairs(rule: Rule, arity: Mapping[str, int]) -> int:
+    """Ops of a variant times operands named in it."""
+    terms = (rule.left, *rule.also, rule.right)
+    ops = [slot for term in terms for slot in slots(term, arity)]
+    times = [1 if count is None else count for _, count in ops]
+    names = (n * operand_count(op, arity) for (op, _), n in zip(ops, times, strict=True))
+    return sum(times) * sum(names)
 
 
 def _signatures(term: Term, arity: Mapping[str, int]) -> set[Signature]:

@@ -13,6 +13,7 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
 from eqsat.saturate.blocks import Blocks, Short, find_blocks, first_of_equals, shorten
 from eqsat.saturate.clock import Clock
+from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
 from eqsat.saturate.search import Saturation
 from eqsat.saturate.snapshot import snapshot, tables
@@ -35,9 +36,10 @@ def saturate(
 ) -> EGraph:
     """The e-graph of everything the rules can reach from `program` under the target's vocabulary.
 
-    A rule that matches the program itself too often is left out (`EGraph.left_out`, stop
-    `matches`). Of many equal blocks four or six are searched, if that gives the same e-graph
-    (`EGraph.blocks` says so); if there is a clock, half of the time is kept for the direct search.
+    A rule that matches the program itself too often, or ops with too many operands, is left out
+    (`EGraph.left_out`, stop `matches`). Of many equal blocks four or six are searched, if that
+    gives the same e-graph (`EGraph.blocks` says so); if there is a clock, half of the time is kept
+    for the direct search.
     deadline: a `time.monotonic()` at which to stop (`wall`), between steps; the e-graph holds the
     program at least. Raises EqsatError: E110 if a rule builds an ill-typed term, E408 if the
     program has more nodes than `limits` allow.
@@ -48,6 +50,7 @@ def saturate(
     clock = Clock.of(limits.seconds, deadline)
     assert limits.matches is not None
     wide = too_many(rules.rules, program, program.uses, limits.matches)
+    wide |= too_wide(rules.rules, program)
     search = partial(Saturation, rules=rules, target=target, limits=limits, left_out=wide)
     why, blocks = "", None
     if reuse_blocks and not clock.over(len(program.nodes)):

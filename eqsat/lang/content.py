@@ -1,0 +1,77 @@
+"""What a rule says, whatever its author calls things and wherever it stands; and a hash of that."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from eqsat.model.rules import (
+    Apply,
+    Compare,
+    Field,
+    Function,
+    Name,
+    Not,
+    Rule,
+    Splat,
+    Value,
+    Var,
+)
+
+
+def rule_content(rule: Rule) -> tuple[object, ...]:
+    """Both sides, conditions and tables, without names, places and the order of conditions."""
+    names: dict[str, str] = {}
+    terms = [plain_form(t, names) for t in (rule.left, *rule.also)]
+    bound = []
+    for kind, pairs in (("foreach", rule.foreach), ("let", rule.lets)):
+        for name, e in pairs:
+            bound.append((kind, plain_form(e, names)))
+            names.setdefault(name, f"v{len(names)}")
+    right = plain_form(rule.right, names)
+    where = sorted(repr(plain_form(e, names)) for e in rule.where)
+    return (tuple(terms), tuple(bound), right, tuple(where))
+
+
+def rule_key(rule: Rule) -> str:
+    """A hash of all that decides whether a rule is sound: 32 hexadecimal digits.
+
+    When it is tried (`phase`, `apply`, `max_matches`) is no part of it; that it may round
+    (`inexact`) is, as the hunt compares accordingly.
+    """
+    said = (rule_content(rule), "inexact" in rule.tags)
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+def plain_form(term: object, names: dict[str, str]) -> object:
+    """A term or expression without places and with variables numbered by first use."""
+    match term:
+        case Var(name) | Name(name):
+            return names.setdefault(name, f"v{len(names)}")
+        case Value(value):
+            return ("value", repr(value))
+        case Function(name, args):
+            return (name, *(plain_form(a, names) for a in args))
+        case Splat(inner):
+            return ("*", plain_form(inner, names))
+        case Apply():
+            return _plain_apply(term, names)
+    return _plain_operator(term, names)
+
+
+def _plain_apply(term: Apply, names: dict[str, str]) -> object:
+    named = names.setdefault(term.name, f"v{len(names)}") if term.name else ""
+    operands = tuple(plain_form(o, names) for o in term.operands)
+    attrs = sorted(term.attrs, key=lambda a: a[0])
+    return (term.op, named, operands, tuple((k, plain_form(v, names)) for k, v in attrs))
+
+
+def _plain_operator(term: Any, names: dict[str, str]) -> object:
+    match term:
+        case Compare(op, left, right):
+            return (op, plain_form(left, names), plain_form(right, names))
+        case Field(base, name):
+            return (".", plain_form(base, names), name)
+        case Not(inner):
+            return ("not", plain_form(inner, names))
+    raise TypeError(f"no part of a rule: {term!r}")

@@ -1,0 +1,81 @@
+"""A share of benchmarks/mutants.py: broken files through all commands; and that it finds fault."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import mlir_mutants
+import onnx_mutants
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "mutants.py"
+SHARE = "0:20"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module that a worker can import too."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    return importlib.import_module("mutants")
+
+
+@pytest.mark.parametrize("kind", ["onnx", "mlir"])
+def test_broken_files_end_in_an_answer_or_a_sentence(kind: str, tmp_path: Path):
+    out = tmp_path / "out.json"
+    # the wall is there to end a hang, however busy the machine is
+    args = [f"--{kind}", SHARE, "--wall", "300", "--time-limit", "2", "--out", str(out)]
+    done = subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, check=False)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["failures"] == []
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert found[kind]["files"] == 20
+    assert set(found[kind]["outcomes"]) == {"ok", "refused"}
+
+
+def test_mutants_are_the_same_each_time_and_differ():
+    texts = mlir_mutants.texts()
+    for make in (onnx_mutants.mutant_of, lambda s: mlir_mutants.whole_mutant_of(s, texts)):
+        some = [make(seed) for seed in range(12)]
+        assert some == [make(seed) for seed in range(12)]
+        assert len(set(some)) == 12
+
+
+JUDGED = [
+    (0, "", "ok"),
+    (0, "warning[E401]: extraction stopped", "ok"),
+    (2, "error[E370]: not MLIR", "refused"),
+    (3, "error[E311]: nothing admissible", "refused"),
+    (2, "", "silent"),
+    (4, "error[E900]: internal error: KeyError: 3; this is our bug", "bug"),
+    (4, "error[E905]: the schedule is not legal", "bug"),
+    (2, "Traceback (most recent call last):\n  File", "traceback"),
+    (3, "error[E413]: out of memory", "memory"),
+    (1, "error[E500]: result differs from the reference", "mismatch"),
+]
+
+
+@pytest.mark.parametrize(("code", "said", "outcome"), JUDGED)
+def test_what_a_command_says_is_judged(bench: ModuleType, code: int, said: str, outcome: str):
+    assert bench.judged(code, said)[0] == outcome
+
+
+def test_a_worker_that_hangs_or_dies_is_told_and_replaced(bench: ModuleType, tmp_path: Path):
+    options = argparse.Namespace(
+        memory=16.0, time_limit=1.0, wall=2.0, without=[], log=None, keep=tmp_path / "kept"
+    )
+    worker = bench.Worker(options)
+    bench.os.kill(worker.process.pid, bench.signal.SIGSTOP)  # as if it never came back
+    hung = worker.one(("mlir", 0), tmp_path / "stack.txt")
+    assert hung["outcome"] == "hang" and not worker.is_usable
+    worker = bench.Worker(options)
+    bench.os.kill(worker.process.pid, bench.signal.SIGKILL)
+    died = worker.one(("mlir", 0), tmp_path / "stack.txt")
+    assert died["outcome"] == "killed" and not worker.is_usable
+    bench._note({"kind": "mlir", "seed": 0, **died}, options)
+    assert (tmp_path / "kept" / "m0.mlir").read_bytes() == bench.text_of(("mlir", 0))
