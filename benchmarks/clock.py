@@ -33,11 +33,10 @@ def pin(core: int | None) -> int:
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     """(median, lower, upper): the 95 % interval of the median by order statistics."""
     ordered, n = sorted(ratios), len(ratios)
-    rank = 0
-    below = 0.5**n
-    while 2 * (below + math.comb(n, rank + 1) * 0.5**n) <= 0.05:
+    rank, below = 0, 1 / 2**n
+    while 2 * (below + math.comb(n, rank + 1) / 2**n) <= 0.05:
         rank += 1
-        below += math.comb(n, rank) * 0.5**n
+        below += math.comb(n, rank) / 2**n
     return statistics.median(ordered), ordered[rank], ordered[n - 1 - rank]
 
 
