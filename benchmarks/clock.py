@@ -33,11 +33,10 @@ def pin(core: int | None) -> int:
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     """(median, lower, upper): the 95 % interval of the median by order statistics."""
     ordered, n = sorted(ratios), len(ratios)
-    rank = 0
-    below = 0.5**n
-    while 2 * (below + math.comb(n, rank + 1) * 0.5**n) <= 0.05:
+    rank, below = 0, 1 / 2**n
+    while 2 * (below + math.comb(n, rank + 1) / 2**n) <= 0.05:
         rank += 1
-        below += math.comb(n, rank) * 0.5**n
+        below += math.comb(n, rank) / 2**n
     return statistics.median(ordered), ordered[rank], ordered[n - 1 - rank]
 
 
@@ -52,11 +51,10 @@ def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def calls_per_batch(call: Callable[[], Any]) -> int:
-    """How many calls fill a batch; the best of several tries, as neighbours only add time."""
+def seconds_per_call(call: Callable[[], Any]) -> float:
+    """The best of several tries, as neighbours only add time; after a few that warm up."""
     batch(call, 3)
-    least = min(batch(call, 5)[0] for _ in range(5)) / 5
-    return max(1, min(MOST_CALLS, int(BATCH_SECONDS / least)))
+    return min(batch(call, 5)[0] for _ in range(5)) / 5
 
 
 def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dict[str, Any]:
@@ -64,9 +62,9 @@ def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dic
 
     Slow programs, which vary less, get fewer than the `most` rounds.
     """
-    count = max(calls_per_batch(f) for f in (left, right))
-    spent = batch(left, count)[0]
-    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / spent)))
+    one = min(seconds_per_call(f) for f in (left, right))
+    count = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
+    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / one / count)))
     seconds: dict[str, list[tuple[float, float]]] = {"left": [], "right": []}
     for i in range(rounds):
         sides = [("left", left), ("right", right)]
