@@ -247,10 +247,16 @@ def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> S
     return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
 
 
-def _refuse_requests(schedule: Schedule) -> None:
-    """EqsatError E390 if a requested layout is still a request."""
+def _refuse_requests(schedule: Schedule, run: Run) -> None:
+    """EqsatError if a requested layout is still a request: E390, or E410 for want of time."""
     left = [i for _, i in schedule.ops({"set_encoding", "unset_encoding"})]
     left += [i for i in schedule.ahead if schedule.program.nodes[i].op.endswith("_encoding")]
+    assert run.egraph is not None
+    assert run.selection is not None
+    if left and (run.selection.cuts or run.egraph.stop != "saturated"):
+        message = f"nothing admissible found in time: {len(left)} requested layout(s) are left"
+        hint = "give the search more time (`--time-limit`), or raise the limit that stopped it"
+        raise fail("E410", message, help=hint, exit_code=3)
     if left:
         message = f"no rule says what becomes of {len(left)} requested layout(s) of the program"
         hint = "use `layout/encoding`, which `default` holds, beside your rule sets"
@@ -261,7 +267,7 @@ def _check_legality(schedule: Schedule, run: Run) -> None:
     """EqsatError E905 (our bug) if a schedule breaks what the target's file says."""
     from eqsat.schedule import faults
 
-    _refuse_requests(schedule)
+    _refuse_requests(schedule, run)
     found = faults(schedule, run.target, run.canonical)
     if found:
         message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(found)}"

@@ -176,3 +176,21 @@ def test_a_cut_search_says_that_it_does_not_know_of_other_ways() -> None:
         eqsat.optimize(eqsat.read("residual"), target="avx512", time_limit=0.0, budget={"time": 1})
     assert refused.value.exit_code == 3
     assert "nothing admissible found in time" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "told"),
+    [
+        ("residual", ("tiles_forced=true",), "candidates were left out for want of time"),
+        ("quantized_matmul", (), "requested layout(s) are left"),
+    ],
+)
+def test_what_needs_the_rules_is_not_called_impossible(
+    program: str, settings: tuple[str, ...], told: str
+) -> None:
+    """Neither forced tiles nor requested layouts are in the input program's own candidates."""
+    with pytest.raises(eqsat.EqsatError) as refused:
+        eqsat.optimize(eqsat.read(program), target="avx512", settings=settings, time_limit=0.0)
+    assert refused.value.exit_code == 3
+    assert told in str(refused.value)
+    assert "--time-limit" in str(refused.value)

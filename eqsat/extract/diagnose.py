@@ -61,12 +61,17 @@ def inadmissible(
             needs.append(_need(asked, goal))
     causes = [*lines, *(n for n in needs if n), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
-    if not search.budget:
+    short_of_time = any(c.by == TIME_LIMIT for c in assembly.cuts)
+    if short_of_time:
+        head += ": candidates were left out for want of time"
+    elif not search.budget:
         head += ": some result cannot be computed on this target"
     elif len(needs) == len(search.budget) and not any(needs):
         head += ": some result cannot be computed on this target, whatever the budgets"
     message = "; ".join([head, *causes])
     advice = "raise a budget or a limit, or add rules that reach other forms"
+    if short_of_time:
+        advice = "give the search more time (`--time-limit`)"
     return fail("E410", message, help=advice, exit_code=3)
 
 
