@@ -312,6 +312,14 @@ class _Reader:
             tensor_type(v.aval, "a result")
         return self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v]
 
+    def _operands(self, eqn: Any, env: dict[Any, Value]) -> list[Value]:
+        """What an equation that is not foreign reads."""
+        from jax.extend.core import Literal
+
+        return [
+            self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v] for v in eqn.invars
+        ]
+
     def _exports(self, parts: Sequence[Unit], at: int, jaxpr: Any) -> list[Any]:
         """What a region defines and something after it reads."""
         read = {id(v) for u in parts[at + 1 :] for e in u.eqns for v in e.invars}
@@ -322,13 +330,14 @@ class _Reader:
         eqn = unit.eqns[0]
         if unit.foreign:
             return self._keep(unit.eqns, outs, env)
-        if eqn.primitive.name in CALLS:
-            return self._inline(eqn, [self._read(v, env) for v in eqn.invars])
-        if eqn.primitive.name in CONTROL:
-            found = control(self, eqn, [self._read(v, env) for v in eqn.invars])
+        name = eqn.primitive.name
+        if name in CALLS:
+            return self._inline(eqn, self._operands(eqn, env))
+        if name in CONTROL:
+            found = control(self, eqn, self._operands(eqn, env))
             return self._keep(unit.eqns, outs, env) if found is None else found
-        lower = PRIMITIVES.get(eqn.primitive.name)
-        found = lower and lower(self.ctx, eqn, [self._read(v, env) for v in eqn.invars])
+        lower = PRIMITIVES.get(name)
+        found = lower and lower(self.ctx, eqn, self._operands(eqn, env))
         return self._keep(unit.eqns, outs, env) if found is None else found
 
     def _inline(self, eqn: Any, args: list[Value]) -> list[Value]:

@@ -7,6 +7,7 @@ None if this form of the primitive is not modelled; the equation is then kept op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from eqsat.frontends.convolutions import conv_general_dilated
@@ -44,11 +45,16 @@ def _result(eqn: Any) -> tuple[tuple[int, ...], str]:
     return tuple(int(d) for d in aval.shape), name
 
 
+@cache
+def _applied(fn: str, operands: int) -> Expr:
+    """The function of that many operands in order."""
+    return call(fn, *(arg(i) for i in range(operands)))
+
+
 def _scalar(fn: str) -> Lower:
     def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
         shape, dtype = _result(eqn)
-        body = call(fn, *(arg(i) for i in range(len(xs))))
-        return [ctx.elementwise(body, xs, shape, dtype)]
+        return [ctx.elementwise(_applied(fn, len(xs)), xs, shape, dtype)]
 
     return lower
 
@@ -253,7 +259,7 @@ PRIMITIVES: dict[str, Lower] = (
     | dict.fromkeys(_SAME, _identity)
     | {
         "integer_pow": _with_body(_integer_pow),
-        "square": _with_body(lambda eqn: call("mul", arg(0), arg(0))),
+        "square": _with_body(lambda eqn: _power(arg(0), 2)),
         "round": _with_body(_round),
         "pow": _with_body(_pow),
         "select_n": _with_body(_select_n),

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,14 @@ from eqsat.model.precision import NONE
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
-from eqsat.ops.canonical import compose, generic_node, identity
+from eqsat.ops.canonical import (
+    Planned,
+    compose,
+    generic_node,
+    identity,
+    order_of,
+    planned,
+)
 from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
 
 
@@ -132,16 +139,42 @@ class Context:
 
     def elementwise(self, body: Expr, values: Sequence[Value], shape: Shape, dtype: str) -> Value:
         """One body over values of one shape; scalars and dims of extent 1 broadcast."""
-        if all(v.is_constant for v in values):
+        nodes = [v.node for v in values if v.node >= 0]
+        if not nodes:
             return Value(shape, dtype, constant=fold(body, values, dtype))
         same = _chosen(body, values)
         if same is not None and same.shape == shape and same.dtype == dtype:
             return same
-        operands = [
-            (v, [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(v.shape)])
-            for v in values
-        ]
-        return self.generic(shape, range(len(shape)), operands, Yield(body, dtype))
+        type_of = self.builder.type
+        reads = tuple([
+            const(v.constant) if v.node < 0 else (v.shape, v.map, type_of(v.node)) for v in values
+        ])
+        nest = _elementwise(body, shape, dtype, reads, order_of(nodes))
+        return self.full(nest.node(self.builder, nodes))
+
+
+_Read = tuple[Shape, Map, TensorType]  # of a value: its shape, its map, the type of its node
+
+
+@lru_cache(maxsize=5_000)  # most equations of a program repeat another on other nodes
+def _elementwise(
+    body: Expr, shape: Shape, dtype: str, reads: tuple[Expr | _Read, ...], order: tuple[int, ...]
+) -> Planned:
+    """What `Context.elementwise` makes of constants and of reads of nodes in this order."""
+    new: dict[int, Expr] = {}
+    maps, types = [], []
+    for i, read in enumerate(reads):
+        if isinstance(read, Expr):
+            new[i] = read
+            continue
+        seen, inner, of = read
+        new[i] = arg(len(maps))
+        outer = [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(seen)]
+        maps.append(compose(inner, outer))
+        types.append(of)
+    result = Yield(body.substitute(new), dtype)
+    loops = tuple(range(len(shape)))
+    return planned(shape, loops, tuple(maps), tuple(types), order, (result,), NONE)
 
 
 def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
@@ -149,6 +182,8 @@ def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
 
     JAX's own variance and softmax are full of them.
     """
+    if body.fn not in ("select", "max", "min"):
+        return None
     consts = [v.constant if v.is_constant else None for v in values]
     if body == call("select", arg(0), arg(2), arg(1)) and consts[0] is not None:
         return values[2 if consts[0] else 1]

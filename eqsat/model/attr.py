@@ -7,7 +7,7 @@ analyse shapes inside the e-graph, and two layouts cancel when they are equal re
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from eqsat.model.tensor import TensorType
@@ -33,7 +33,7 @@ class Attr:
 
     @cached_property
     def _cached_hash(self) -> int:
-        return hash((self.kind, *(getattr(self, f.name) for f in fields(self))))
+        return hash((self.kind, *[getattr(self, name) for name in _names(type(self))]))
 
     def __hash__(self) -> int:
         return self._cached_hash
@@ -52,6 +52,11 @@ class Attr:
         }
 
 
+@cache
+def _names(kind: type[Attr]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
 def _jsonable(value: Any) -> Any:
     if isinstance(value, TensorType):
         return value.plain
@@ -64,12 +69,10 @@ def _jsonable(value: Any) -> Any:
 
 def check_operands(op: str, shapes: tuple[Shape, ...], operands: tuple[TensorType, ...]) -> None:
     """ShapeError unless the operands have these shapes."""
-    require(
-        len(shapes) == len(operands),
-        f"`{op}` takes {len(shapes)} operand(s), got {len(operands)}",
-    )
+    if len(shapes) != len(operands):
+        raise ShapeError(f"`{op}` takes {len(shapes)} operand(s), got {len(operands)}")
     for i, (want, got) in enumerate(zip(shapes, operands, strict=True)):
-        require(
-            want == got.shape,
-            f"operand {i} of `{op}` has shape {list(got.shape)}, wanted {list(want)}",
-        )
+        if want != got.shape:
+            raise ShapeError(
+                f"operand {i} of `{op}` has shape {list(got.shape)}, wanted {list(want)}"
+            )

@@ -63,6 +63,8 @@ class Expr:
         new = {i: e for i, e in operands.items() if e is not arg(i)}
         if new.keys().isdisjoint(self.operands()):
             return self
+        if self.args and not any([a.args for a in self.args]):  # as most bodies that are read
+            return rebuilt(self, [new.get(a.value, a) if a.fn == "arg" else a for a in self.args])
 
         def parts(e: Expr) -> tuple[Expr, ...]:
             return () if new.keys().isdisjoint(e.operands()) else e.args

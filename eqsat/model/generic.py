@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from eqsat.model.affine import Affine, Map
-from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.attr import Attr, Shape, ShapeError, check_operands, require
 from eqsat.model.expr import Expr
 from eqsat.model.precision import DEFAULT, HIGHEST, NONE, PRECISIONS
 from eqsat.model.tensor import TensorType, is_float
@@ -102,8 +102,14 @@ class Generic(Attr):
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         check_operands("generic", self.shapes, operands)
-        types = tuple(t.dtype for t in operands)
-        require(self.dtypes == types, f"`generic` wants operands of {self.dtypes}, got {types}")
+        types = tuple([t.dtype for t in operands])
+        if self.dtypes != types:
+            raise ShapeError(f"`generic` wants operands of {self.dtypes}, got {types}")
+        return self._results
+
+    @cached_property
+    def _results(self) -> tuple[TensorType, ...]:
+        """The result types of what verifies: a record that many nodes share is looked at once."""
         self.verify()
         return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
 

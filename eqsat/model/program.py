@@ -140,9 +140,10 @@ def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[
     """Result types of an op; ShapeError says what does not fit."""
     if op == "result":
         return attr.infer(op, operands[0])
-    if any(len(t) != 1 for t in operands):
-        raise ShapeError(f"`{op}` reads a value with several results; name one with `result`")
-    return attr.infer(op, tuple(t[0] for t in operands))
+    for t in operands:
+        if len(t) != 1:
+            raise ShapeError(f"`{op}` reads a value with several results; name one with `result`")
+    return attr.infer(op, tuple([t[0] for t in operands]))
 
 
 class Builder:
@@ -155,17 +156,26 @@ class Builder:
 
     def add(self, op: str, operands: tuple[int, ...], attr: Attr) -> int:
         """The number of this node, new or known; ShapeError if operands do not fit."""
-        key = (op, operands, attr)
-        if key not in self._known:
-            self._known[key] = self.append(op, operands, attr)
-        return self._known[key]
+        number = self._known.get((op, operands, attr))
+        return self.append(op, operands, attr) if number is None else number
 
     def append(self, op: str, operands: tuple[int, ...], attr: Attr) -> int:
         """Like `add`, without looking for an equal node (numbers stay as in a file)."""
         types = infer(op, attr, [self.nodes[o].types for o in operands])
-        self.nodes.append(Node(op, operands, attr, types))
-        number = len(self.nodes) - 1
-        self._known.setdefault((op, operands, attr), number)
+        return self._append(Node(op, operands, attr, types))
+
+    def move(self, node: Node, operands: tuple[int, ...]) -> int:
+        """`add` a node of another program, whose operands have the same types here."""
+        number = self._known.get((node.op, operands, node.attr))
+        if number is not None:
+            return number
+        same = operands == node.operands
+        return self._append(node if same else Node(node.op, operands, node.attr, node.types))
+
+    def _append(self, node: Node) -> int:
+        number = len(self.nodes)
+        self.nodes.append(node)
+        self._known.setdefault((node.op, node.operands, node.attr), number)
         return number
 
     def type(self, i: int) -> TensorType:
@@ -184,7 +194,7 @@ def prune(program: Program) -> Program:
     b = Builder(program.name)
     for i in sorted(needed):
         n = program.nodes[i]
-        new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+        new[i] = b.move(n, tuple([new[o] for o in n.operands]))
     return b.build([new[r] for r in program.results], program.symbols)
 
 

@@ -142,23 +142,29 @@ def canonical_body(e: Expr) -> Expr:
         return e
     order = TextOrder()
 
-    def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
-        return not e.operands(), e.operands(), order.key(e)
-
     def parts(e: Expr) -> tuple[Expr, ...]:
         return () if e in _canonical else e.args
 
     def step(e: Expr, args: Sequence[Expr]) -> Expr:
-        if not args:
-            return e
-        known = FUNCTIONS.get(e.fn)
-        if known is not None and known.commutative:
-            args = sorted(args, key=position)
-        found = rebuilt(e, args)
-        _canonical.add(found)
-        return found
+        return _ordered(e, args, order) if args else e
 
+    if not any([a.args for a in e.args]):  # as most bodies that are read: nothing to walk
+        return _ordered(e, e.args, order)
     return BottomUp(step, parts)(e)
+
+
+def _ordered(e: Expr, args: Sequence[Expr], order: TextOrder) -> Expr:
+    """The function of these canonical arguments."""
+
+    def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
+        return not e.operands(), e.operands(), order.key(e)
+
+    known = FUNCTIONS.get(e.fn)
+    if known is not None and known.commutative:
+        args = sorted(args, key=position)
+    found = rebuilt(e, args)
+    _canonical.add(found)
+    return found
 
 
 def generic_node(
@@ -175,22 +181,58 @@ def generic_node(
     Equal operands are merged, unread ones dropped, the two sides of a commutative body put in
     order, and a plain copy of a whole operand is that operand.
     """
-    types = tuple(builder.type(n) for n, _ in operands)
-    known = sorted({n for n, _ in operands})
-    order = tuple(known.index(n) for n, _ in operands)
-    used = tuple(sorted({o for y in yields for o in y.body.operands()}))
-    maps = tuple(m for _, m in operands)
-    plans = _plans(
-        tuple(sizes), tuple(result_loops), maps, types, order, used, _is_swappable(yields)
+    nodes = [n for n, _ in operands]
+    nest = planned(
+        tuple(sizes),
+        tuple(result_loops),
+        tuple([m for _, m in operands]),
+        tuple([builder.type(n) for n in nodes]),
+        order_of(nodes),
+        tuple(yields),
+        precision,
     )
-    made = [(_planned(plan, yields, precision), plan) for plan in plans]
+    return nest.node(builder, nodes)
+
+
+def order_of(nodes: Sequence[int]) -> tuple[int, ...]:
+    """The place of each of these nodes among them: which are equal, and which is the earlier."""
+    known = sorted(set(nodes))
+    return tuple([known.index(n) for n in nodes])
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a loop nest becomes on any operands of these types in this order."""
+
+    attr: Generic
+    kept: tuple[int, ...]  # the operands that are left
+    is_copy: bool  # of a whole operand
+
+    def node(self, builder: Builder, nodes: Sequence[int]) -> int:
+        """The node of the nest on these operands."""
+        if self.is_copy:
+            return nodes[self.kept[0]]
+        return builder.add("generic", tuple([nodes[i] for i in self.kept]), self.attr)
+
+
+@lru_cache(maxsize=5_000)  # equal ops of a program share one record: made and verified once
+def planned(
+    sizes: Shape,
+    result_loops: tuple[int, ...],
+    maps: tuple[Map, ...],
+    types: tuple[TensorType, ...],
+    order: tuple[int, ...],
+    yields: tuple[Yield, ...],
+    precision: str,
+) -> Planned:
+    """A loop nest over operands of these types; order: that of their nodes, see `order_of`."""
+    used = tuple(sorted({o for y in yields for o in y.body.operands()}))
+    plans = _plans(sizes, result_loops, maps, types, order, used, _is_swappable(yields))
+    made = [(_generic(plan, yields, precision), plan) for plan in plans]
     # of two nests that nothing else tells apart the bodies decide
     by_text = TextOrder().key
     attr, plan = made[0] if len(made) == 1 else min(made, key=lambda m: by_text(m[0].body))
-    nodes = tuple(operands[i][0] for i in plan.kept)
-    if _is_copy(builder, nodes, attr):
-        return nodes[0]
-    return builder.add("generic", nodes, attr)
+    return Planned(attr, plan.kept, _is_copy([types[i] for i in plan.kept], attr))
 
 
 @dataclass(frozen=True)
@@ -237,7 +279,7 @@ def _plans(
     return tuple(p for p in plans if order(p) == best)
 
 
-def _planned(plan: _Plan, yields: Sequence[Yield], precision: str) -> Generic:
+def _generic(plan: _Plan, yields: Sequence[Yield], precision: str) -> Generic:
     new = dict(plan.new)
     bodies = [canonical_body(y.body.substitute(new)) for y in yields]
     return plan.nest.generic(bodies, yields, (), plan.dtypes, precision)
@@ -251,10 +293,10 @@ def _is_swappable(yields: Sequence[Yield]) -> bool:
     return known is not None and known.commutative
 
 
-def _is_copy(builder: Builder, nodes: tuple[int, ...], attr: Generic) -> bool:
-    if len(nodes) != 1 or len(attr.yields) != 1 or attr.body != arg(0):
+def _is_copy(types: Sequence[TensorType], attr: Generic) -> bool:
+    if len(types) != 1 or len(attr.yields) != 1 or attr.body != arg(0):
         return False
-    source = builder.type(nodes[0])
+    source = types[0]
     return (
         attr.maps[0] == identity(attr.rank)
         and len(attr.sizes) == attr.rank
