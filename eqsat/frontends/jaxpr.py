@@ -299,9 +299,7 @@ class _Reader:
         """The values of a jaxpr's results."""
         env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
         env |= dict(zip(jaxpr.invars, args, strict=True))
-        parts = units(jaxpr)
-        for at, unit in enumerate(parts):
-            outs = self._exports(parts, at, jaxpr) if unit.foreign else unit.eqns[0].outvars
+        for unit, outs in units(jaxpr):
             env |= zip(outs, self._unit(unit, outs, env), strict=True)
         return [self._read(v, env) for v in jaxpr.outvars]
 
@@ -319,12 +317,6 @@ class _Reader:
         return [
             self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v] for v in eqn.invars
         ]
-
-    def _exports(self, parts: Sequence[Unit], at: int, jaxpr: Any) -> list[Any]:
-        """What a region defines and something after it reads."""
-        read = {id(v) for u in parts[at + 1 :] for e in u.eqns for v in e.invars}
-        read |= {id(v) for v in jaxpr.outvars}
-        return [v for e in parts[at].eqns for v in e.outvars if id(v) in read]
 
     def _unit(self, unit: Unit, outs: list[Any], env: dict[Any, Value]) -> list[Value]:
         eqn = unit.eqns[0]

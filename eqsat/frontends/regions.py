@@ -29,12 +29,29 @@ def is_foreign(v: Any) -> bool:
     return dtype is None or dtype_name(dtype) is None
 
 
-def units(jaxpr: Any) -> list[Unit]:
-    """The equations of a jaxpr, foreign ones grouped into convex regions, in executable order."""
+def units(jaxpr: Any) -> Iterator[tuple[Unit, list[Any]]]:
+    """The equations of a jaxpr, foreign ones grouped into convex regions, in executable order.
+
+    Beside each unit the variables it defines for what comes after.
+    """
     eqns = list(jaxpr.eqns)
-    touched = [any(is_foreign(v) for v in (*e.invars, *e.outvars)) for e in eqns]
+    touched = [any([is_foreign(v) for v in (*e.invars, *e.outvars)]) for e in eqns]
     if not any(touched):
-        return [Unit((e,)) for e in eqns]
+        return ((Unit((e,)), e.outvars) for e in eqns)
+    parts = _regions(eqns, touched)
+    return ((u, _exports(parts, at, jaxpr)) for at, u in enumerate(parts))
+
+
+def _exports(parts: list[Unit], at: int, jaxpr: Any) -> list[Any]:
+    """What a unit defines; of a region, what something after it reads."""
+    if not parts[at].foreign:
+        return parts[at].eqns[0].outvars
+    read = {id(v) for u in parts[at + 1 :] for e in u.eqns for v in e.invars}
+    read |= {id(v) for v in jaxpr.outvars}
+    return [v for e in parts[at].eqns for v in e.outvars if id(v) in read]
+
+
+def _regions(eqns: list[Any], touched: list[bool]) -> list[Unit]:
     producers = _producers(eqns)
     needs = [sorted({producers[v] for v in _variables(e) if v in producers}) for e in eqns]
     label = _close(needs, _components(eqns, touched, producers))

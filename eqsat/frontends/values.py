@@ -146,9 +146,9 @@ class Context:
         if same is not None and same.shape == shape and same.dtype == dtype:
             return same
         type_of = self.builder.type
-        reads = tuple([
-            const(v.constant) if v.node < 0 else (v.shape, v.map, type_of(v.node)) for v in values
-        ])
+        reads = tuple(
+            [const(v.constant) if v.node < 0 else (v.shape, v.map, type_of(v.node)) for v in values]
+        )
         nest = _elementwise(body, shape, dtype, reads, order_of(nodes))
         return self.full(nest.node(self.builder, nodes))
 

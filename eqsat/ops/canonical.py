@@ -155,11 +155,11 @@ def canonical_body(e: Expr) -> Expr:
 
 def _ordered(e: Expr, args: Sequence[Expr], order: TextOrder) -> Expr:
     """The function of these canonical arguments."""
+    known = FUNCTIONS.get(e.fn)
 
     def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
         return not e.operands(), e.operands(), order.key(e)
 
-    known = FUNCTIONS.get(e.fn)
     if known is not None and known.commutative:
         args = sorted(args, key=position)
     found = rebuilt(e, args)

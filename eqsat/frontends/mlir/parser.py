@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def parse(source: Source) -> Any:
     context = ir.Context()
     with context:
         module = _parsed(ir, source, source.text)
-        dialects = {op.name.partition(".")[0] for op in walk(module.operation)}
+        dialects = {op.name.partition(".")[0] for op in walk(ir, module.operation)}
         kinds = {INPUT_DIALECTS[d] for d in sorted(dialects & INPUT_DIALECTS.keys())}
         if len(kinds) > 1:
             found = " and ".join(sorted(kinds))
@@ -67,14 +66,19 @@ def _ir() -> Any:
     return ir
 
 
-def walk(operation: Any) -> Iterator[Any]:
-    """All operations below one, outermost first."""
-    waiting = [operation]
-    while waiting:
-        op = waiting.pop().operation
-        yield op
-        inner = [o for r in op.regions for b in r.blocks for o in b.operations]
-        waiting += reversed(inner)
+def walk(ir: Any, operation: Any) -> list[Any]:
+    """An operation and all below it, outermost first.
+
+    In one call: stepping through a block looks for a Python class of every op, on disk.
+    """
+    found: list[Any] = []
+
+    def note(op: Any) -> Any:
+        found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def _compile(source: Source, text: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
@@ -110,7 +114,7 @@ def _text(ir: Any, source: Source, module: Any) -> str:
     def place(location: Any) -> Span | None:
         return place_of(source, location)
 
-    if not marked(list(walk(module.operation)), ir, place):
+    if not marked(walk(ir, module.operation), ir, place):
         return source.text
     return module.operation.get_asm(enable_debug_info=True)
 
