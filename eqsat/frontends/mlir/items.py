@@ -10,6 +10,7 @@ from eqsat.frontends.mlir.elements import DYNAMIC, Dims, tensor_type
 from eqsat.frontends.mlir.parser import place_of
 from eqsat.frontends.mlir.source import Source
 from eqsat.frontends.values import Context, Value
+from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
 from eqsat.model.diag import EqsatError, Span, fail
 
@@ -44,6 +45,9 @@ class Scope:
     ctx: Context
     values: dict[Any, Item] = field(default_factory=dict)
     contractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # attributes and types are unique in their context: what was read of one holds for the next op
+    maps: dict[Any, list[Map]] = field(default_factory=dict)
+    reduced: dict[Any, list[bool]] = field(default_factory=dict)
     _types: dict[Any, tuple[Dims, str]] = field(default_factory=dict)
 
     def where(self, op: Any) -> Span | None:

@@ -43,7 +43,7 @@ def generic(scope: Scope, op: Any) -> list[Item]:
     shaped = [scope.shaped(v, op) for v in (*inputs, *outputs)]
     maps = indexing_maps(scope, op, len(shaped))
     extents = loop_sizes(scope, op, maps, shaped)
-    if any("reduction" in str(k) for k in op.attributes["iterator_types"]):
+    if any(_are_reduced(scope, op)):
         note_contraction(scope, op, extents)
     sizes, loops = _with_unit_loops(extents, maps[len(inputs) :])
     block = op.regions[0].blocks[0]
@@ -69,8 +69,18 @@ def _readable(s: Value | Undefined) -> Value:
 
 def indexing_maps(scope: Scope, op: Any, count: int) -> list[Map]:
     """The maps of an op; E375 if one divides."""
+    attributes = op.attributes["indexing_maps"]
+    if attributes not in scope.maps:
+        scope.maps[attributes] = _maps(scope, op, attributes)
+    found = scope.maps[attributes]
+    if len(found) != count:
+        raise scope.fail("E375", f"`{op.name}` has {len(found)} maps for {count} operands", op)
+    return found
+
+
+def _maps(scope: Scope, op: Any, attributes: Any) -> list[Map]:
     found = []
-    for attribute in op.attributes["indexing_maps"]:
+    for attribute in attributes:
         amap = attribute.value
         dims = [dim(i) for i in range(amap.n_dims)]
         exprs = [affine_of(e, dims) for e in amap.results]
@@ -78,9 +88,15 @@ def indexing_maps(scope: Scope, op: Any, count: int) -> list[Map]:
             why = f"`{amap}` is no sum of multiples of loops"
             raise scope.fail("E375", why, op, help="split the loop into two, or use a reshape")
         found.append(tuple(e for e in exprs if e is not None))
-    if len(found) != count:
-        raise scope.fail("E375", f"`{op.name}` has {len(found)} maps for {count} operands", op)
     return found
+
+
+def _are_reduced(scope: Scope, op: Any) -> list[bool]:
+    """Per loop, whether it is a reduction."""
+    kinds = op.attributes["iterator_types"]
+    if kinds not in scope.reduced:
+        scope.reduced[kinds] = ["reduction" in str(k) for k in kinds]
+    return scope.reduced[kinds]
 
 
 def loop_sizes(
@@ -133,7 +149,7 @@ def _reductions(
     scope: Scope, op: Any, sizes: Sequence[int], maps: Sequence[Map]
 ) -> list[list[int]]:
     """Per result, the loops it is reduced over; E375 for a loop that writes one place twice."""
-    kinds = ["reduction" in str(k) for k in op.attributes["iterator_types"]]
+    kinds = _are_reduced(scope, op)
     found = []
     for m in maps:
         written = {e.dim for e in m if e.dim is not None}
