@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter
@@ -20,6 +21,7 @@ from eqsat.frontends.values import Context, Value
 from eqsat.hunt.programs import Maker
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape, ShapeError
+from eqsat.model.diag import EqsatError
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program, prune
@@ -218,3 +220,16 @@ def test_modules_are_walked_outermost_first():
             "builtin.module", "func.func", "scf.if", "arith.addf", "scf.yield", "scf.yield",
             "math.sin", "func.return",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_left_as_it_was(enabled: bool):
+    (gc.enable if enabled else gc.disable)()
+    try:
+        canonical(trace(drawn(1), (X, X)).program)
+        assert gc.isenabled() == enabled
+        with pytest.raises(EqsatError):
+            trace(lambda x: jax.debug.print("{}", x), (X,))
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()

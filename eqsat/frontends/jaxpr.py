@@ -16,6 +16,7 @@ from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import Unit, is_foreign, units
 from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
 from eqsat.model.control import every_program
+from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
@@ -144,10 +145,11 @@ def trace(
         value, binding = reader.leaf(x, aval, text, is_weight=root in weights)
         values.append(value)
         bindings.append(binding)
-    consts = [reader.constant(c) for c in closed.consts]
-    found = reader.run(closed.jaxpr, consts, values)
     ctx = reader.ctx
-    program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
+    with uncollected():
+        consts = [reader.constant(c) for c in closed.consts]
+        found = reader.run(closed.jaxpr, consts, values)
+        program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
     kept = {program.leaf(i).key for i in program.weights}
     everything = (n for p in every_program(program) for n in p.nodes)
     called = {n.attr.key for n in everything if isinstance(n.attr, Opaque)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eqsat.model.affine import Map, loops_of
+from eqsat.model.cycles import uncollected
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.program import Builder, Node, Program, prune
@@ -31,7 +32,8 @@ MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it c
 
 def canonical(program: Program) -> Program:
     """The program that is searched: without unit dims, elementwise chains merged, loops counted."""
-    return with_trips(merge_elementwise(drop_unit_dims(program)))
+    with uncollected():
+        return with_trips(merge_elementwise(drop_unit_dims(program)))
 
 
 def merge_elementwise(program: Program) -> Program:
