@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.garbage import uncollected
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.solve.goals import Found, Outcome, Search
 from eqsat.extract.solve.problem import Answer
+from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import INTERRUPTED, Stop

@@ -14,12 +14,12 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
-from eqsat.extract.garbage import uncollected
 from eqsat.extract.joint import MEMORY, Limits, under, with_order, within_budget
 from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.problem import Answer
+from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph

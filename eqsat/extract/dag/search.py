@@ -23,7 +23,7 @@ from eqsat.extract.dag.problem import (
     derivable,
     reached,
 )
-from eqsat.extract.garbage import uncollected
+from eqsat.model.cycles import uncollected
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
