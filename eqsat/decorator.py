@@ -79,19 +79,20 @@ def jit(
 def _jitted(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import jax
 
-    from eqsat.execute.calls import Packing, prepare_for
+    from eqsat.execute.calls import Packing
 
     searches = Searches(function, options)
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
         callee = searches.callee(args, kwargs)
-        if found is not jitted:
-            prepare_for(found, callee)
+        if packing is not None:
+            packing.prepare_for(callee)
         return function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
 
     jitted = jax.jit(traced)
-    found: Any = Packing(jitted, searches.callee) if options["weights"] else jitted
+    packing = Packing(jitted, searches.callee) if options["weights"] else None
+    found: Any = jitted if packing is None else packing.function
     found.optimize, found.runs = searches.optimize, searches.runs
     return found
 

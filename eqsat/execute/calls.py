@@ -10,7 +10,7 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from jax.tree_util import tree_flatten
 from eqsat.execute.weights import ahead_nodes
 from eqsat.execute.xla import Executable, differentiate_as
 
+JITTED = ("lower", "trace", "eval_shape", "clear_cache")  # what a jitted function has besides
 PACKED = "_packed"  # the keyword that hands packed weights to a jitted function
 
 
@@ -122,39 +123,44 @@ class Callee:
         return jax.jit(self)
 
 
-class Jitted(functools.partial[Any]):
-    """A jitted function whose calls are JAX's own C++, as nothing has to be packed for them."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.func, name)  # `lower`, `trace`, `eval_shape`, …
-
-
-class Packing(Jitted):
+class Packing:
     """A jitted function that packs weights among its arguments once per array.
 
     JAX arrays are told apart by identity, NumPy's, which may be written to, by content; what was
-    packed is dropped with the array. Weights that are traced are packed in the trace. It becomes a
-    `Jitted` once it turns out that nothing is packed, and `prepare_for` turns it back.
+    packed is dropped with the array. Weights that are traced are packed in the trace. `function` is
+    what is called: a plain `functools.partial`, whose calls are C. What stands behind it is this
+    object, or the jitted function alone once it turns out that nothing is packed.
     """
 
-    def __new__(cls, plain: Any, find: Callable[..., Callee]) -> Self:
+    def __init__(self, plain: Any, find: Callable[..., Callee]):
         """plain: the jitted function; find: the callee for (args, kwargs), arrays or tracers."""
-        made = super().__new__(cls, plain)
-        made.find = find
-        made.weights = {}  # tree of a call → which of its leaves are weights
-        made.ready = {}  # a call's weights and the forms of its inputs → function, weak references
-        made.mains = {}  # callee → its jitted function of packed weights
+        self.plain, self.find = plain, find
+        # tree of a call → which of its leaves are weights
+        self.weights: dict[Any, tuple[bool, ...]] = {}
+        # a call's weights and the forms of its inputs → function, weak references
+        self.ready: dict[Any, tuple[Callable[..., Any], list[Any]]] = {}
+        self.mains: dict[Callee, Any] = {}  # callee → its jitted function of packed weights
         with jax.ensure_compile_time_eval():
-            made.array = type(jax.device_put(0))  # it has no public name, and `isinstance` is slow
-        return made
+            self.array = type(jax.device_put(0))  # it has no public name; `isinstance` is slow
+        self.function: Any = functools.update_wrapper(functools.partial(self._call), plain)
+        for name in JITTED:
+            setattr(self.function, name, getattr(plain, name))
 
-    find: Callable[..., Callee]
-    weights: dict[Any, tuple[bool, ...]]
-    ready: dict[Any, tuple[Callable[..., Any], list[Any]]]
-    mains: dict[Callee, Any]
-    array: type
+    @property
+    def is_packing(self) -> bool:
+        """Whether the next call looks weights up."""
+        return self.function.func is not self.plain
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _stand_behind(self, function: Callable[..., Any]) -> None:
+        """A `partial` takes another function the way it is unpickled, and in no other."""
+        self.function.__setstate__((function, (), {}, vars(self.function)))
+
+    def prepare_for(self, callee: Callee) -> None:
+        """Let the next call look weights up if this callee packs some."""
+        if callee.packs_arguments and not self.is_packing:
+            self._stand_behind(self._call)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
         found = self.ready.get(self._key(leaves, tree))
         return found[0](*args, **kwargs) if found else self._first(args, kwargs, leaves, tree)
@@ -186,10 +192,10 @@ class Packing(Jitted):
         """A call with arrays that were not seen together before."""
         callee = self.find(args, kwargs)
         if not (callee.packs_arguments or self.mains):
-            self.__class__ = cast(Any, Jitted)
-            return self.func(*args, **kwargs)
+            self._stand_behind(self.plain)
+            return self.plain(*args, **kwargs)
         which = self.weights[tree] = tuple(k == "weight" for k, _ in callee.signature.bindings)
-        key, call = self._key(leaves, tree), self.func
+        key, call = self._key(leaves, tree), self.plain
         if key is None:
             return call(*args, **kwargs)
         if callee.packs_arguments:
@@ -211,14 +217,8 @@ class Packing(Jitted):
             return now(args, kwargs, packed if now is callee else None)
 
         if callee not in self.mains:
-            self.mains[callee] = jax.jit(functools.wraps(self.func)(main))
+            self.mains[callee] = jax.jit(functools.wraps(self.plain)(main))
         return self.mains[callee]
-
-
-def prepare_for(jitted: Jitted, callee: Callee) -> None:
-    """Let the next call look weights up if this callee packs some."""
-    if callee.packs_arguments:
-        jitted.__class__ = Packing
 
 
 def _is_array(x: Any) -> bool:
@@ -244,4 +244,4 @@ def compiled(callee: Callee) -> Any:
 
     function.__name__ = callee.executable.schedule.program.name
     jitted = jax.jit(function)
-    return Packing(jitted, lambda *_: callee) if callee.packs_arguments else jitted
+    return Packing(jitted, lambda *_: callee).function if callee.packs_arguments else jitted
