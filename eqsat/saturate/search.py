@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -48,6 +49,23 @@ def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[
     return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
 
 
+@cache
+def _engine() -> Any:
+    """The class of egglog's e-graphs.
+
+    egglog keeps the frames it was imported from, and with them all that those hold: arrays of the
+    first call of a jitted function, say. So a thread imports it, which has no past.
+    """
+
+    def imported() -> Any:
+        from egglog.bindings import EGraph
+
+        return EGraph
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(imported).result()
+
+
 class Saturation:
     """One run; owns the egglog object, which never leaves this package."""
 
@@ -61,14 +79,12 @@ class Saturation:
         clock: Clock,
         left_out: Collection[str] = (),
     ):
-        from egglog.bindings import EGraph as Engine
-
         self.program, self.uses, self.rules, self.clock = program, uses, rules, clock
         assert limits.nodes and limits.rounds and limits.matches  # resolved
         self.most_nodes, self.most_rounds, self.most_matches = (
             limits.nodes, limits.rounds, limits.matches,
         )  # fmt: skip
-        self.engine = Engine()
+        self.engine = _engine()()
         self.interner = Interner()
         kept = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
