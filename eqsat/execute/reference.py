@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.execute.work import Work, operations
+from eqsat.execute.work import NOISY, Work, operations
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node, Program
 from eqsat.ops.control import evaluate_control
@@ -41,7 +41,8 @@ def reference(
 ) -> list[Array]:
     """The program's results in held form.
 
-    Raises OverWork as soon as more than `work` would be done, EqsatError as `evaluate_program`.
+    Other ops than exact ones draw their noise, which costs `NOISY` times as much. Raises OverWork as
+    soon as more than `work` would be done, EqsatError as `evaluate_program`.
     """
     values: dict[int, list[Array]] = {
         i: [a] for i, a in bind_leaves(program, inputs, weights).items()
@@ -63,7 +64,7 @@ def _evaluated(
 ) -> list[Array]:
     attr = node.attr
     if not isinstance(attr, Control):
-        work.spend(operations(node))
+        work.spend(operations(node) * (1 if ops is exactly else NOISY))
         return ops(node, operands, opaque)
     return evaluate_control(
         attr,

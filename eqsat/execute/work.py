@@ -16,6 +16,7 @@ from eqsat.ops import scalar
 from eqsat.ops.structured import product
 
 PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
+NOISY = 6  # drawing a rounding for every operation, and the squares of sums
 PER_ELEMENT = 16  # a scalar function, or moving an element: a pass over memory
 
 
