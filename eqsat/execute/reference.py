@@ -41,8 +41,8 @@ def reference(
 ) -> list[Array]:
     """The program's results in held form.
 
-    Other ops than exact ones draw their noise, which costs `NOISY` times as much. Raises OverWork as
-    soon as more than `work` would be done, EqsatError as `evaluate_program`.
+    Other ops than exact ones draw their noise, which costs `NOISY` times as much. Raises OverWork
+    as soon as more than `work` would be done, EqsatError as `evaluate_program`.
     """
     values: dict[int, list[Array]] = {
         i: [a] for i, a in bind_leaves(program, inputs, weights).items()
