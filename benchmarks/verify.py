@@ -1,4 +1,4 @@
-"""Does `verify` catch wrong results, and leave right ones alone? Prints JSON (docs/verification.md).
+"""Does `verify` catch wrong results and leave right ones alone? JSON (docs/verification.md).
 
 A hundred wrong programs are forced into the executor in place of the chosen one, once so that
 `verify` sees the wrong program (a wrong rewrite), once so that it sees the right one (a wrong
