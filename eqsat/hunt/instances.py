@@ -24,7 +24,7 @@ from eqsat.ops.contraction import contraction_roles
 from eqsat.saturate.rows import NoRow, Row, Rows, Variant, mark, splat_name
 
 Functions = Mapping[str, Callable[..., Any]]
-USES = (0, 1, 1, 2, 3, 9)  # of a value: more than any rule's bound on them, too
+MANY = 9  # uses of a value: more than any rule's bound on them
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def draw(
     except (Misfit, ShapeError):
         return None
     names = [n for n in _named(rule) if n in draft.tensors]
-    uses = [(name, rng.choice(USES)) for name in names]
+    uses = [(name, rng.choice((0, 1, 1, 2, MANY))) for name in names]
     uses += [(mark(name, i), rng.choice((0, 0, 1))) for name, n in arity for i in range(n)]
     tensors = tuple(
         (name, types) for name, types in draft.tensors.items() if name not in draft.inner
