@@ -89,12 +89,8 @@ class Grower:
     def held(self) -> frozenset[int]:
         return self.pool.held
 
-    def groups(self, sink: int) -> Iterator[Candidate]:
-        """All legal groups whose result is this node's, the node alone first."""
-        return (self.candidate(s, sink) for s in self.grown(sink))
-
     def grown(self, sink: int) -> Iterator[State]:
-        """The same, as what may be grown further."""
+        """All legal groups whose result is this node's, the node alone first."""
         start = State({}, {}, {}, (), (), frozenset(), {})
         stack = [s for s in [self.add(start, None, sink)] if s]
         while stack:
