@@ -64,7 +64,8 @@ def optimize(
     """Find the best program the rules can reach, under the target's cost model.
 
     example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
-    packed once, ahead of time; arrays the function closes over always are. goals: by priority
+    packed once, ahead of time, also of a program that was read; arrays the function closes over
+    always are. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
     map of several devices, by name, file or value, instead of a target. limits: when
@@ -284,12 +285,13 @@ def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
 def _source(
     what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
 ) -> Source:
-    if isinstance(what, Source):
-        return what
-    if isinstance(what, Program):
-        return Source(what)
-    from eqsat.reading import trace_function
+    from eqsat.reading import name_weights, trace_function
 
+    if isinstance(what, Program):
+        what = Source(what)
+    if isinstance(what, Source):
+        given = what.program, what.weights, what.opaque, what.traced
+        return Source(*name_weights(given, weights)) if weights else what
     return Source(*trace_function(what, args, keywords, tuple(weights)))
 
 
@@ -371,14 +373,16 @@ def target(name_or_file: str | Path) -> Target:
     return load_target(str(name_or_file))
 
 
-def read(spec: str, sizes: Mapping[str, int] | None = None) -> Source:
-    """`x.eqs`, `x.py:function`, or a name under experiments/programs → Source.
+def read(spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()) -> Source:
+    """`x.eqs`, `x.mlir`, `x.onnx`, `x.py:function`, or a name under experiments/programs → Source.
 
-    sizes: what the dims that a program leaves open are priced at, by name.
+    sizes: what the dims that a program leaves open are priced at, by name. weights: names of
+    arguments that are packed once, ahead of time, and stay resident; `run.use_weights` gives a run
+    their values. EqsatError (E324) if one is no argument.
     """
     from eqsat.reading import read_spec
 
-    return Source(*read_spec(spec, sizes))
+    return Source(*read_spec(spec, sizes, weights))
 
 
 def compare(a: Run, b: Run) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from eqsat.execute.draw import drawn_weights
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
+from eqsat.ops.weightnames import argument_numbers, with_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 Read = tuple[Program, Mapping[str, "np.ndarray"], Mapping[str, Any], "Traced | None"]
 
 
-def read_spec(spec: str, sizes: Mapping[str, int] | None = None) -> Read:
+def read_spec(
+    spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()
+) -> Read:
     """The program a spec names, its weights by key, its opaque calls, and the trace if any.
 
-    sizes: what dims that the program leaves open are priced at, by name. Raises EqsatError: E261 no
-    such program, E307 not a program's file, E308 the Python file or function does not work, E36x
-    and E37x an ONNX or MLIR file cannot be read, E385 and E386 for sizes that do not fit.
+    sizes: what dims that the program leaves open are priced at, by name. weights: arguments that
+    are weights, besides those of which the file says so. Raises EqsatError: E261 no such program,
+    E307 not a program's file, E308 the Python file or function does not work, E324 no such
+    argument, E36x and E37x an ONNX or MLIR file cannot be read, E385 and E386 for sizes that do not
+    fit.
     """
     from eqsat.lang.experiments import find_program
 
@@ -35,13 +40,32 @@ def read_spec(spec: str, sizes: Mapping[str, int] | None = None) -> Read:
     found = Path(path) if colon else Path(function)
     if found.suffix == ".py":
         check_names(sizes, ())
-        return _from_python(found, function if colon else found.stem)
+        return _from_python(found, function if colon else found.stem, weights)
+    return name_weights(_from_file(found, function if colon else "", spec, sizes), weights)
+
+
+def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] | None) -> Read:
     if found.suffix == ".mlir":
-        return _from_mlir(found, function if colon else "", sizes)
+        return _from_mlir(found, function, sizes)
     if found.suffix not in READERS:
         kinds = ", ".join(f"`{s}`" for s in (*READERS, ".mlir"))
         raise fail("E307", f"`{spec}`: programs are files ({kinds}) or `file.py:function`")
     return READERS[found.suffix](found, sizes)
+
+
+def name_weights(read: Read, weights: Sequence[str]) -> Read:
+    """What was read, with these of its arguments as weights, whose values come later.
+
+    Raises EqsatError (E324) if one is no argument, or has a dim that is not known.
+    """
+    program, arrays, opaque, traced = read
+    labels = () if traced is None else traced.input_labels
+    numbers = argument_numbers(program, weights, labels)
+    if not numbers:
+        return read
+    program, keys = with_weights(program, numbers)
+    traced = None if traced is None else traced.with_weights(program, keys)
+    return program, arrays, opaque, traced
 
 
 def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Read:
@@ -73,7 +97,7 @@ READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Read]] = {
 }
 
 
-def _from_python(path: Path, name: str) -> Read:
+def _from_python(path: Path, name: str, named: Sequence[str]) -> Read:
     module = _import(path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
@@ -83,7 +107,8 @@ def _from_python(path: Path, name: str) -> Read:
             f"`{path}` has no `{name}_example`",
             help=f"write `def {name}_example(): return (…)` beside it; it returns the arguments",
         )
-    weights = tuple(getattr(module, f"{name}_weights", ()))
+    own = tuple(getattr(module, f"{name}_weights", ()))
+    weights = tuple(dict.fromkeys((*own, *(n.removeprefix("%") for n in named))))
     args = example()
     args = args if isinstance(args, tuple) else (args,)
     return trace_function(function, args, {}, weights, name)

@@ -203,6 +203,17 @@ class Run:
             self.source = replace(self.source, weights={**self.source.weights, **held})
             self.executable.take_weights(held)
 
+    def use_weights(self, values: Mapping[str, Any]) -> None:
+        """Hold these arrays as the program's weights, by name; they are packed once, on first use.
+
+        Raises EqsatError: E324 if the program has no such weight, E503 if an array does not fit.
+        """
+        from eqsat.execute.weights import arrays_by_key
+
+        arrays = arrays_by_key(self.program, values)
+        self.source = replace(self.source, weights={**self.source.weights, **arrays})
+        self.executable.take_weights(arrays)
+
     def verify(
         self, samples: int = 4, seed: int = 0, work_limit: float | None = None
     ) -> Verification:

@@ -10,12 +10,12 @@ from eqsat.api import optimize
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Layout
 from eqsat.ops.state import State, demanded, kept_in
+from eqsat.ops.weightnames import root
 from eqsat.run import Run, Source
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.frontends.jaxpr import Traced
     from eqsat.model.program import Program
     from eqsat.report import state as told
 
@@ -198,25 +198,14 @@ def _inputs_of(source: Source, name: str) -> list[int]:
     """Numbers of the inputs that an argument is made of."""
     program, traced = source.program, source.traced
     names = [program.leaf(i).name for i in program.inputs]
-    labels = names if traced is None else _labels(traced)
-    found = [i for i, label in enumerate(labels) if _root(label) == name or label == name]
+    labels = names if traced is None else traced.input_labels
+    found = [i for i, label in enumerate(labels) if root(label) == name or label == name]
     if not found:
-        known = dict.fromkeys([*map(_root, labels), *labels])
+        known = dict.fromkeys([*map(root, labels), *labels])
         raise fail(
             "E397", f"`{name}` is no argument that a state could be", help=did_you_mean(name, known)
         )
     return found
-
-
-def _labels(traced: Traced) -> list[str]:
-    """Per input: its path in the arguments, e.g. `cache[0][1]`."""
-    pairs = zip(traced.input_paths, traced.bindings, strict=True)
-    return [path for path, (kind, _) in pairs if kind == "input"]
-
-
-def _root(label: str) -> str:
-    ends = [label.index(c) for c in "[." if c in label]
-    return label[: min(ends)] if ends else label
 
 
 def _results_of(source: Source, number: int) -> list[int]:

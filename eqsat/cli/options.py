@@ -91,6 +91,15 @@ Sizes = Annotated[
         " its sizes are multiples of 16.",
     ),
 ]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weights",
+        metavar="NAMES",
+        help="Arguments that are weights, packed once ahead of time: `w1,w2`; repeatable. MLIR's"
+        " may be numbered: `arg1`.",
+    ),
+]
 Budget = Annotated[
     list[str] | None,
     typer.Option(
@@ -149,6 +158,11 @@ def limits(texts: list[str] | None) -> Limits:
     from eqsat.lang.limits import read_limits
 
     return read_limits(texts or ())
+
+
+def names(texts: list[str] | None) -> tuple[str, ...]:
+    """What `--weights` says: names with commas between them."""
+    return tuple(n.strip() for t in texts or () for n in t.split(",") if n.strip())
 
 
 def sizes(texts: list[str] | None) -> dict[str, int]:

@@ -26,6 +26,7 @@ def pareto(
     setting: o.Settings = None,
     limit: o.SearchLimits = None,
     size: o.Sizes = None,
+    weights: o.Weights = None,
     points: Annotated[
         int,
         typer.Option("--points", min=1, help="Show so many points, spread over the front."),
@@ -59,7 +60,7 @@ def pareto(
             check_place(out)
         with progress(quiet) as show:
             found = eqsat.pareto(
-                eqsat.read(program, o.sizes(size)),
+                eqsat.read(program, o.sizes(size), o.names(weights)),
                 rules=tuple(rules or ("default",)),
                 target=target,
                 without=tuple(without or ()),

@@ -30,6 +30,7 @@ def optimize(
     setting: o.Settings = None,
     limit: o.SearchLimits = None,
     size: o.Sizes = None,
+    weights: o.Weights = None,
     devices: o.DeviceMapName = None,
     time_limit: o.TimeLimit = "60s",
     stop_after: Annotated[
@@ -78,9 +79,8 @@ def optimize(
             "threads": threads,
             "stop": stop,
         }
-        found = _search(
-            program, o.sizes(size), request, work_limit if verify else None, device, quiet
-        )
+        given = program, o.sizes(size), o.names(weights)
+        found = _search(given, request, work_limit if verify else None, device, quiet)
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
@@ -155,18 +155,17 @@ COMMANDS = {"optimize": optimize, "run": run, "experiment": experiment}
 
 
 def _search(
-    program: str,
-    sizes: dict[str, int],
+    given: tuple[str, dict[str, int], tuple[str, ...]],
     request: dict[str, Any],
     work_limit: float | None,
     device: o.Device | None,
     quiet: bool,
 ) -> Run:
-    """work_limit: of verifying, which None leaves out."""
+    """given: what `eqsat.read` takes; work_limit: of verifying, which None leaves out."""
     import eqsat
 
     with o.on_device(device), progress(quiet) as show:
-        found = eqsat.optimize(eqsat.read(program, sizes), **request, progress=show)
+        found = eqsat.optimize(eqsat.read(*given), **request, progress=show)
         if work_limit is not None and not _is_stopped(request["stop"]):
             show("executing", 0.0)
             found.verify(seed=request["seed"], work_limit=work_limit)

@@ -29,6 +29,7 @@ def state(
     budget: o.Budget = None,
     setting: o.Settings = None,
     limit: o.SearchLimits = None,
+    weights: o.Weights = None,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Wall time of each search: `60s`.")
     ] = "60s",
@@ -56,7 +57,7 @@ def state(
     given = dict(_pair(p) for p in pairs or ()) or read_state(program)
     with progress(quiet) as show:
         found = eqsat.keep_state(
-            eqsat.read(program),
+            eqsat.read(program, weights=o.names(weights)),
             state=given,
             rules=tuple(rules or ("default",)),
             target=target,

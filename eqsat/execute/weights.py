@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.model.diag import fail
+from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
@@ -106,6 +106,25 @@ def _run(
     """The values of `kept`, by the ops of `nodes` from what is known."""
     values = evaluate(schedule.program, nodes, known, opaque)
     return {i: values[i][0] for i in kept if i in values}
+
+
+def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Content key → array, for weights given by name.
+
+    EqsatError: E324 if there is no such weight, E503 for another shape or element type.
+    """
+    leaves = {program.leaf(i).name: program.leaf(i) for i in program.weights}
+    found = {}
+    for name, array in values.items():
+        if name not in leaves:
+            message = f"`{program.name}` has no weight `{name}`"
+            raise fail("E324", message, help=did_you_mean(name, leaves))
+        t, value = leaves[name].type, array if hasattr(array, "dtype") else np.asarray(array)
+        given = DTYPE_NAMES.get(value.dtype.name, value.dtype.name)
+        if tuple(value.shape) != t.shape or given != t.dtype:
+            raise fail("E503", f"weight `{name}` is {t}, got {given}{list(value.shape)}")
+        found[leaves[name].key] = value
+    return found
 
 
 def content_key(program: Program, node: int) -> str:

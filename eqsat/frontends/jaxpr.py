@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,24 @@ class Traced:
             if kind == "weight" and key not in self.weights:
                 found[str(key)] = x
         return found
+
+    @property
+    def input_labels(self) -> tuple[str, ...]:
+        """Per input of the program its path in the arguments, e.g. `cache[0][1]`."""
+        pairs = zip(self.input_paths, self.bindings, strict=True)
+        return tuple(path for path, (kind, _) in pairs if kind == "input")
+
+    def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
+        """The same call of a program in which the inputs of these numbers are weights."""
+        found: list[tuple[str, int | str]] = []
+        left = 0
+        for kind, at in self.bindings:
+            if kind == "input" and at not in keys:
+                found.append(("input", left))
+                left += 1
+            else:
+                found.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
+        return replace(self, program=program, bindings=tuple(found))
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Flat results as the tree the function returns."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eqsat.lang.experiments import Experiment as Plan
 
 Progress = Callable[[str, str], None]
-Reader = Callable[[str, tuple[str, ...]], Source]  # of a program and sizes as `m=128`
+Reader = Callable[[str, tuple[str, ...], tuple[str, ...]], Source]  # program, `m=128`, weights
 NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
 
 
@@ -76,8 +76,8 @@ class Experiment:
         return self.results
 
 
-def _read(program: str, sizes: tuple[str, ...]) -> Source:
-    return read(program, dict(read_size(text) for text in sizes))
+def _read(program: str, sizes: tuple[str, ...], weights: tuple[str, ...]) -> Source:
+    return read(program, dict(read_size(text) for text in sizes), weights)
 
 
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
@@ -137,7 +137,7 @@ def _search(plan: Plan, cell: Cell, source: Reader, threads: int) -> tuple[Run, 
     totals = []
     for _ in range(plan.repeat):
         run = optimize(
-            source(cell.program, cell.sizes),
+            source(cell.program, cell.sizes, cell.weights),
             rules=cell.rules,
             target=DEFAULT_TARGET if cell.on_devices else cell.target,
             devices=cell.target if cell.on_devices else None,

@@ -17,8 +17,10 @@ def measure(run: Run, runs: int, warmup: int, seed: int = 0) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from eqsat.execute.draw import random_inputs
+    from eqsat.execute.draw import drawn_weights, random_inputs
 
+    if lacking := drawn_weights(run.program, run.source.weights):
+        run.executable.take_weights(lacking)  # any values take the same time
     call = run.executable.flat
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
     seconds = []

@@ -51,6 +51,7 @@ class RowRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    weights: OneOrMore = Field(default=[])
     unchecked: bool | None = None
     sizes: dict[str, int | str] = Field(default={})
     limits: SaturationRecord = SaturationRecord()
@@ -72,6 +73,7 @@ class ExperimentRecord(Record):
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
     without: OneOrMore = Field(default=[])
+    weights: OneOrMore = Field(default=[])
     unchecked: bool = False
     sizes: dict[str, int | str] = Field(default={})
     devices: str | None = None

@@ -29,7 +29,7 @@ from eqsat.plugins import find_names, search_path
 Folders = Iterable[str | Path]
 PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
 # what `vary` may name beside keys of a target
-VARIABLE = ("rules", "goals", "without", "set", "budget", "sizes", "limits", "seed")
+VARIABLE = ("rules", "goals", "without", "weights", "set", "budget", "sizes", "limits", "seed")
 # settings are checked against this one: whether a key exists does not depend on the target
 _ANY = Target(
     "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
@@ -62,6 +62,7 @@ class Cell:
     varied: tuple[tuple[str, str], ...] = ()
     covers: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    weights: tuple[str, ...] = ()  # arguments of the program that are weights
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class _Reader:
             "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
             "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
             "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
-            "unchecked": r.unchecked,
+            "unchecked": r.unchecked, "weights": tuple(r.weights),
         }  # fmt: skip
 
     def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
@@ -257,6 +258,7 @@ class _Reader:
             base["seed"] if row.seed is None else row.seed,
             row.expect or "", covers=tuple(row.covers),
             limits=base["limits"].updated(self._limits(path, row.limits)),
+            weights=tuple(dict.fromkeys((*base["weights"], *row.weights))),
         )  # fmt: skip
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
@@ -339,7 +341,7 @@ class _Reader:
 def _changed(key: str, before: Any, value: Any) -> Any:
     if key == "limits":
         return before.updated(value)
-    return before + value if key in ("set", "without", "budget", "sizes") else value
+    return before + value if key in ("set", "without", "weights", "budget", "sizes") else value
 
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
