@@ -1,0 +1,138 @@
+"""Equal programs, equal answers: respelled random programs, and JAX functions in several spellings.
+
+    python benchmarks/equal.py [--seeds 0:320] [--jobs N] [--kinds A,B] [--identities]
+                               [--time-limit S] [--whole] [--log FILE] [--out FILE]
+
+Every pair is evaluated in float64 first; then both sides are searched on six set-ups and in three
+orders of goals, and where all is proven the optimum of every goal is compared. Prints one JSON
+object: counts per kind, machine and first goal, and every difference as two small programs, with
+the reason if one is known. `--identities` only inserts what does nothing (transposes, reshapes,
+packs, copies) and counts the answers that it makes better. Exit code 1 if a respelling is wrong, or
+if more than `--most` of the pairs differ.
+
+With `--log FILE` each pair is a line of that file as soon as its seed is done, and seeds that are
+there already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
+from eqsat.lab.equal import hunt
+
+Row = dict[str, Any]
+OUTCOMES = ("same", "different", "unproven", "refused", "unequal")
+
+
+def rows_of(seed: int, kinds: Sequence[str], seconds: float, shrink: bool) -> list[Row]:
+    return [pair.to_json() for pair in hunt(seed, kinds, seconds, shrink)]
+
+
+def run(
+    seeds: range, jobs: int, kinds: Sequence[str], seconds: float, shrink: bool, log: Path | None
+) -> list[Row]:
+    """The rows of all seeds, in order; those in the log are taken from there."""
+    known = _logged(log)
+    missing = [s for s in seeds if s not in known]
+    ask = partial(rows_of, kinds=kinds, seconds=seconds, shrink=shrink)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for seed, rows in zip(missing, pool.map(ask, missing), strict=True):
+            known[seed] = rows
+            if log is not None:
+                with log.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"seed": seed, "rows": rows}) + "\n")
+    return [row for s in seeds for row in known[s]]
+
+
+def _logged(log: Path | None) -> dict[int, list[Row]]:
+    if log is None or not log.exists():
+        return {}
+    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    return {line["seed"]: line["rows"] for line in lines}
+
+
+def report(rows: list[Row], seconds: float) -> Row:
+    different = [r for r in rows if r["outcome"] == "different"]
+    return {
+        "format": 1,
+        "seconds": round(seconds, 1),
+        "totals": totals(rows),
+        "by": {
+            "kind": _grouped(rows, lambda r: r["kind"]),
+            "machine": _grouped(rows, lambda r: r["machine"]),
+            "goals": _grouped(rows, lambda r: " ".join(r["goals"])),
+        },
+        "differences": different,
+        "refused": [r for r in rows if r["outcome"] == "refused"],
+        "unequal": [r for r in rows if r["outcome"] == "unequal"],
+    }
+
+
+def totals(rows: Iterable[Row]) -> Row:
+    """improved: pairs with one identity more that have a better answer."""
+    rows = list(rows)
+    count = Counter(r["outcome"] for r in rows)
+    different = [r for r in rows if r["outcome"] == "different"]
+    return {
+        "pairs": len(rows),
+        **{outcome: count[outcome] for outcome in OUTCOMES},
+        "different_share": round(count["different"] / len(rows), 4) if rows else None,
+        "without_reason": sum(not r["reason"] for r in different),
+        "improved": sum(r["better"] and r["kind"] in IDENTITIES for r in different),
+    }
+
+
+def _grouped(rows: list[Row], key: Any) -> dict[str, Row]:
+    found: dict[str, list[Row]] = {}
+    for r in rows:
+        found.setdefault(key(r), []).append(r)
+    return {name: totals(some) for name, some in sorted(found.items())}
+
+
+def _seeds(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end) if end else int(first) + 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=_seeds, default=range(320), help="FROM:TO, or one seed")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--kinds", default="", help="respellings, with commas; all by default")
+    parser.add_argument("--identities", action="store_true", help="only what does nothing")
+    parser.add_argument("--time-limit", type=float, default=6.0, help="seconds of each search")
+    parser.add_argument(
+        "--whole", action="store_true", help="report differences as they were drawn"
+    )
+    parser.add_argument("--most", type=float, default=0.005, help="share of pairs that may differ")
+    parser.add_argument("--log", type=Path, help="a line per seed; what is there is not repeated")
+    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
+    options = parser.parse_args()
+    kinds = [k for k in options.kinds.split(",") if k]
+    kinds = kinds or list(IDENTITIES if options.identities else RESPELLINGS)
+    begin = time.perf_counter()
+    shrink = not options.whole
+    rows = run(options.seeds, options.jobs, kinds, options.time_limit, shrink, options.log)
+    found = report(rows, time.perf_counter() - begin)
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    else:
+        sys.stdout.write(text + "\n")
+    share = found["totals"]["different_share"] or 0.0
+    return 1 if found["unequal"] or share > options.most else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
