@@ -35,14 +35,11 @@ def test_every_row_is_as_expected_and_proven(results: Results):
 
 
 @pytest.mark.parametrize("target", ["reference", "avx512"])
-@pytest.mark.parametrize(("goal", "key"), [("time", "time_us"), ("memory", "peak_bytes")])
-def test_eqsat_is_never_worse_than_a_greedy_policy(
-    results: Results, target: str, goal: str, key: str
-):
-    mine = row(results, f"eqsat@{target}/{goal}")
+def test_eqsat_is_never_worse_than_a_greedy_policy(results: Results, target: str):
+    mine = row(results, f"eqsat@{target}/time")
     for policy in GREEDY:
-        other = row(results, f"{policy}@{target}/{goal}")
-        assert mine.to_json()[key] <= other.to_json()[key]
+        other = row(results, f"{policy}@{target}/time")
+        assert mine.to_json()["time_us"] <= other.to_json()["time_us"]
         # their program is one of those eqsat chose from
         assert mine.run.egraph.holds(other.run.schedule.program)
     assert {o.cell.set[:2] for o in (mine, other)} == {mine.cell.set[:2]}  # one tile, forced
@@ -53,6 +50,15 @@ def test_the_rows_differ_and_policies_are_not_copies(results: Results):
     assert len(set(times)) >= 3
     free = figures(results, "eqsat-free-tile@reference/time")
     assert free["time_us"] <= min(times)
+
+
+def test_no_fixed_policy_finds_what_three_readers_want(results: Results):
+    """A policy writes the transpose for one reader and pays for it with the others."""
+    joint = figures(results, "eqsat@three-readers")
+    for policy in ("always-fold", "fold-single-use", "keep"):
+        other = figures(results, f"{policy}@three-readers")
+        assert joint["time_us"] < other["time_us"]
+        assert other["dispatches"] > joint["dispatches"]
 
 
 def test_an_unfused_transpose_breaks_the_vector_limit(results: Results):
