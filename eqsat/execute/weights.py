@@ -48,6 +48,20 @@ def run_time_nodes(schedule: Schedule) -> list[int]:
     return sorted(needed)
 
 
+def packed_per_run(schedule: Schedule) -> list[int]:
+    """Resident nodes that something is made from in every run, without any input."""
+    program, ahead = schedule.program, set(ahead_nodes(schedule))
+    run_time, nodes = run_time_nodes(schedule), program.nodes
+    fixed = set(ahead)
+    found: set[int] = set()
+    for i in run_time:
+        if nodes[i].op == "input" or not fixed.issuperset(nodes[i].operands):
+            continue
+        fixed.add(i)
+        found.update(ahead.intersection(nodes[i].operands))
+    return sorted(found)
+
+
 def pack_weights(
     schedule: Schedule,
     weights: Mapping[str, Any],

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.execute.weights import pack_weights, run_time_nodes
+from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
@@ -115,10 +115,18 @@ class Executable:
 
         EqsatError E503 if an input does not fit.
         """
+        from jax import lax
+
         program = self.schedule.program
         known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
+        for i in self._per_run:  # else XLA packs constants when it compiles, and keeps both
+            known[i] = lax.optimization_barrier(known[i])
         values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
+
+    @cached_property
+    def _per_run(self) -> list[int]:
+        return packed_per_run(self.schedule)
 
     def typed(self, inputs: Sequence[Any]) -> list[Any]:
         """The program's inputs as JAX arrays.

@@ -81,13 +81,17 @@ class Checker:
 
     @cached_property
     def ahead_buffers(self) -> frozenset[int]:
-        """What is there before the first step: constants that only help to make it are not."""
+        """What is there before the first step: constants that only help to make it are not.
+
+        Nor is what a group makes again, though something else was made from it ahead of time.
+        """
         found: set[int] = set()
         for i in self.selection.ahead:
             n = self.space.egraph.nodes[i]
             if n.op == "weight" or found & set(self.space.operands[i]):
                 found.add(self.space.buffer[n.eclass])
-        return frozenset(found)
+        written = {b for g in self.selection.groups for b in self.buffers(g.writes)}
+        return frozenset(found - written)
 
     def ahead_faults(self) -> list[str]:
         """Ahead nodes come after their operands, from weights only, each needed and once."""

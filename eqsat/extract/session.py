@@ -165,8 +165,10 @@ def prepare(
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     baseline_end, space = share(BASELINE), Space(egraph)
+    asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
-        own = assemble(space, target, input_only=True, goals=linear, enough=share(OWN_ENOUGH))
+        enough = share(OWN_ENOUGH)
+        own = assemble(space, target, True, linear, enough=enough, asked=asked)
         with until(baseline_end, stop):
             hints = known_answers(own, goals[0].name)
     session = Session(egraph, target, linear, own, hints, None, seed, stop)
@@ -178,7 +180,7 @@ def prepare(
         with uncollected(), until(share(STATED), stop):
             known, enough = own.variants.candidates, share(ENOUGH)
             assembly = assemble(
-                space, target, input_only=False, goals=linear, known=known, enough=enough
+                space, target, False, linear, known=known, enough=enough, asked=asked
             )
             session = replace(session, assembly=assembly)
             hints = known_answers(assembly, goals[0].name)
@@ -193,7 +195,7 @@ def _floors(session: Session, deadline: float) -> dict[str, int]:
     """Bounds that no answer is below; nothing if there is no time for them."""
     pool, space = session.assembly.pool, session.assembly.pool.space
     if pool.input_only:
-        pool = Pool(Legality(space, session.target), input_only=False)
+        pool = Pool(Legality(space, session.target), False, pool.asked)
     with suppress(OutOfTime), until(deadline, session.stop):
         return floors(pool, Costs(space, session.target))
     return {}

@@ -10,6 +10,10 @@ from eqsat.model.precision import NONE
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")
+# where weights are packed from: nowhere, as the file has them packed; from originals that are dropped
+# as they are packed; from originals that the caller holds all the time
+STORED, DROPPED, HELD = "stored", "dropped", "held"
+ORIGINALS = (STORED, DROPPED, HELD)
 # kinds of ops as fusion sees them
 KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "opaque")
 
@@ -147,6 +151,7 @@ class Target:
     fusion: Fusion = field(default_factory=Fusion)
     limits: Limits = field(default_factory=Limits)
     budget: tuple[tuple[str, int], ...] = ()  # goal -> hard upper bound
+    originals: str = DROPPED  # of weights: see `ORIGINALS`
     source: str = ""
     file: str = ""
     # key path of the file -> "file:line:column", for messages that name a limit
@@ -271,6 +276,8 @@ class Target:
 
     def verify(self) -> None:
         """ValueError if a figure makes no sense."""
+        if self.originals not in ORIGINALS:
+            raise ValueError(f"originals are one of {', '.join(ORIGINALS)}")
         self.verify_devices()
         if not self.memory or any(m.bandwidth <= 0 or m.size_bytes <= 0 for m in self.memory):
             raise ValueError("a target needs memory levels with positive size and bandwidth")

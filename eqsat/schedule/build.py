@@ -11,7 +11,7 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape
-from eqsat.model.ops import VIEWS
+from eqsat.model.ops import LEAVES, VIEWS
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
@@ -59,6 +59,7 @@ class _Writer:
     def write(self) -> Schedule:
         self._inputs()
         ahead = self._ahead()
+        self._forget(ahead)
         dispatches = tuple(self._dispatch(g) for g in self.selection.groups)
         results = [self._value(r, self.held) for r in self.egraph.roots]
         program = self.builder.build(results)
@@ -127,6 +128,17 @@ class _Writer:
                 done += [*range(before, len(self.builder.nodes)), self.held[n.eclass]]
             waiting = [n for n in waiting if n not in ready]
         return list(dict.fromkeys(done))
+
+    def _forget(self, ahead: list[int]) -> None:
+        """What dispatches compute is written anew, even where the same was computed ahead."""
+        leaves = {i for i in ahead if self.builder.nodes[i].op in LEAVES}
+        gone = set(ahead) - leaves
+        self.known = {k: i for k, i in self.known.items() if i not in gone}
+        written = {self.buffer[c] for g in self.selection.groups for c in g.writes}
+        arguments = {n.eclass for n in self.egraph.nodes if n.op == "input"}
+        self.held = {
+            c: i for c, i in self.held.items() if c in arguments or self.buffer[c] not in written
+        }
 
     def _is_held(self, eclass: int) -> bool:
         return any(self.buffer[c] == self.buffer[eclass] for c in self.held)

@@ -196,11 +196,11 @@ class Counterfactuals:
         """Options that do not compute an e-node, or do not read what it gives ahead of time."""
         pool = self.assembly.pool
         buffers = {pool.space.buffer[c] for c in pool.space.outputs[node]}
-        if pool.is_ahead_node(node):
-            options = enumerate(self.problem.options)
-            return tuple(i for i, o in options if buffers.isdisjoint(o.resident))
-        members = enumerate(c.members for c in self.assembly.candidates)
-        return tuple(i for i, m in members if node not in m)
+        kept = buffers if pool.is_ahead_node(node) else set[int]()
+        both = enumerate(zip(self.assembly.candidates, self.problem.options, strict=True))
+        return tuple(
+            i for i, (c, o) in both if node not in c.members and kept.isdisjoint(o.resident)
+        )
 
     def _with_node(self, node: int) -> Forced:
         found = []
@@ -281,10 +281,9 @@ def counterfactuals(
     enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
     deadline it is under leaves no time to state the problem.
     """
-    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
-    assembly = assemble(
-        Space(egraph), target, input_only=False, goals=linear, keep_all=True, enough=enough
-    )
+    asked = dict.fromkeys([*(g.name for g in goals), *dict(target.budget)])
+    sides = Space(egraph), target, False, linear_goals(asked)
+    assembly = assemble(*sides, keep_all=True, enough=enough, asked=frozenset(asked))
     budget = dict(target.budget)
     first = goals if goals[0].weight is not None else goals[:1]
     if "memory" in {*budget, *(g.name for g in first)}:

@@ -119,16 +119,21 @@ def located(free: Assembly, groups: tuple[Group, ...]) -> list[Answer]:
     for i, o in enumerate(options):
         at.setdefault(frozenset(o.writes), []).append(i)
     chosen: set[int] = set()
+    written: set[int] = set()
     for g in groups:
         reads = {space.buffer[r] for r in g.reads}
         same = [
             i
             for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
-            if reads.issuperset(options[i].reads) and reads.issuperset(options[i].resident)
+            if reads.issuperset(options[i].reads)
+            and reads.issuperset(options[i].resident)
+            and written.isdisjoint(options[i].resident)
         ]
         if not same:
             return []
-        chosen.add(min(same, key=lambda i: (options[i].adds, i)))
+        best = min(same, key=lambda i: (options[i].adds, i))
+        chosen.add(best)
+        written.update(options[best].writes)
     answer = tuple(sorted(chosen))
     return [answer] if free.problem.is_legal(answer) else []
 

@@ -70,6 +70,7 @@ class Assembly:
                 for i in at.get(frozenset(space.buffer[w] for w in g.writes), [])
                 if reads.issuperset(options[i].reads)
                 and reads.issuperset(options[i].resident)
+                and written.keys().isdisjoint(options[i].resident)
                 and exclusive.issuperset(options[i].exclusive)
                 and all(r in written for r in options[i].reads)
                 and all(self._comes_before(written[r], options[i].step) for r in options[i].reads)
@@ -109,7 +110,7 @@ class Assembly:
         space = pool.space
         computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
         sources = {v for v in space.value if space.is_source(v)}
-        sources |= {space.value[b] for b in pool.held}
+        sources |= {space.value[b] for b in pool.held | pool.resident}
         value = {b: space.value[b] for b in problem.nbytes}
         free = any_order(problem, computes, value, frozenset(sources))
         useful = presolve(free)
@@ -150,6 +151,7 @@ class Assembly:
         """Nodes to compute from weights before the first dispatch."""
         space = self.pool.space
         buffers = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
+        buffers -= {space.buffer[w] for g in groups for w in g.writes}
         return self.pool.ahead_nodes(b for b in buffers if b in self.pool.resident)
 
 
@@ -162,15 +164,17 @@ def assemble(
     keep_all: bool = False,
     known: Sequence[Candidate] = (),
     enough: float = math.inf,
+    asked: frozenset[str] = frozenset(),
 ) -> Assembly:
     """The problem of choosing among all nodes, or among those of the input program.
 
     keep_all: dominated options stay, for questions about choices that are in no best answer.
     known: the input program's candidates, which stay if there is no time for all. enough: when (of
     time.monotonic()) no further candidates are looked for. OutOfTime if stating the problem takes
-    longer than the deadline it is under.
+    longer than the deadline it is under. asked: names of the goals and budgets, on which it depends
+    what is worth making from weights in every run.
     """
-    pool = Pool(Legality(space, target), input_only)
+    pool = Pool(Legality(space, target), input_only, asked)
     costs = Costs(space, target)
     with until(enough):
         found = enumerated(pool, costs, known)

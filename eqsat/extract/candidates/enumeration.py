@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -181,7 +181,7 @@ class _Ways:
         if device not in self._makers:
             costs = self.costs.part(device)
             grower = Grower(self.pool, costs, device)
-            own = Grower(Pool(self.pool.legality, True), costs, device)
+            own = Grower(replace(self.pool, input_only=True), costs, device)
             self._makers[device] = grower, own, templates(grower)
         return self._makers[device]
 

@@ -30,24 +30,29 @@ class Places:
     named: Mapping[Key, Moment] = field(default_factory=dict)
 
     def moments(
-        self, candidate: Candidate, writes: tuple[int, ...], convert: bool
+        self,
+        candidate: Candidate,
+        reads: frozenset[int],
+        writes: tuple[int, ...],
+        convert: bool,
     ) -> tuple[Moment, ...]:
         """When a group runs: conversions whenever their value is converted.
 
-        Others at the first moment of a value they write that comes after all they read.
+        Others at the first moment of a value they write that comes after all they read; `reads`
+        are those of their reads that are made at run time.
         """
-        found = self._moments(candidate, writes, convert)
+        found = self._moments(reads, writes, convert)
         named = self.named.get((candidate.members, frozenset(writes))) if self.named else None
         return found if named is None or named in found else tuple(sorted((*found, named)))
 
     def _moments(
-        self, candidate: Candidate, writes: tuple[int, ...], convert: bool
+        self, reads: frozenset[int], writes: tuple[int, ...], convert: bool
     ) -> tuple[Moment, ...]:
         value = self.space.value
         if convert:
             return self.converted.get(value[writes[0]], ())
-        earliest, buffer = self._earliest, self.space.buffer
-        after = max([earliest[buffer[r]] for r in candidate.reads], default=BEGIN)
+        earliest = self._earliest
+        after = max([earliest[r] for r in reads], default=BEGIN)
         options = [m for b in writes for m in self.computed.get(value[b], ()) if m > after]
         return (min(options),) if options else ()
 

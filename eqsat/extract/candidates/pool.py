@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
@@ -18,6 +19,7 @@ class Pool:
 
     legality: Legality
     input_only: bool
+    asked: frozenset[str] = frozenset()  # names of the goals and budgets
 
     @property
     def space(self) -> Space:
@@ -32,20 +34,26 @@ class Pool:
         return tuple(i for i in range(len(self.space.egraph.nodes)) if self.allows(i))
 
     @cached_property
-    def limited(self) -> dict[int, Removed]:
-        """Nodes a limit of the target removes, whatever dispatch they are in."""
+    def _limits(self) -> dict[int, Removed]:
+        """Nodes a limit of the target removes from every dispatch."""
         of = self.legality.of
-        found = {i: of((i,)).limit_of(i) for i in self._nodes if not self.is_ahead_node(i)}
+        found = {i: of((i,)).limit_of(i) for i in self._nodes}
         return {i: r for i, r in found.items() if r is not None}
+
+    @cached_property
+    def limited(self) -> dict[int, Removed]:
+        """Nodes a limit removes that nobody may compute ahead of time either."""
+        return {i: r for i, r in self._limits.items() if not self.is_ahead_node(i)}
+
+    @cached_property
+    def _plain(self) -> tuple[int, ...]:
+        """Unpacked contractions, where `tiles: forced` removes them from every dispatch."""
+        return tuple(i for i in self._nodes if not self.legality.of((i,)).is_admissible(i))
 
     @cached_property
     def untiled(self) -> tuple[int, ...]:
         """Unpacked contractions that `tiles: forced` removes."""
-        return tuple(
-            i
-            for i in self._nodes
-            if not self.legality.of((i,)).is_admissible(i) and not self.is_ahead_node(i)
-        )
+        return tuple(i for i in self._plain if not self.is_ahead_node(i))
 
     @cached_property
     def misplaced(self) -> frozenset[int]:
@@ -53,8 +61,7 @@ class Pool:
         legality = self.legality
         if not legality.target.devices:
             return frozenset()
-        away = (i for i in self._nodes if not legality.devices.may_run(i))
-        return frozenset(i for i in away if not self.is_ahead_node(i))
+        return frozenset(i for i in self._nodes if not legality.devices.may_run(i))
 
     def is_ahead_node(self, node: int) -> bool:
         outputs = self.space.outputs[node]
@@ -64,7 +71,7 @@ class Pool:
     def producers(self) -> dict[int, tuple[int, ...]]:
         """Per buffer: the nodes that compute it at run time, by number."""
         found: dict[int, list[int]] = {}
-        gone = self.misplaced.union(self.untiled, self.limited)
+        gone = self.misplaced.union(self._plain, self._limits)
         for i in self._nodes:
             if self.space.kinds[i] in ("leaf", "view") or i in gone:
                 continue
@@ -158,9 +165,14 @@ class Pool:
         return frozenset(b for b in single if len(self.space.egraph.types[b]) == 1)
 
     @cached_property
+    def optional(self) -> frozenset[int]:
+        """Of these, those that may be made in every run instead, where that can be better."""
+        return found_optional(self)
+
+    @cached_property
     def held(self) -> frozenset[int]:
-        """Buffers that are there before the first dispatch."""
-        return self.space.inputs | self.resident
+        """Buffers that are there before the first dispatch, whatever is chosen."""
+        return (self.space.inputs | self.resident) - self.optional
 
     def ahead_nodes(self, buffers: Iterable[int]) -> tuple[int, ...]:
         """The nodes that compute these buffers from weights, operands first."""

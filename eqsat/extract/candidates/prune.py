@@ -35,13 +35,15 @@ def _best(bucket: list[Variant]) -> list[Variant]:
     the one of fewest ops is kept.
     """
     bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), len(v.candidate.members), v.key))
-    bits: dict[int, int] = {}  # of buffers; of exclusive numbers, as -1 - n
+    # of buffers, made in the run or there as weights; of exclusive numbers
+    bits: dict[tuple[str, int], int] = {}
     kept: dict[tuple[int, tuple[int, ...]], Variant] = {}
     for v in bucket:
         tick()
         mask = 0
-        for n in (*v.reads, *v.resident, *(-1 - n for n in v.exclusive)):
-            mask |= bits.setdefault(n, 1 << len(bits))
+        for what, numbers in (("made", v.reads), ("kept", v.resident), ("held", v.exclusive)):
+            for n in numbers:
+                mask |= bits.setdefault((what, n), 1 << len(bits))
         costs = v.adds[OTHERS:]
         if (mask, costs) in kept:
             continue

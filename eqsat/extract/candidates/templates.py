@@ -174,13 +174,14 @@ class Templates:
         of conversions lead nowhere.
         """
         kinds, legality = self.grower.space.kinds, self.grower.legality
-        open_ = {b: p for b, p in self._producers.items() if b not in self.grower.held}
+        there = self.grower.held | self.grower.pool.resident
+        open_ = {b: p for b, p in self._producers.items() if b not in there}
         computing = {
             b: [p for p in ps if kinds[p] != "conversion" and legality.is_template_kind(p)]
             for b, ps in open_.items()
         }
         found = {b: tuple(ps) for b, ps in computing.items() if ps}
-        there = self.grower.held | found.keys()
+        there |= found.keys()
         for b in open_.keys() - found.keys():
             turned = [p for p in open_[b] if there.issuperset(self.grower.space.operands[p])]
             found[b] = tuple(p for p in turned if kinds[p] == "conversion")

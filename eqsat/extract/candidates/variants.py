@@ -78,7 +78,7 @@ class Variants:
         return [
             Variant(v.candidate, m, *v[2:])
             for v in self.timeless
-            for m in places.moments(v.candidate, v.writes, v.is_conversion)
+            for m in places.moments(v.candidate, v.reads, v.writes, v.is_conversion)
         ]
 
     @cached_property
@@ -96,7 +96,7 @@ class Variants:
         exclusive, computed = pool.legality.exclusive(c.members), space.computes(c.members)
         convert = not computed and self._is_conversion(c)
         owed = self._owed(exclusive, computed)
-        sides = reads - pool.held, reads & pool.resident
+        sides = self._sides(reads)
         fixed = self._fixed(c)
         found = []
         for extra in self._extra_sets(c, sinks, computed):
@@ -104,8 +104,16 @@ class Variants:
             if owed and not owed <= {space.value[b] for b in writes}:
                 continue
             adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
-            found.append(Variant(c, BEGIN, adds, *sides, writes, exclusive, convert))
+            found += [Variant(c, BEGIN, adds, *s, writes, exclusive, convert) for s in sides]
         return found
+
+    def _sides(self, reads: frozenset[int]) -> list[tuple[frozenset[int], frozenset[int]]]:
+        """What is read of this run's, and of the weights; of some of them it may be either."""
+        pool = self.pool
+        run, kept = reads - pool.held - pool.optional, reads & pool.resident
+        optional = sorted(reads & pool.optional)
+        sets = [frozenset(s) for n in range(len(optional) + 1) for s in combinations(optional, n)]
+        return [(run | made, kept - made) for made in sets]
 
     def _is_conversion(self, c: Candidate) -> bool:
         kinds = self.space.kinds

@@ -55,6 +55,7 @@ class Model:
         self._roots()
         self._exclusive()
         self._available()
+        self._once()
         if problem.forced is not None:
             forced_rows(self)
 
@@ -82,6 +83,15 @@ class Model:
             known.append(literals[0] if len(literals) == 1 else self.only_if_any(literals))
             for claim in level.claims:
                 self.model.add_at_most_one([*(self.x[i] for i in claim), known[-1].negated()])
+
+    def _once(self) -> None:
+        # (C7) what is there from the start is not written: Σ x[writers] ≤ 1 - x[reader]
+        for b in sorted(self.problem.either):
+            writers = [self.x[i] for i in self.problem.writers[b]]
+            written = writers[0] if len(writers) == 1 else self.at_least_any(writers)
+            for i, o in enumerate(self.problem.options):
+                if b in o.resident:
+                    self.model.add_at_most_one([self.x[i], written])
 
     def only_if_any(self, literals: list[Any]) -> Any:
         """A literal that may be true only if one of these is."""

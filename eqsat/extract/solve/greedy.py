@@ -50,6 +50,11 @@ class _Search:
         self.best: _Table = {}
         self.plain: _Table = {}
 
+    def is_idle(self, option: int) -> bool:
+        """Whether it makes or reads in the run what may be there from the start, for nothing."""
+        o = self.problem.options[option]
+        return not self.problem.either.isdisjoint((*o.reads, *o.writes))
+
     def join(self, a: _Way, b: _Way) -> _Way | None:
         """Both ways together, shared options once; None if they contradict each other."""
         if a.chosen.bit_count() < b.chosen.bit_count():
@@ -79,6 +84,8 @@ class _Search:
         news: list[tuple[_Table, int, _Way]] = []
         for i in options:
             tick()
+            if self.is_idle(i):
+                continue
             reads = self.problem.options[i].reads
             tables = [self.best, self.plain] if i in self.singles else [self.best]
             for table in tables:
@@ -127,6 +134,8 @@ def _plain(problem: ExtractionProblem, singles: frozenset[int]) -> Answer | None
     at: dict[int, int] = {}
     for i in sorted(singles, key=lambda i: (problem.options[i].step, i)):
         o = problem.options[i]
+        if not problem.either.isdisjoint((*o.reads, *o.writes)):
+            continue  # it may be there from the start, for nothing
         if all(at.get(b, o.step) < o.step for b in o.reads):
             for b in o.writes:
                 writer.setdefault(b, i)

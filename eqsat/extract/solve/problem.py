@@ -36,7 +36,7 @@ class Option:
 class ExtractionProblem:
     """Choose options so that every root is written and every read was written before.
 
-    Each buffer is written by at most one chosen option. `covers`: sets of options of which every
+    Each buffer is written by at most one chosen option; what is written is not resident. `covers`: sets of options of which every
     answer holds one (redundant, they help the proof). `linear` names the goals that are sums over
     the chosen options; `memory` is the one that is not. `forced` asks what another choice would
     cost: (option, buffers it writes) of which one has to be chosen, and one of its buffers read;
@@ -81,6 +81,11 @@ class ExtractionProblem:
     def most_bytes(self) -> int:
         """More than any answer needs."""
         return self.fixed_bytes + sum(self.nbytes.values())
+
+    @cached_property
+    def either(self) -> frozenset[int]:
+        """Weights that are there from the start or made in the run: one or the other."""
+        return frozenset(b for o in self.options for b in o.resident if b in self.writers)
 
     def coefficients(self, goal: str) -> list[int]:
         """Per option: what it adds to a linear goal."""
@@ -140,9 +145,12 @@ class ExtractionProblem:
         return not late and all(r in at for r in self.roots) and self._has_forced(answer)
 
     def _is_disjoint(self, answer: Answer) -> bool:
-        """Whether no two options write a buffer, or hold what only one may hold."""
+        """Whether no buffer is there twice, and nothing is held twice that only one may hold."""
         writes = [b for i in answer for b in self.options[i].writes]
         held = [n for i in answer for n in self.options[i].exclusive]
+        kept = {b for i in answer for b in self.options[i].resident}
+        if not kept.isdisjoint(writes):
+            return False
         return len(set(writes)) == len(writes) and len(set(held)) == len(held)
 
     def _has_forced(self, answer: Answer) -> bool:

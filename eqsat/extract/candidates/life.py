@@ -1,0 +1,84 @@
+"""How a weight may live: there from the start, or made from others in every run.
+
+What can be computed from weights alone may be there before the first dispatch (it was stored so, or
+is made once at load) or be made at run time, by dispatches of its own or inside of those that read
+it. The first is never slower and is the only way where it can be no worse: where a buffer is no
+larger than the weights it is made from and nothing else needs these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from eqsat.model.target import DROPPED, HELD
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.pool import Pool
+
+CALLER = -1  # who reads results
+AGAIN = -2  # who reads a second time what is made from a weight
+# goals that are about the bytes of weights
+KEEPING = frozenset({"memory", "resident", "load_peak"})
+
+
+def found_optional(pool: Pool) -> frozenset[int]:
+    """Buffers computed from weights that may be better made at run time; results stay weights."""
+    space, target = pool.space, pool.legality.target
+    if target.devices:
+        return frozenset()
+    made = {b for b in pool.resident - frozenset(space.roots) if pool.producers.get(b)}
+    if not made:
+        return frozenset()
+    if target.originals == HELD and KEEPING & pool.asked:
+        return frozenset(made)
+    if target.originals == DROPPED and "load_peak" in pool.asked:
+        return frozenset(made)
+    sources, users = sources_of(pool), _users(pool)
+    return frozenset(
+        b
+        for b in made
+        if space.nbytes(b) > sum(space.nbytes(s) for s in sources[b])
+        or any(len(users[s]) > 1 for s in sources[b])
+    )
+
+
+def sources_of(pool: Pool) -> dict[int, frozenset[int]]:
+    """Per buffer that is computed from weights: the weights it is made from ahead of time."""
+    space, known = pool.space, dict[int, frozenset[int]]()
+    for b in pool.ahead:
+        for node in pool.ahead_nodes([b]):
+            made = space.buffer[space.egraph.nodes[node].eclass]
+            if made in known:
+                continue
+            if space.egraph.nodes[node].op == "weight":
+                known[made] = frozenset({made})
+            else:
+                below = (known.get(o, frozenset()) for o in space.operands[node])
+                known[made] = frozenset().union(*below)
+    return known
+
+
+def _users(pool: Pool) -> dict[int, set[int]]:
+    """Per weight: the values computed at run time that read something made from it."""
+    space, nodes = pool.space, pool.space.egraph.nodes
+    there = {space.value[b] for b in pool.ahead}
+    by_value: dict[int, set[int]] = {}
+    for b, sources in sources_of(pool).items():
+        by_value.setdefault(space.value[b], set()).update(sources)
+    found: dict[int, set[int]] = {s: set() for s in set().union(*by_value.values())}
+    for value in by_value.keys() & {space.value[r] for r in space.roots}:
+        for s in by_value[value]:
+            found[s].add(CALLER)
+    for i, n in enumerate(nodes):
+        if not space.is_op[i] or space.kinds[i] == "conversion":
+            continue
+        made = {space.value[c] for c in space.outputs[i]} - there
+        counts = Counter(
+            s for o in set(space.operands[i]) for s in by_value.get(space.value[o], ())
+        )
+        for s, count in counts.items():
+            found[s].update(made)
+            if made and count > 1:
+                found[s].add(AGAIN)
+    return found
