@@ -10,8 +10,8 @@ from eqsat.model.precision import NONE
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")
-# where weights are packed from: nowhere, as the file has them packed; from originals that are dropped
-# as they are packed; from originals that the caller holds all the time
+# where packed weights come from: a file that has them so; originals that are dropped as they are
+# packed; originals that the caller holds all the time
 STORED, DROPPED, HELD = "stored", "dropped", "held"
 ORIGINALS = (STORED, DROPPED, HELD)
 # kinds of ops as fusion sees them

@@ -61,7 +61,7 @@ def sources_of(pool: Pool) -> dict[int, frozenset[int]]:
 
 def _users(pool: Pool) -> dict[int, set[int]]:
     """Per weight: the values computed at run time that read something made from it."""
-    space, nodes = pool.space, pool.space.egraph.nodes
+    space = pool.space
     there = {space.value[b] for b in pool.ahead}
     by_value: dict[int, set[int]] = {}
     for b, sources in sources_of(pool).items():
@@ -70,8 +70,8 @@ def _users(pool: Pool) -> dict[int, set[int]]:
     for value in by_value.keys() & {space.value[r] for r in space.roots}:
         for s in by_value[value]:
             found[s].add(CALLER)
-    for i, n in enumerate(nodes):
-        if not space.is_op[i] or space.kinds[i] == "conversion":
+    for i, is_op in enumerate(space.is_op):
+        if not is_op or space.kinds[i] == "conversion":
             continue
         made = {space.value[c] for c in space.outputs[i]} - there
         counts = Counter(
