@@ -38,9 +38,9 @@ class ExtractionProblem:
 
     Each buffer is written by at most one chosen option; what is written is not resident. `covers`:
     sets of options of which every answer holds one (redundant, they help the proof). `linear` names
-    the goals that are sums over the chosen options; `memory` is the one that is not. `forced` asks what another choice
-    would cost: (option, buffers it writes) of which one has to be chosen, and one of its buffers
-    read; then every chosen option has to serve a root.
+    the goals that are sums over the chosen options; `memory` is the one that is not. `forced` asks
+    what another choice would cost: (option, buffers it writes) of which one has to be chosen, and
+    one of its buffers read; then every chosen option has to serve a root.
     """
 
     is_ordered: ClassVar[bool] = True  # else steps say nothing (`anyorder`)
