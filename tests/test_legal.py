@@ -185,6 +185,11 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
         TURNED, ([1, 2],), toy(index_relation="permutation"), toy(index_relation="identity"),
         "by no identity of its loops",
     ),
+    "result_relation": (
+        TURNED.replace("tanh(x0)", "tanh(x0), order=[1, 0]"), ([1, 2],),
+        toy(index_relation="identity"), toy(index_relation="identity", result_relation="identity"),
+        "%2 writes its result permuted (toy.yaml)",
+    ),
     "permutation": (
         DIAGONAL, ([1, 2],), toy(), toy(index_relation="permutation"),
         "by no permutation of its loops",

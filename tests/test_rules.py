@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eqsat
-from eqsat.hunt.examples import all_examples, check_example, check_examples
+from eqsat.hunt.examples import all_examples, check_example, check_examples, example_target
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.rules import Example, Rule, RuleSet
 from eqsat.plugins import find_names
@@ -22,7 +22,7 @@ CASES = [(s, r, e) for s, r in OWN.values() for _, e in all_examples(RuleSet("",
 def test_example(ruleset: RuleSet, rule: Rule, example: Example):
     # with all rules: what must be avoided must not be reached by any chain of them either
     rules = DEFAULT if rule.name in {r.name for r in DEFAULT.rules} else ruleset
-    found = check_example(rules, rule, example, eqsat.target("reference"))
+    found = check_example(rules, rule, example, example_target())
     assert found is None, found.full() if found else ""
 
 

@@ -174,6 +174,7 @@ def test_settings() -> None:
         ("launch=3", "E203"),
         ("launch=[", "E001"),
         ("fusion.index_relation=some", "E005"),
+        ("fusion.result_relation=some", "E005"),
     ],
 )
 def test_wrong_settings_name_themselves(setting: str, code: str) -> None:

@@ -10,7 +10,7 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.solve.goals import Search
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.selection import CAP, TIME_LIMIT, Removed
+from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed
 from eqsat.model.target import Target
 
 SHOWN = 5  # removed groups named in a message
@@ -27,8 +27,10 @@ def _amount(goal: str, value: int) -> str:
 
 def removed_sentence(r: Removed) -> str:
     """`the unfused transpose %1 needs 524,288 bytes, the vector limit is 8,192 (place)`."""
-    what = r.what if r.what.startswith("a ") else f"the unfused {r.what}"
     place = f" ({r.place})" if r.place else ""
+    if r.limit_name == RESULT_RELATION:
+        return f"the {r.what} writes permuted, {RESULT_RELATION} is identity{place}"
+    what = r.what if r.what.startswith("a ") else f"the unfused {r.what}"
     return f"{what} needs {r.bytes:,} bytes, the {r.limit_name} limit is {r.limit:,}{place}"
 
 

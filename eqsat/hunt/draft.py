@@ -53,7 +53,8 @@ class Draft:
 
     def side(self, term: Apply) -> list[Attr]:
         """The attributes of a whole pattern in pre-order; what it binds is kept."""
-        results = 2 if term.op == "generic" and self.rng.random() < 0.08 else 1
+        may_have_two = term.op == "generic" and not term.name  # a name is that of one tensor
+        results = 2 if may_have_two and self.rng.random() < 0.08 else 1
         _, attrs = self._apply(term, None, results=results)
         for name, found in self.splats.items():
             self.tensors[name] = tuple(found[i] for i in range(len(found)))

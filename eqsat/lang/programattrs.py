@@ -52,6 +52,7 @@ def _generic(c: Call, types: Types) -> Generic:
         c.get("tile", bodies.integers, ()),
         tuple(t.dtype for t in types),
         c.get("precision", bodies.precision, DEFAULT),
+        c.get("order", bodies.integers, ()),
     )
     if "precision" in c.keywords and not found.has_precision:
         hint = "leave it out: this is no sum of floating products of two operands"
@@ -252,7 +253,7 @@ _VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
     "float": bodies.number,
 }
 _LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
-_GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank", "precision")
+_GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank", "precision", "order")
 _ENCODING_KEYS = ("role", "contraction", "dtypes", "loops", "maps", "dims")
 # op → number of operands (None: any), its keys, and how its attribute is read
 READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {

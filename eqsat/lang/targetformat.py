@@ -265,6 +265,7 @@ class FusionRecord(Record):
     multi_result: bool | None = None
     siblings: bool | None = None
     index_relation: Literal["identity", "permutation", "any"] | None = None
+    result_relation: Literal["identity", "permutation", "any"] | None = None
     join: dict[Kind, list[Kind]] | None = None
     clone: list[Clone] | None = None
 

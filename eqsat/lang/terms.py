@@ -43,6 +43,8 @@ class TermReader:
         if tree is None:
             return None
         reader = _Terms(tree, self, binding=True)
+        if isinstance(tree.body, ast.NamedExpr):
+            return reader.named(tree.body)
         if not isinstance(tree.body, ast.Call):
             reader.report("E010", tree.body, "a left side is an op: write `op(x, …)`")
             return None
@@ -154,7 +156,7 @@ class _Terms:
             case ast.Call():
                 return self.apply(node)
             case ast.NamedExpr():
-                return self._named(node)
+                return self.named(node)
             case ast.Starred():
                 message = "a splat stands among the operands of `generic` and `concat` only"
                 self.report("E022", node, message)
@@ -175,7 +177,8 @@ class _Terms:
         self.problems.append(problem)
         return None
 
-    def _named(self, node: ast.NamedExpr) -> Apply | None:
+    def named(self, node: ast.NamedExpr) -> Apply | None:
+        """An op of a left side with a name."""
         name = node.target.id if isinstance(node.target, ast.Name) else ""
         if not self.binding:
             self.report("E010", node, "only an op of a left side can be named")

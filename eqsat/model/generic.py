@@ -53,6 +53,9 @@ class Generic(Attr):
     Canonical form: loops 0 … rank-1 are the result's dims in order (so every result map is the
     identity and is not stored); reduction loops follow in the order operands first use them.
     After MLIR's `linalg.generic`.
+
+    The maths has no loop order; a chosen op may have one, `order`. It changes no value: only which
+    maps are identities when the loops are counted as they are executed (`ops.interchange`).
     """
 
     kind: ClassVar[str] = "generic"
@@ -64,6 +67,7 @@ class Generic(Attr):
     tile: tuple[int, ...] = ()  # (m, n, k) if a rule packed this contraction, else ()
     dtypes: tuple[str, ...] = ()  # element type per operand
     precision: str = DEFAULT  # of a contraction, else NONE
+    order: tuple[int, ...] = ()  # the parallel loops as executed; () if in canonical order
     __hash__ = Attr.__hash__
 
     def __post_init__(self) -> None:
@@ -100,6 +104,16 @@ class Generic(Attr):
     def reductions(self) -> range:
         return range(self.rank, len(self.sizes))
 
+    @cached_property
+    def executed(self) -> tuple[int, ...]:
+        """All loops in the order in which they are executed, reductions innermost."""
+        return (*(self.order or range(self.rank)), *self.reductions)
+
+    @property
+    def order_text(self) -> str:
+        """` in loop order [1, 0]` behind the name of an interchanged op; nothing else."""
+        return f" in loop order [{', '.join(map(str, self.order))}]" if self.order else ""
+
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         check_operands("generic", self.shapes, operands)
         types = tuple([t.dtype for t in operands])
@@ -114,10 +128,12 @@ class Generic(Attr):
         return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
 
     def to_json(self) -> Any:
-        """`precision` is written where it is not `default`."""
+        """`precision` is written where it is not `default`, `order` where there is one."""
         data = super().to_json()
         if self.precision in (NONE, DEFAULT):
             del data["precision"]
+        if not self.order:
+            del data["order"]
         return data
 
     def verify(self) -> None:
@@ -125,6 +141,7 @@ class Generic(Attr):
         known = self.precision in (NONE, *PRECISIONS)
         require(known, f"no precision named `{self.precision}`")
         _check_nest(self.sizes, self.maps, self.shapes)
+        _check_order(self.order, self.rank)
         for y in self.yields:
             require(bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions")
             require(
@@ -140,6 +157,12 @@ def _check_nest(sizes: Shape, maps: tuple[Map, ...], shapes: tuple[Shape, ...]) 
         require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")
         for e, size in zip(m, shape, strict=True):
             _check_bounds(sizes, i, e, size)
+
+
+def _check_order(order: tuple[int, ...], rank: int) -> None:
+    straight = tuple(range(rank))
+    known = not order or (order != straight and tuple(sorted(order)) == straight)
+    require(known, f"`order` names loops 0 … {rank - 1} once each, in another order than this")
 
 
 def _check_bounds(sizes: Shape, i: int, e: Affine, size: int) -> None:

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.control import Control
+from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS, VIEWS
-from eqsat.model.program import Program
+from eqsat.model.program import Node, Program
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,7 @@ class Schedule:
             "fused_conversions": len(self.ops(CONVERSIONS)) - len(alone),
             "weight_packs": len(ahead),
             "opaque": len({i for _, i in self.ops({"opaque"})}),
+            "interchanged": len({i for _, i in self.ops({"generic"}) if _order_text(nodes[i])}),
         }
 
     def ops(self, kinds: frozenset[str] | set[str]) -> list[tuple[Dispatch, int]]:
@@ -317,10 +319,8 @@ class Schedule:
             where = f" on {d.device}" if d.device else ""
             head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
             lines.append(f"{head} reads {reads} writes {writes}")
-            lines += [
-                f"  %{m} = {self.program.nodes[m].op} : {self.program.nodes[m].types[0]}"
-                for m in d.members
-            ]
+            nodes = [(m, self.program.nodes[m]) for m in d.members]
+            lines += [f"  %{m} = {n.op}{_order_text(n)} : {n.types[0]}" for m, n in nodes]
             held = self.control(d)
             lines += [] if held is None else _body_lines(held)
         for b in self.buffers:
@@ -334,6 +334,10 @@ class Schedule:
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
+
+
+def _order_text(n: Node) -> str:
+    return n.attr.order_text if isinstance(n.attr, Generic) else ""
 
 
 def _body_lines(control: Control) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
+RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permuted
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Removed:
     what: str
     bytes: int
     limit: int
-    limit_name: str  # vector | scratch | operands, or what cut the candidates: CAP | TIME_LIMIT
+    # vector | scratch | operands | RESULT_RELATION, or what cut the candidates: CAP | TIME_LIMIT
+    limit_name: str
     place: str
     result_bytes: int = 0
 

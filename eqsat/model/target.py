@@ -90,7 +90,8 @@ class Fusion:
     template: int = 32
     multi_result: bool = False  # values used outside may become extra results
     siblings: bool = False  # consumers of one operand may share a dispatch
-    index_relation: str = "permutation"
+    index_relation: str = "permutation"  # of the loops of a producer and those of its reader
+    result_relation: str = "permutation"  # of an op's loops and the dims of its results
     # producer kind -> consumer kinds it may be computed inside of
     join: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("elementwise", ("elementwise", "reduction", "contraction", "conversion", "move")),
@@ -283,6 +284,8 @@ class Target:
             raise ValueError("a target needs memory levels with positive size and bandwidth")
         if self.fusion.index_relation not in INDEX_RELATIONS:
             raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
+        if self.fusion.result_relation not in INDEX_RELATIONS:
+            raise ValueError(f"result_relation is one of {', '.join(INDEX_RELATIONS)}")
 
 
 def _workgroup(data: dict[str, Any] | None) -> Workgroup | None:

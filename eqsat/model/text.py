@@ -53,6 +53,8 @@ def _generic(g: Generic) -> str:
         parts.append(f"tile={_ints(g.tile)}")
     if g.precision not in (NONE, DEFAULT):
         parts.append(f"precision={g.precision}")
+    if g.order:
+        parts.append(f"order={_ints(g.order)}")
     return ", ".join(parts)
 
 

@@ -22,6 +22,7 @@ from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.interchange import without_orders
 from eqsat.ops.scalar import FUNCTIONS
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
@@ -31,9 +32,12 @@ MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it c
 
 
 def canonical(program: Program) -> Program:
-    """The program that is searched: without unit dims, elementwise chains merged, loops counted."""
+    """The program that is searched: without unit dims, elementwise chains merged, loops counted.
+
+    Orders of loops that its author wrote are left out: they are the search's to choose.
+    """
     with uncollected():
-        return with_trips(merge_elementwise(drop_unit_dims(program)))
+        return with_trips(merge_elementwise(drop_unit_dims(without_orders(program))))
 
 
 def merge_elementwise(program: Program) -> Program:

@@ -1,4 +1,4 @@
-"""Whether an op reads its operands in the order in which they lie, or walks across them."""
+"""Whether an op reads and writes in the order in which tensors lie, or walks across them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,22 @@ def _last(shape: Shape) -> int | None:
     return next((d for d in reversed(range(len(shape))) if shape[d] > 1), None)
 
 
+def miswrites(g: Generic) -> bool:
+    """Whether the innermost parallel loop is not that of the result's innermost dim."""
+    return _inner(g) != _last(g.result_shape)
+
+
+def _inner(g: Generic) -> int | None:
+    """The innermost parallel loop of more than one iteration."""
+    return next((d for d in reversed(g.executed[: g.rank]) if g.sizes[d] > 1), None)
+
+
 def misread(g: Generic) -> Iterator[int]:
-    """Operands of a generic whose innermost dim is not the one the result is walked along.
+    """Operands of a generic whose innermost dim is not the one the loops walk along.
 
     A reduction may walk along a reduced dim instead, and what an operand repeats costs nothing.
     """
-    inner = _last(g.result_shape)
+    inner = _inner(g)
     if inner is None:
         return
     for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):

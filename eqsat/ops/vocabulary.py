@@ -19,9 +19,14 @@ class AttrFunction:
 
     The meaning gets plain values (tuples of ints, `Layout`, `Generic`, …) and returns one, or None
     where the condition behind it does not hold: then the rule has no row there.
+
+    orders: it understands generics whose loops are executed in another order than the canonical
+    one. A rule without such a function has no row where one is matched: the canonical form is in
+    the same class, and one form of what the rule makes is enough.
     """
 
     args: tuple[str, ...]
     result: str
     doc: str
     meaning: Callable[..., Any]
+    orders: bool = False

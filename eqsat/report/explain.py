@@ -10,7 +10,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
-from eqsat.model.selection import CAP, TIME_LIMIT, Group, Removed, Selection
+from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
     Alternative,
@@ -152,6 +152,8 @@ def _needs(r: Removed) -> str:
         return f"{r.bytes:,} candidates when the time was over, others were not tried"
     if r.limit_name == CAP:
         return f"more than {r.limit:,} candidates, the others were not tried"
+    if r.limit_name == RESULT_RELATION:
+        return f"writes permuted, {RESULT_RELATION} is identity"
     size = f"{r.bytes} operands" if r.limit_name == "operands" else f"{r.bytes:,} bytes"
     return f"needs {size}, the {r.limit_name} limit is {r.limit:,}"
 

@@ -126,7 +126,15 @@ class Names:
 
 
 def generic_word(node: ENode) -> str:
-    """`contraction 16x16x1`, `reduction max` or the scalar function of an elementwise op."""
+    """`contraction 16x16x1`, `reduction max` or the scalar function of an elementwise op.
+
+    Behind it, `in loop order [1, 0]`: the parallel loops as they are executed, if interchanged.
+    """
+    assert isinstance(node.attr, Generic)
+    return _word(node) + node.attr.order_text
+
+
+def _word(node: ENode) -> str:
     assert isinstance(node.attr, Generic)
     what = kind(node.op, node.attr)
     if what == "contraction":

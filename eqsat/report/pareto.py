@@ -81,6 +81,7 @@ def contents(run: Finished) -> Counter[str]:
     words = {
         "packs": "pack", "unpacks": "unpack", "transposes": "transpose",
         "fused_conversions": "fused conversion", "weight_packs": "weight pack",
+        "interchanged": "interchanged op",
     }  # fmt: skip
     counts = schedule.counts()
     found = Counter({words[k]: counts[k] for k in words if counts[k]})

@@ -220,9 +220,11 @@ class RuleText:
         rule, n = self.v.rule, self.v.number
         root = self._match(rule.left)
         self.facts.append(f"(= root {root})")
+        self.facts += [f"(= x_{rule.left.name} root)"] if rule.left.name else []
         for term in rule.also:
             also = self._match(term)
             self.facts.append(f"(= also{len(self.facts)} {also})")
+            self.facts += [f"(= x_{term.name} {also})"] if term.name else []
         marks = self._marks(n)
         self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.used]
         self.facts += [f"(= use_{mark(x, i)} (unpacked x_{x}_{i}))" for x, i in self.marked]

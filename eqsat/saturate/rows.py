@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.diag import fail
+from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import (
     Apply,
@@ -41,6 +42,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 # a layout column may hold None: the operand is left as it is
 Row = tuple[Attr | None, ...]
 Env = dict[str, Any]
+Functions = Mapping[str, Callable[..., Any]]
 
 
 class NoRow(Exception):
@@ -93,12 +95,13 @@ def mark(name: str, i: int) -> str:
 class Rows:
     """Evaluates one variant; `functions` replaces attribute functions (the target's tiles)."""
 
-    def __init__(self, variant: Variant, functions: Mapping[str, Callable[..., Any]]):
+    def __init__(self, variant: Variant, functions: Functions):
         self.variant = variant
         self.rule = variant.rule
         self.arity = dict(variant.arity)
         self.functions = functions
         self.matched: Shape | None = None  # of the left side, for the match at hand
+        self.takes_orders = any(FUNCTIONS[f].orders for f in functions_of(self.rule))
         sides = (self.rule.left, *self.rule.also)
         self.slots = [s for t in sides for s in slots(t, self.arity)]
         self.width = sum(1 if n is None else n for _, n in self.slots)  # attributes of a match
@@ -106,6 +109,8 @@ class Rows:
     def rows(self, attrs: list[Attr], uses: dict[str, int]) -> list[Row]:
         """All right sides for this match, each as the attributes of its ops in post-order."""
         env: Env = {}
+        if not self.takes_orders and any(isinstance(a, Generic) and a.order for a in attrs):
+            return []  # the canonical form of it is in the same class
         try:
             self._bind(env, attrs, uses)
             shapes = (result_shape(n.op, a) for (n, _), a in zip(self.slots, attrs, strict=False))
@@ -206,25 +211,7 @@ class Rows:
         return [tuple(out)]
 
     def value(self, expr: AttrExpr, env: Env) -> Any:
-        """The value of an attribute expression; NoRow where a function gives None."""
-        match expr:
-            case Name(name):
-                return env[name]
-            case Value(value):
-                return plain(value)
-            case Field(base, name):
-                return getattr(self.value(base, env), name)
-            case Not(inner):
-                return not self.value(inner, env)
-            case Compare(op, left, right):
-                return COMPARE[op](self.value(left, env), self.value(right, env))
-            case Function(name, args):
-                fn = self.functions.get(name) or FUNCTIONS[name].meaning
-                result = fn(*(self.value(a, env) for a in args))
-                if result is None:
-                    raise NoRow
-                return result
-        raise TypeError(expr)
+        return value(expr, env, self.functions)
 
     # ---- right side ---------------------------------------------------------------------------
     def _build(self, term: Term, env: Env, out: list[Attr | None]) -> tuple[Shape | None, ...]:
@@ -308,6 +295,67 @@ class Rows:
                 exit_code=1,
             )
         return result_shape(term.op, attr)
+
+
+# ---- attribute expressions -----------------------------------------------------------------------
+def value(expr: AttrExpr, env: Env, functions: Functions) -> Any:
+    """The value of an attribute expression; NoRow where a function gives None."""
+    match expr:
+        case Name(name):
+            return env[name]
+        case Value(constant):
+            return plain(constant)
+        case Field(base, name):
+            return getattr(value(base, env, functions), name)
+        case Not(inner):
+            return not value(inner, env, functions)
+        case Compare(op, left, right):
+            return COMPARE[op](value(left, env, functions), value(right, env, functions))
+        case Function(name, args):
+            fn = functions.get(name) or FUNCTIONS[name].meaning
+            result = fn(*(value(a, env, functions) for a in args))
+            if result is None:
+                raise NoRow
+            return result
+    raise TypeError(expr)
+
+
+def _parts(expr: AttrExpr) -> Iterator[AttrExpr]:
+    """An expression and all inside of it."""
+    yield expr
+    match expr:
+        case Field(inner, _) | Not(inner):
+            yield from _parts(inner)
+        case Compare(_, left, right):
+            yield from _parts(left)
+            yield from _parts(right)
+        case Function(_, args):
+            for a in args:
+                yield from _parts(a)
+
+
+def functions_of(rule: Rule) -> set[str]:
+    """The attribute functions that a rule calls."""
+    sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
+    return {p.name for e in sides for p in _parts(e) if isinstance(p, Function)}
+
+
+def _attributes(term: Term) -> Iterator[AttrExpr]:
+    if isinstance(term, Splat):
+        yield from _attributes(term.inner)
+    if isinstance(term, Apply):
+        yield from (e for _, e in term.attrs)
+        for o in term.operands:
+            yield from _attributes(o)
+
+
+def is_moot(rule: Rule, functions: Functions) -> bool:
+    """Whether a condition that asks about no match, but about the target alone, does not hold."""
+    closed = [c for c in rule.where if not any(isinstance(p, Name) for p in _parts(c))]
+    try:
+        return not all(value(c, {}, functions) for c in closed)
+    except NoRow:
+        return True
 
 
 def _is_ints(value: tuple[Any, ...]) -> bool:

@@ -15,7 +15,8 @@ from eqsat.saturate.blocks import Blocks, Short, find_blocks, first_of_equals, s
 from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
-from eqsat.saturate.search import Saturation
+from eqsat.saturate.rows import is_moot
+from eqsat.saturate.search import Saturation, target_facts
 from eqsat.saturate.snapshot import snapshot, tables
 from eqsat.saturate.unroll import NotPeriodic, TooLarge, unroll
 
@@ -49,6 +50,8 @@ def saturate(
     begin = time.monotonic()
     clock = Clock.of(limits.seconds, deadline)
     assert limits.matches is not None
+    facts = target_facts(target)
+    rules = replace(rules, rules=tuple(r for r in rules.rules if not is_moot(r, facts)))
     wide = too_many(rules.rules, program, program.uses, limits.matches)
     wide |= too_wide(rules.rules, program)
     search = partial(Saturation, rules=rules, target=target, limits=limits, left_out=wide)

@@ -19,6 +19,7 @@ from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.binding import bind_attr
 from eqsat.ops.encodings import encoding_tiles
+from eqsat.ops.interchange import index_relation
 from eqsat.ops.orders import target_orders
 from eqsat.ops.tiles import target_tiles
 from eqsat.saturate.clock import Clock
@@ -42,6 +43,11 @@ class Work:
 
     matches: Counter[str]
     seconds: defaultdict[str, float]
+
+
+def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
+    """The functions that tell facts of a target and take no arguments."""
+    return {"target.index_relation": partial(index_relation, target)}
 
 
 def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,16 +92,17 @@ class Saturation:
         )  # fmt: skip
         self.engine = _engine()()
         self.interner = Interner()
-        kept = [r for r in rules.rules if r.name not in left_out]
-        self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
-        self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
-        self.variants, self.signatures = variants(kept, program)
         sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
         functions: dict[str, Callable[..., Any]] = {
             "target.tiles": cache(_priced(sizes, target_tiles(target))),
             "target.orders": cache(partial(target_orders, target)),
             "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
+            **target_facts(target),
         }
+        kept = [r for r in rules.rules if r.name not in left_out]
+        self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
+        self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
+        self.variants, self.signatures = variants(kept, program)
         self.rows = [Rows(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)

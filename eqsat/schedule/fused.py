@@ -57,6 +57,7 @@ class OneDispatch:
         for e in self.edges:
             yield from self._join_faults(e)
         yield from self._repeat_faults()
+        yield from self._write_faults()
         yield from self._connection_faults()
         for m in self.ops:
             yield from self._tile_faults(m)
@@ -165,10 +166,19 @@ class OneDispatch:
         if relation == "identity":
             if not isinstance(maker, Generic) or not isinstance(reader, Generic):
                 return False
-            return e.direct and _in_order(reader, e.operand)
+            return e.direct and _is_one_nest(maker, reader, e.operand)
         if relation == "permutation" and isinstance(reader, Generic):
             return _is_permutation(reader, e.operand)
         return True
+
+    def _write_faults(self) -> Iterator[str]:
+        if self.target.fusion.result_relation != "identity":
+            return
+        where = self.target.place("fusion.result_relation")
+        for m in self.ops:
+            g = self.node(m).attr
+            if isinstance(g, Generic) and g.order:
+                yield f"%{m} writes its result permuted ({where})"
 
     def _repeat_faults(self) -> Iterator[str]:
         rows = self.target.fusion.row_reductions > 1
@@ -304,6 +314,14 @@ class OneDispatch:
 
 
 # ---- facts of ops --------------------------------------------------------------------------------
+def _is_one_nest(maker: Generic, reader: Generic, operand: int) -> bool:
+    """Whether step by step the reader wants the element that the maker has just computed."""
+    steps = list(reader.order or range(reader.rank)) + list(reader.reductions)
+    made = list(maker.order or range(maker.rank))  # the dim that each loop of the maker writes
+    wanted = {e.dim: q for q, e in enumerate(reader.maps[operand])}  # the dim each loop reads
+    return len(wanted) == len(steps) and [wanted.get(d) for d in steps] == made
+
+
 def _in_order(g: Generic, operand: int) -> bool:
     """Whether the loops of a generic are this operand's dims, in order."""
     return [e.dim for e in g.maps[operand]] == list(range(len(g.sizes)))

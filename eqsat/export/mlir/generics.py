@@ -12,6 +12,7 @@ from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.affine import Map, dim
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import TensorType
+from eqsat.ops.interchange import executed_map
 from eqsat.ops.scalar import neutral
 
 
@@ -25,7 +26,10 @@ class Operand:
 
 
 def write_generic(w: Writer, g: Generic, operands: Sequence[str], name: str) -> list[str]:
-    """The names of its results; Inexpressible if its body is."""
+    """The names of its results; Inexpressible if its body is.
+
+    The loops are written in the order in which they are executed.
+    """
     ins = [
         _whole_dims(w, g, Operand(x, TensorType(t, s), m))
         for x, t, s, m in zip(operands, g.dtypes, g.shapes, g.maps, strict=True)
@@ -34,7 +38,8 @@ def write_generic(w: Writer, g: Generic, operands: Sequence[str], name: str) -> 
     outs = _accumulators(w, g)
     loops = len(g.sizes)
     identity = tuple(dim(d) for d in range(g.rank))
-    maps = [syntax.affine_map(o.map, loops) for o in (*ins, *[_result(o, identity) for o in outs])]
+    every = [o.map for o in (*ins, *[_result(o, identity) for o in outs])]
+    maps = [syntax.affine_map(executed_map(g, m), loops) for m in every]
     kinds = ["parallel" if d < g.rank else "reduction" for d in range(loops)]
     w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs, g.precision)
     _block(w, g, ins, outs)

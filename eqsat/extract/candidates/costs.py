@@ -20,7 +20,7 @@ from eqsat.model.precision import NONE
 from eqsat.model.target import Target
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
-from eqsat.ops.passes import misread, moves_innermost
+from eqsat.ops.passes import misread, miswrites, moves_innermost
 from eqsat.ops.tiles import tiles_of
 
 PS_PER_SECOND = 10**12
@@ -131,7 +131,10 @@ class Costs:
             return self._slower_ps(n.children[0])
         if not isinstance(n.attr, Generic):
             return 0.0
-        return sum(self._slower_ps(n.children[i]) for i in misread(n.attr))
+        across = [n.children[i] for i in misread(n.attr)]
+        if miswrites(n.attr):
+            across += self.space.outputs[node]
+        return sum(map(self._slower_ps, across))
 
     def _slower_ps(self, eclass: int) -> float:
         """What reading and writing a buffer in another order costs more than in its own."""

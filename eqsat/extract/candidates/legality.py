@@ -17,9 +17,10 @@ from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Transpose
-from eqsat.model.selection import Removed
+from eqsat.model.selection import RESULT_RELATION, Removed
 from eqsat.model.target import Fusion, Target
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
+from eqsat.ops.interchange import walks_alike
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
@@ -140,6 +141,11 @@ class Legality:
             and all(map(self.is_template_kind, ops))
         )
 
+    @property
+    def writes_permuted(self) -> bool:
+        """Whether an op may write its results in another order than it executes its loops in."""
+        return self.fusion.result_relation != "identity"
+
     def is_admissible(self, node: int) -> bool:
         """`tiles: forced` leaves no unpacked contraction."""
         attr = self.space.egraph.nodes[node].attr
@@ -173,7 +179,7 @@ class Legality:
             isinstance(made.attr, Generic)
             and isinstance(consumer.attr, Generic)
             and made.eclass == consumer.children[operand]
-            and is_identity(consumer.attr, operand)
+            and walks_alike(made.attr, consumer.attr, operand)
         )
 
     def repeats(self, consumer: int, operand: int) -> bool:
@@ -243,6 +249,10 @@ class Legality:
     def limit_of(self, node: int) -> Removed | None:
         """The limit a node breaks by its own tile, whatever dispatch it is in."""
         n = self.space.egraph.nodes[node]
+        if isinstance(n.attr, Generic) and n.attr.order and not self.writes_permuted:
+            place = self.target.place(RESULT_RELATION)
+            what = f"interchanged {self.space.name(node)}"
+            return Removed(what, 1, 0, RESULT_RELATION, place)
         types = [self.space.type(c) for c in n.children]
         if isinstance(n.attr, Layout) and n.op in ("pack", "unpack"):
             tile = _tile_bytes(n.attr.tiles, types[0].dtype)
