@@ -12,9 +12,9 @@ import pytest
 from eqsat.extract import check, extract
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.joint import Ordered, in_best_order, under
 from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
 from eqsat.extract.order.work import blocks
+from eqsat.extract.ordered import Ordered, in_best_order, under
 from eqsat.extract.session import known_answers
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve

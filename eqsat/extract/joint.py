@@ -1,8 +1,9 @@
 """The order chosen together with the dispatches.
 
-The goals are first minimised under the program's order. Then the best order of the answer's own
-dispatches is looked for (`order`), the problem is stated again under that order, and memory is
-minimised once more; what no order gets below is told by the problem without an order (`anyorder`).
+The goals are first minimised under the program's order. Then every goal in turn is asked about
+without an order (`everyorder`): either no order of any answer is better, which is the proof, or
+there is an answer with an order of its own. The problem is then stated again under that order, and
+the goals behind are minimised once more.
 """
 
 from __future__ import annotations
@@ -10,123 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.order import best_order, work_of
-from eqsat.extract.solve.goals import Found, Outcome, Search
-from eqsat.extract.solve.problem import Answer
-from eqsat.model.cycles import uncollected
+from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
+from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
+from eqsat.extract.solve.goals import Outcome, limit
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
-from eqsat.model.stopping import INTERRUPTED, Stop
+from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
 
-MEMORY = "memory"
 ROUNDS = 3  # of a better order, then better dispatches
 ENOUGH = 0.5  # seconds; with less left the order of the chosen dispatches is all that is improved
-
-
-@dataclass(frozen=True)
-class Ordered:
-    """An answer, in the numbers of a problem under its own order."""
-
-    assembly: Assembly
-    answer: Answer
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.assembly.problem.peak_bytes(self.answer)
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        return self.assembly.groups(self.answer)
-
-    def keeps(self, caps: Mapping[str, int]) -> bool:
-        """Whether the answer is worth no more than this, goal by goal."""
-        problem = self.assembly.problem
-        return all(problem.value(g, self.answer) <= limit for g, limit in caps.items())
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop looking, and for what seed."""
-
-    deadline: float  # of time.monotonic()
-    seed: int
-    stop: Stop | None = None
-
-    @property
-    def seconds(self) -> float:
-        """What is left; nothing if somebody asked to stop."""
-        asked = self.stop is not None and self.stop.is_requested
-        return 0.0 if asked else max(self.deadline - time.monotonic(), 0.0)
-
-    @property
-    def ended(self) -> str:
-        """Why a search within these limits ended early."""
-        return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
-
-    def search(self, assembly: Assembly, budget: Mapping[str, int], *hints: Answer) -> Search:
-        budget = dict(budget)
-        return Search(assembly.problem, budget, self.deadline, self.seed, hints, stop=self.stop)
-
-
-def in_best_order(assembly: Assembly, answer: Answer) -> Ordered | None:
-    """The answer under the best order found for its dispatches, in a problem of its own.
-
-    It is left where it is if the order it has is as good. None if it has no order, which can only
-    be in a problem without steps.
-    """
-    problem = assembly.problem
-    try:
-        best = best_order(work_of(problem, answer))
-    except ValueError:
-        return None
-    if problem.is_ordered and best.peak_bytes >= problem.peak_bytes(answer):
-        return Ordered(assembly, answer)
-    own = assembly.alone([answer[i] for i in best.order])
-    return Ordered(own, tuple(range(len(answer))))
-
-
-def under(assembly: Assembly, groups: Sequence[Group]) -> Ordered | None:
-    """The whole problem under the order of these groups, and they as its answer."""
-    with uncollected():
-        own = assembly.reordered(groups)
-    return next((Ordered(own, answer) for answer in own.locate(groups)), None)
-
-
-@dataclass(frozen=True)
-class AnyOrderSearch:
-    """Questions about all orders at once."""
-
-    assembly: Assembly  # without steps
-    search: Search
-    among: tuple[int, ...] | None  # options of answers within the caps
-    is_possible: bool
-
-    def least_bytes(self, caps: Mapping[str, int], seconds: float) -> Found:
-        """Peak bytes that no answer within the caps gets below in any order."""
-        if not self.is_possible:
-            return Found("infeasible")
-        return self.search.minimise({MEMORY: 1}, dict(caps), None, seconds, self.among)
-
-
-def in_any_order(
-    assembly: Assembly, budget: Mapping[str, int], caps: Mapping[str, int], limits: Limits
-) -> AnyOrderSearch:
-    """The problem without an order, cut down to options within the caps, one goal by the other."""
-    with uncollected():
-        free = assembly.unordered()
-    search = limits.search(free, budget)
-    known, among = dict(budget), None
-    for goal, limit in caps.items():
-        if goal not in free.problem.linear:
-            continue
-        stage = search.stage({goal: 1}, known, among)
-        if stage is None:
-            return AnyOrderSearch(free, search, None, False)
-        among, known = stage.within(limit), known | {goal: limit}
-    return AnyOrderSearch(free, search, among, True)
+SHARE = 0.5  # of what is left, for what a goal is at least in any order
 
 
 def with_order(
@@ -137,133 +34,235 @@ def with_order(
     budget: Mapping[str, int],
     limits: Limits,
     known: Sequence[Group] = (),
-    *,
-    prove: bool = True,
 ) -> tuple[Assembly, Outcome]:
     """The outcome under the best order found, with bounds that hold in every order.
 
-    Without `prove` the dispatches stay as they are and only their order is looked for. No goal is
-    worse than before by the requests' priority. `known` are the groups of an answer in
+    No goal is worse than before by the requests' priority. `known` are the groups of an answer in
     an order of its own that the first goal must not be worse than.
     """
     assert outcome.answer is not None
-    is_weighted = requests[0].weight is not None and len(requests) > 1
-    if not prove or is_weighted or MEMORY not in [r.name for r in requests]:
-        best = in_best_order(assembly, outcome.answer) or Ordered(assembly, outcome.answer)
-        loose = {g: v for g, v in outcome.bounds.items() if g != MEMORY}
-        return best.assembly, replace(outcome, answer=best.answer, bounds=loose)
-    joint = _Joint(assembly, tuple(replace(r, weight=None) for r in requests), budget, limits)
-    return joint.improve(outcome, dict(reference or {}), known)
+    best = Ordered(assembly, outcome.answer)
+    if len(requests) == 1:
+        requests = (replace(requests[0], weight=None),)
+    joint = _Joint(assembly, requests, budget, limits, dict(reference or {}), outcome, best)
+    if requests[0].weight is not None:
+        joint.weigh()
+    else:
+        joint.improve(known)
+    return joint.best.assembly, joint.ended()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Joint:
-    assembly: Assembly
+    """The best answer so far; `outcome` is that of the last search, under `best`'s order unless
+    that `is_new`."""
+
+    assembly: Assembly  # under the program's order
     requests: tuple[GoalRequest, ...]
     budget: Mapping[str, int]
     limits: Limits
+    reference: dict[str, int]
+    outcome: Outcome
+    best: Ordered
+    is_new: bool = False
+    bounds: dict[str, int] = field(default_factory=dict)
+    proofs: dict[str, str] = field(default_factory=dict)
+    status: str = "optimal"
+    every: EveryOrder | None = None
 
-    @property
-    def place(self) -> int:
-        """Which goal memory is."""
-        return [r.name for r in self.requests].index(MEMORY)
+    # ---- goals in order of priority ----------------------------------------------------------
+    def improve(self, known: Sequence[Group]) -> None:
+        caps = dict(self.budget)
+        before = dict(caps)
+        for n, r in enumerate(self.requests):
+            before = dict(caps)
+            self._again_from(n, caps)
+            value = self._value(r.name)
+            if r.name == MEMORY:
+                self._reorder(caps, known if n == 0 else ())
+                value = min(value, self.best.peak_bytes)
+            value = self._settle(r.name, value, caps)
+            most = limit(r, value, self.reference)
+            caps[r.name] = min(most, caps.get(r.name, most))
+            if self.every is not None:
+                self.every.hold(caps[r.name])
+        self._again_from(len(self.requests) - 1, before)
+        self.best = in_best_order(self.best.assembly, self.best.answer) or self.best
 
-    def improve(
-        self, outcome: Outcome, reference: dict[str, int], known: Sequence[Group]
-    ) -> tuple[Assembly, Outcome]:
-        assert outcome.answer is not None
-        earlier = {r.name: outcome.caps[r.name] for r in self.requests[: self.place]}
-        caps = dict(self.budget) | earlier
-        best = Ordered(self.assembly, outcome.answer)
-        best = _best([best, in_best_order(self.assembly, outcome.answer)], caps)
-        if known and not earlier and reference.get(MEMORY, best.peak_bytes) < best.peak_bytes:
-            best = _best([best, under(self.assembly, known)], caps)
-        least, found = self._bound(caps, best.peak_bytes)
-        best, later = _best([best, found], caps), None
-        if best.assembly is self.assembly:
-            later = outcome
-        elif self._has_time(self.assembly.seconds):
-            with suppress(OutOfTime):
-                best = self._again(best, caps, least)
-                later, best = self._rest(best, caps, reference, least)
-        return best.assembly, self._merged(best, outcome, later, least)
+    def _value(self, goal: str) -> int:
+        """What a goal was minimised to, which later ones may have raised within its tolerance."""
+        value = self.best.value(goal)
+        return value if self.is_new else min(self.outcome.values.get(goal, value), value)
 
-    def _has_time(self, seconds: float) -> bool:
-        """For something that takes so long, and as much again."""
-        return self.limits.seconds > 2 * seconds + ENOUGH
-
-    def _bound(self, caps: dict[str, int], peak: int) -> tuple[int, Ordered | None]:
-        """Bytes that no order of any answer within the caps gets below; a better answer."""
-        least = self.assembly.problem.fixed_bytes
-        try:
-            least = min(self.assembly.least_bytes(), peak)
-            if peak <= least or not self._has_time(self.assembly.seconds):
-                return least, None
-            free = in_any_order(self.assembly, self.budget, caps, self.limits)
-            found = free.least_bytes(caps | {MEMORY: peak - 1}, self.limits.seconds * 0.5)
-        except OutOfTime:
-            return least, None
-        if found.status == "infeasible":
-            return peak, None
-        answer = None if found.answer is None else in_best_order(free.assembly, found.answer)
-        return max(least, found.bound), answer
-
-    def _again(self, best: Ordered, caps: dict[str, int], least: int) -> Ordered:
-        """Better dispatches under the better order, until nothing gets better."""
-        whole = self._whole(best, caps)
+    def _again_from(self, n: int, caps: dict[str, int]) -> None:
+        """The goals from this one on under an order that is new."""
+        if not self.is_new or not self._has_time():
+            return
         with suppress(OutOfTime):
-            for _ in range(ROUNDS):
-                if whole.peak_bytes <= least or not self._has_time(self.assembly.seconds):
-                    break
+            search = self.limits.search(self.best.assembly, caps, self.best.answer)
+            later = search.run(self.requests[n:], self.reference)
+            if later.answer is not None:
+                self.outcome, self.is_new = later, False
+                self.best = Ordered(self.best.assembly, later.answer)
+
+    def _settle(self, goal: str, value: int, caps: dict[str, int]) -> int:
+        """The goal's value after answers in other orders were looked for, with its bound."""
+        bound, proof, status = 0, "", "optimal"
+        for _ in range(ROUNDS):
+            least = self._least({goal: 1}, caps, value)
+            bound, proof, status = max(bound, least.bound), least.proof, least.status
+            best = self._near(goal, least, caps, value) if status == "gap" else least.best
+            if best is None or best.value(goal) >= value:
+                break
+            self._adopt(best, caps)
+            if goal == MEMORY:
+                self._descend(caps, bound)
+            value = self.best.value(goal)
+            if value <= bound:
+                break
+        self._note(goal, value, bound, proof, status)
+        return value
+
+    def _note(self, goal: str, value: int, bound: int, proof: str, status: str) -> None:
+        self.bounds[goal] = min(bound, value)
+        if bound >= value:
+            self.proofs[goal] = "search" if goal == MEMORY else proof
+        else:
+            self._missed(status)
+
+    def _missed(self, status: str) -> None:
+        """Not proven: why the first question that has no end did not end, or that all ended."""
+        if self.status in ("optimal", "gap"):
+            ended = "wall" if status == "unknown" else status
+            self.status = "gap" if status in ("gap", "better", "proven") else ended
+
+    def _least(self, weights: dict[str, int], caps: dict[str, int], value: int) -> Least:
+        """No answer within the caps is worth less in any order; or one that is worth less."""
+        try:
+            if weights == {MEMORY: 1}:
+                known = min(self.assembly.least_bytes(), value)
+                if known == value:
+                    return Least("proven", value)
+            if self.every is None:
+                if not self._has_time():
+                    return Least(self.limits.ended)
+                self.every = EveryOrder.of(self.assembly, self.budget, self.limits)
+            seconds = self.limits.seconds * SHARE
+            return self.every.least(weights, caps, value, seconds, self.best.groups)
+        except OutOfTime:
+            return Least(self.limits.ended)
+
+    def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
+        """A better answer under the order of one that does not quite keep the caps."""
+        if least.best is None or not self._has_time():
+            return None
+        with suppress(OutOfTime):
+            there = under(self.assembly, least.best.groups)
+            if there is None:
+                return None
+            asked = caps | {goal: min(caps.get(goal, value), value - 1)}
+            search = self.limits.search(there.assembly, asked)
+            found = search.minimise({goal: 1}, asked, None, self.limits.seconds * SHARE)
+            if found.answer is not None:
+                return in_best_order(there.assembly, found.answer)
+        return None
+
+    # ---- memory ------------------------------------------------------------------------------
+    def _reorder(self, caps: dict[str, int], known: Sequence[Group]) -> None:
+        """The best order of the answer's dispatches, or a known answer in an order of its own."""
+        found = [in_best_order(self.best.assembly, self.best.answer)]
+        if known and self.reference.get(MEMORY, self.best.peak_bytes) < self.best.peak_bytes:
+            with suppress(OutOfTime):
+                found.append(under(self.assembly, known))
+        kept = [a for a in found if a is not None and a.keeps(caps)]
+        best = min(kept, key=lambda a: a.peak_bytes, default=self.best)
+        if best.peak_bytes < self.best.peak_bytes:
+            self._adopt(best, caps)
+            self._descend(caps, self.assembly.problem.fixed_bytes)
+
+    def _descend(self, caps: dict[str, int], least: int) -> None:
+        """Better dispatches under the better order, until nothing gets better."""
+        for _ in range(ROUNDS):
+            whole = self.best
+            if whole.peak_bytes <= least or not self._has_time():
+                break
+            with suppress(OutOfTime):
                 search = self.limits.search(whole.assembly, caps, whole.answer)
                 found = search.minimise({MEMORY: 1}, caps, whole.answer, self.limits.seconds * 0.3)
-                answer = found.answer
-                after = None if answer is None else in_best_order(whole.assembly, answer)
+                if found.answer is None:
+                    break
+                after = in_best_order(whole.assembly, found.answer)
                 if after is None or after.peak_bytes >= whole.peak_bytes:
                     break
-                whole = self._whole(after, caps)
-        return whole
+                self._adopt(after, caps)
 
-    def _whole(self, found: Ordered, caps: dict[str, int]) -> Ordered:
-        """The answer among all others under its order."""
-        whole = under(self.assembly, found.groups)
-        return found if whole is None or not whole.keeps(caps) else whole
+    # ---- one weighted sum --------------------------------------------------------------------
+    def weigh(self) -> None:
+        """The weighted sum in any order; each goal's own bound is that of its relaxation."""
+        assert self.outcome.weights
+        weights, caps = dict(self.outcome.weights), dict(self.budget)
+        best = in_best_order(self.best.assembly, self.best.answer) or self.best
+        if best.worth(weights) < self.best.worth(weights):
+            self._adopt(best, caps)
+            self._again_from(0, caps)
+        bound, least = 0, Least("optimal")
+        for _ in range(ROUNDS):
+            value = self.best.worth(weights)
+            least = self._least(weights, caps, value)
+            bound = max(bound, least.bound)
+            if bound >= value or least.status != "better" or least.best is None:
+                break
+            self._adopt(least.best, caps)
+            self._again_from(0, caps)
+        if bound < self.best.worth(weights):
+            self._missed(least.status)
+        self._each_alone(least.proof)
+        self.best = in_best_order(self.best.assembly, self.best.answer) or self.best
 
-    def _rest(
-        self, best: Ordered, caps: dict[str, int], reference: dict[str, int], least: int
-    ) -> tuple[Outcome | None, Ordered]:
-        """The goals from memory on, under the order found; memory is `least` at least."""
-        search = self.limits.search(best.assembly, caps, best.answer)
-        search = replace(search, floors={MEMORY: least})
-        later = search.run(self.requests[self.place :], reference)
-        if later.answer is None:
-            return None, best
-        return later, in_best_order(best.assembly, later.answer) or best
+    def _each_alone(self, proof: str) -> None:
+        names = [r.name for r in self.requests]
+        self.proofs = dict.fromkeys(names, proof)
+        with suppress(OutOfTime):
+            for goal in names:
+                relaxed = None
+                if goal == MEMORY:
+                    self.bounds[goal] = self.assembly.least_bytes()
+                elif self.every is not None:
+                    relaxed = self.every.search.relaxation(goal)
+                if relaxed is not None:
+                    self.bounds[goal] = relaxed.bound
 
-    def _merged(self, best: Ordered, before: Outcome, later: Outcome | None, least: int) -> Outcome:
-        """Bounds of earlier goals as they were, of memory in every order, of others as found now.
+    # ---- all of them -------------------------------------------------------------------------
+    def _has_time(self) -> bool:
+        """To state the problem, and as much again for what is asked of it."""
+        return self.limits.seconds > 2 * self.assembly.seconds + ENOUGH
 
-        If there was no time for `later` goals, their bounds are those of the program's order.
+    def _adopt(self, found: Ordered, caps: dict[str, int]) -> None:
+        """A better answer; the whole problem under its order, if there is time to state that."""
+        self.best, self.is_new = found, True
+        if self._has_time():
+            with suppress(OutOfTime):
+                whole = under(self.assembly, found.groups)
+                if whole is not None and whole.keeps(caps):
+                    self.best = whole
+
+    def ended(self) -> Outcome:
+        """Bounds that hold in every order; what was not proven in time has none but trivial ones.
+
+        What the machine's memory or somebody ended stays so.
         """
-        earlier = {r.name for r in self.requests[: self.place]}
-        bounds, proofs, status = dict(before.bounds), dict(before.proofs), before.status
-        if later is not None:
-            bounds |= {g: b for g, b in later.bounds.items() if g not in earlier}
-            proofs |= {g: p for g, p in later.proofs.items() if g not in earlier}
-            status = later.status if status == "optimal" else status
-        elif status == "optimal":
-            status = "wall"
-        value = best.peak_bytes
-        bounds[MEMORY], proofs[MEMORY] = min(least, value), "search"
-        if status == "optimal" and bounds[MEMORY] < value:
-            status = "gap"
-        return replace(before, status=status, answer=best.answer, bounds=bounds, proofs=proofs)
-
-
-def _best(answers: Sequence[Ordered | None], caps: Mapping[str, int]) -> Ordered:
-    """The one of least peak, the first of equals; the first one keeps the caps."""
-    kept = [a for a in answers[1:] if a is not None and a.keeps(caps)]
-    return min([a for a in (answers[0], *kept) if a is not None], key=lambda a: a.peak_bytes)
+        status = self.outcome.status
+        if status not in (INTERRUPTED, OUT_OF_MEMORY) and not (
+            status == "wall" and self.status == "gap"
+        ):
+            status = self.status
+        return replace(
+            self.outcome,
+            status=status,
+            answer=self.best.answer,
+            bounds=self.bounds,
+            proofs=self.proofs,
+        )
 
 
 def within_budget(
@@ -272,22 +271,24 @@ def within_budget(
     budget: Mapping[str, int],
     limits: Limits,
 ) -> tuple[str, Ordered | None]:
-    """An answer that keeps a memory budget in some order: feasible | infeasible | unknown.
+    """An answer that keeps the budgets in some order: feasible | infeasible | unknown.
 
-    `infeasible` holds in every order. Looked for are the best order of the answer to the first
-    goal, and of the one that needs least memory.
+    `infeasible` holds in every order. Looked for are answers of the problem without an order, the
+    best order of the answer to the first goal, and that of the one that needs least memory.
     """
-    rest = {g: v for g, v in budget.items() if g != MEMORY}
-    free = in_any_order(assembly, rest, rest, limits)
-    found = free.least_bytes(budget, limits.seconds * 0.4)
-    if found.status == "infeasible":
+    every = EveryOrder.of(assembly, budget, limits)
+    goal = MEMORY if MEMORY in budget else requests[0].name
+    found = every.least({goal: 1}, budget, None, limits.seconds * 0.4)
+    if found.status == "proven":
         return "infeasible", None
-    best = None if found.answer is None else in_best_order(free.assembly, found.answer)
+    if found.status == "better" and found.best is not None:
+        return "feasible", found.best
+    rest = {g: v for g, v in budget.items() if g != MEMORY}
+    if MEMORY not in budget:
+        return "unknown", None
     memory = GoalRequest(MEMORY)
     first = next((GoalRequest(r.name) for r in requests if r.name != MEMORY), memory)
-    for goals in (first, memory), (memory,):
-        if best is not None and best.keeps(budget):
-            return "feasible", best
+    for goals in ((first, memory), (memory,)):
         half = replace(limits, deadline=time.monotonic() + limits.seconds / 2)
         asked = tuple(dict.fromkeys(goals))
         outcome = half.search(assembly, rest).run(asked, None)
@@ -295,4 +296,6 @@ def within_budget(
             own, outcome = with_order(assembly, asked, outcome, None, rest, half)
             assert outcome.answer is not None
             best = Ordered(own, outcome.answer)
-    return ("feasible", best) if best is not None and best.keeps(budget) else ("unknown", None)
+            if best.keeps(budget):
+                return "feasible", best
+    return "unknown", None

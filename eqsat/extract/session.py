@@ -14,7 +14,8 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
-from eqsat.extract.joint import MEMORY, Limits, under, with_order, within_budget
+from eqsat.extract.joint import with_order, within_budget
+from eqsat.extract.ordered import Limits, under
 from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
@@ -41,6 +42,7 @@ REMOVED_KEPT = 256
 OWN_ENOUGH, BASELINE = 0.15, 0.3
 # then for all candidates (stating the problem takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
+LATER = 0.25  # at most, of the search's time: for what holds in every order
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,6 @@ class Session:
         outcome: Outcome,
         goals: tuple[GoalRequest, ...],
         seconds: float,
-        *,
-        prove: bool = True,
     ) -> tuple[Session, Outcome]:
         """The outcome with the order chosen as well, and the session under that order."""
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
@@ -87,32 +87,35 @@ class Session:
         sides = self.reference, dict(self.target.budget), limits, known
         try:
             with until(limits.deadline, self.stop):
-                assembly, better = with_order(self.assembly, goals, outcome, *sides, prove=prove)
+                assembly, better = with_order(self.assembly, goals, outcome, *sides)
         except (MemoryError, OutOfTime) as e:  # the answer stays; what no order beats is not known
-            bounds = {g: b for g, b in outcome.bounds.items() if g != MEMORY}
             status = OUT_OF_MEMORY if isinstance(e, MemoryError) else limits.ended
-            return self, replace(outcome, status=status, bounds=bounds)
+            return self, replace(outcome, status=status, bounds={}, proofs={})
         return replace(self, assembly=assembly, hints=()), better
 
     def answer(
         self, goals: tuple[GoalRequest, ...], seconds: float
     ) -> tuple[Session, Search, Outcome]:
-        """The goals minimised, under another order if the program's keeps no budget of memory."""
+        """The goals minimised, under another order if the program's keeps no budget.
+
+        Some time is left for `ordered`: without it nothing is proven.
+        """
         end = time.monotonic() + seconds
-        search = self.search(seconds)
+        later = min(seconds * LATER, 4 * self.assembly.seconds + 1)
+        search = self.search(seconds - later)
         outcome = search.run(goals, self.reference)
-        if outcome.answer is not None or MEMORY not in search.budget:
+        if outcome.answer is not None:
             return self, search, outcome
         status, session = self.in_some_order(goals, end - time.monotonic())
         if status != "feasible":
             return session, search, replace(outcome, status=status)
-        search = session.search(end - time.monotonic())
+        search = session.search(end - later - time.monotonic())
         return session, search, search.run(goals, self.reference)
 
     def in_some_order(self, goals: tuple[GoalRequest, ...], seconds: float) -> tuple[str, Session]:
         """(feasible | infeasible | unknown, the session under an order that keeps the budgets).
 
-        For memory budgets the program's order does not keep; `infeasible` holds in every order.
+        For budgets the program's order does not keep; `infeasible` holds in every order.
         """
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
         budget = dict(self.target.budget)
@@ -215,8 +218,7 @@ def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) 
     session, _, outcome = session.answer(strict, seconds)
     if outcome.answer is None:
         return None
-    left, prove = seconds + start - time.monotonic(), goals[0].name == MEMORY
-    session, outcome = session.ordered(outcome, strict, left, prove=prove)
+    session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
     return session.selection(outcome, goals, time.monotonic() - start)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.joint import Limits, Ordered, in_best_order
+from eqsat.extract.ordered import Limits, Ordered, in_best_order
 from eqsat.extract.session import Session
 from eqsat.extract.solve.goals import Outcome, Search, floor
 from eqsat.extract.solve.problem import GOALS, Answer

@@ -56,6 +56,8 @@ class Model:
         self._exclusive()
         self._available()
         self._once()
+        for among, most in problem.barred:
+            self.model.add(sum(self.x[i] for i in among) <= most)
         if problem.forced is not None:
             forced_rows(self)
 

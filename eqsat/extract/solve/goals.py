@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -51,7 +50,8 @@ class Outcome:
     answer: Answer | None = None
     bounds: dict[str, int] = field(default_factory=dict)
     proofs: dict[str, str] = field(default_factory=dict)  # per goal whose bound is met
-    caps: dict[str, int] = field(default_factory=dict)  # what goals in order were held to
+    values: dict[str, int] = field(default_factory=dict)  # what goals in order were minimised to
+    weights: dict[str, int] = field(default_factory=dict)  # of goals in one sum
 
     def results(
         self, problem: ExtractionProblem, requests: tuple[GoalRequest, ...]
@@ -192,7 +192,9 @@ class Search:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
         if self._is_met(stage, weights, hint):
             return Found("optimal", hint, stage.bound, "relaxation", stage)
-        kept = stage.kept if hint is None else stage.within(self.problem.worth(hint, weights))
+        kept = stage.kept
+        if hint is not None and (self.problem.is_ordered or MEMORY not in weights):
+            kept = stage.within(self.problem.worth(hint, weights))  # without an order it is less
         found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
 
@@ -331,7 +333,7 @@ class Search:
         return Found(status, self.problem.pruned(answer), solution.bound)
 
     def _in_order(self, requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> Outcome:
-        caps, bounds, proofs = dict(self.budget), {}, {}
+        caps, bounds, proofs, values = dict(self.budget), {}, {}, {}
         among: tuple[int, ...] | None = None
         answer: Answer | None = None
         stop = "optimal"
@@ -346,13 +348,13 @@ class Search:
             value = self.problem.value(r.name, answer)
             bounds[r.name] = max(found.bound, self._floor(r.name))
             proofs[r.name] = found.proof
-            loose = value + int(value * Fraction(str(r.within)))
-            limit = max(value, min(loose, reference.get(r.name, loose)))
-            caps[r.name] = min(limit, caps.get(r.name, limit))
+            values[r.name] = value
+            most = limit(r, value, reference)
+            caps[r.name] = min(most, caps.get(r.name, most))
             among = found.stage.within(caps[r.name]) if found.stage else among
         if stop == "optimal" and answer is not None:
             answer = self._tidied(answer, requests, caps, among)
-        return Outcome(stop, answer, bounds, proofs, caps)
+        return Outcome(stop, answer, bounds, proofs, values)
 
     def _tidied(
         self,
@@ -385,14 +387,16 @@ class Search:
         found = self._tried(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
-        with suppress(OutOfTime), until(self.deadline, self.stop):
-            for r in requests:
-                if r.name in self.problem.linear:
-                    self.relaxation(r.name)  # the bound of each goal alone
-        bounds = {r.name: self._floor(r.name) for r in requests}
-        if len(requests) == 1 and found.status == "optimal":
-            bounds[requests[0].name] = self.problem.value(requests[0].name, found.answer)
-        return Outcome(found.status, found.answer, bounds, {r.name: found.proof for r in requests})
+        return Outcome(found.status, found.answer, weights=weights)
+
+
+def limit(request: GoalRequest, value: int, reference: Mapping[str, int]) -> int:
+    """What a goal is held to behind a search that found this value: within its tolerance.
+
+    A tolerance never makes it worse than the baseline.
+    """
+    loose = value + int(value * Fraction(str(request.within)))
+    return max(value, min(loose, reference.get(request.name, loose)))
 
 
 def _chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:

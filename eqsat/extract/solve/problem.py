@@ -53,6 +53,7 @@ class ExtractionProblem:
     linear: tuple[str, ...] = tuple(OWN)
     forced: tuple[tuple[int, tuple[int, ...]], ...] | None = None
     supplies: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # see `anyorder`
+    barred: tuple[tuple[tuple[int, ...], int], ...] = ()  # (options, how many of them at most)
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:
@@ -178,4 +179,7 @@ class ExtractionProblem:
         forced = self.forced
         if forced is not None:
             forced = tuple((number[i], b) for i, b in forced if i in number)
-        return replace(self, options=options, covers=covers, forced=forced)
+        barred = tuple(
+            (tuple(number[i] for i in among if i in number), most) for among, most in self.barred
+        )
+        return replace(self, options=options, covers=covers, forced=forced, barred=barred)

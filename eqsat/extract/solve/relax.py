@@ -157,6 +157,8 @@ def _rows(problem: ExtractionProblem) -> tuple[Rows, int]:
         rows.add(1, math.inf, sorted({i for i, _ in problem.forced}))
     for group in exclusions(problem):
         rows.add(-math.inf, 1, group)
+    for among, most in problem.barred:
+        rows.weigh(-math.inf, most, [(i, 1.0) for i in among])
     found = levels(problem)
     for n, level in enumerate(found):
         tick()
