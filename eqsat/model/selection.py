@@ -81,9 +81,9 @@ class Selection:
     """Groups in execution order; `ahead` are e-nodes computed once from weights.
 
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which
-    holds in every order, is not met) | cut (all was searched but what a cap left out) | wall | interrupted |
-    memory. `cuts` say which candidates were left out: of those that the time limit left out the
-    bounds hold as well, of those that a cap left out they do not.
+    holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
+    interrupted | memory. `cuts` say which candidates were left out: of those that the time limit
+    left out the bounds hold as well, of those that a cap left out they do not.
     """
 
     groups: tuple[Group, ...]
