@@ -23,6 +23,7 @@ from eqsat.model.tensor import DTYPES
 from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.interchange import without_orders
+from eqsat.ops.normal import normal
 from eqsat.ops.scalar import FUNCTIONS
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
@@ -32,12 +33,22 @@ MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it c
 
 
 def canonical(program: Program) -> Program:
-    """The program that is searched: without unit dims, elementwise chains merged, loops counted.
+    """The program that is searched: in one spelling, without unit dims, elementwise chains merged,
+    loops counted.
 
     Orders of loops that its author wrote are left out: they are the search's to choose.
     """
     with uncollected():
-        return with_trips(merge_elementwise(drop_unit_dims(without_orders(program))))
+        return with_trips(_settled(normal(drop_unit_dims(without_orders(program)))))
+
+
+def _settled(program: Program) -> Program:
+    """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
+    while True:
+        found = normal(merge_elementwise(program))
+        if found == program:
+            return found
+        program = found
 
 
 def merge_elementwise(program: Program) -> Program:

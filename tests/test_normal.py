@@ -1,0 +1,143 @@
+"""One spelling at reading: what can be written in many ways is one program before the search."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
+from eqsat.hunt.small import small_program
+from eqsat.lab.equal import are_equal
+from eqsat.lang.programs import parse_program
+from eqsat.model.program import Program, is_same
+from eqsat.ops.merge import canonical
+from eqsat.ops.normal import normal
+
+ONE_SPELLING = (
+    *(k for k in IDENTITIES if k != "packs"),  # layouts that were asked for stay
+    "map-for-transpose", "map-for-slice", "broadcast", "unit-dims", "operands-swapped",
+    "split-elementwise", "duplicated",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ONE_SPELLING)
+def test_a_respelling_is_the_same_program(kind: str):
+    for seed in range(12):
+        first = small_program(seed)
+        other = RESPELLINGS[kind](first, random.Random(seed))
+        if other is not None:
+            assert is_same(canonical(first), canonical(other)), f"{first}\n{other}"
+
+
+def test_the_one_spelling_computes_the_same_and_is_itself_in_it():
+    for seed in (0, 6, 9, 20, 34):
+        found = canonical(small_program(seed))
+        found.verify()
+        assert canonical(found) == found
+        if max(t.size for n in found.nodes for t in n.types) < 20_000:
+            assert are_equal(small_program(seed), found)
+
+
+def read(text: str) -> Program:
+    return parse_program("program p\n" + text)
+
+
+def one(first: str, other: str) -> bool:
+    a, b = read(first), read(other)
+    assert are_equal(a, b)
+    return is_same(canonical(a), canonical(b))
+
+
+SPLIT = """
+input x: f32[6, 8]
+a = slice(x, start=[0, 0], limit=[6, 4])
+b = slice(x, start=[0, 4], limit=[6, 8])
+"""
+STACK = (
+    SPLIT
+    + """
+p = reshape(a, shape=[1, 6, 4])
+q = reshape(b, shape=[1, 6, 4])
+"""
+)
+HEADS = "input x: f32[6, 8]\nr = reshape(x, shape=[6, 2, 4])\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        # the heads of attention
+        (STACK + "y = concat(p, q, axis=0)\nreturn y",
+         HEADS + "y = transpose(r, perm=[1, 0, 2])\nreturn y"),
+        (SPLIT + "y = concat(a, b, axis=0)\nreturn y",
+         HEADS + "t = transpose(r, perm=[1, 0, 2])\ny = reshape(t, shape=[12, 4])\nreturn y"),
+        (SPLIT + "y = concat(a, b, axis=1)\nreturn y", "input x: f32[6, 8]\nreturn x"),
+        # the heads side by side again
+        ("""input x: f32[2, 6, 4]
+            a = slice(x, start=[0, 0, 0], limit=[1, 6, 4])
+            b = slice(x, start=[1, 0, 0], limit=[2, 6, 4])
+            p = reshape(a, shape=[6, 4])
+            q = reshape(b, shape=[6, 4])
+            y = concat(p, q, axis=1)
+            return y""",
+         """input x: f32[2, 6, 4]
+            t = transpose(x, perm=[1, 0, 2])
+            y = reshape(t, shape=[6, 8])
+            return y"""),
+        # operands swapped where the body is no plain product
+        ("""input x: f32[4, 4]
+            input z: f32[4, 4]
+            y = generic(x, z, loops=[4, 4], maps=[[d0, d1], [d1, d0]], body=exp(add(x0, x1)))
+            return y""",
+         """input x: f32[4, 4]
+            input z: f32[4, 4]
+            y = generic(z, x, loops=[4, 4], maps=[[d1, d0], [d0, d1]], body=exp(add(x0, x1)))
+            return y"""),
+        # a copy by a turned map is a slice and a transpose
+        ("""input x: f32[9, 4]
+            y = generic(x, loops=[4, 3], maps=[[2*d1 + 1, d0]], body=x0)
+            return y""",
+         """input x: f32[9, 4]
+            s = slice(x, start=[1, 0], limit=[6, 4], stride=[2, 1])
+            y = transpose(s, perm=[1, 0])
+            return y"""),
+        # two negations by two ops, and the sum of a spread value
+        ("""input x: f32[4]
+            a = neg(x)
+            b = neg(a)
+            y = generic(b, loops=[3, 4], maps=[[d1]], body=x0)
+            z = exp(y)
+            return z, y""",
+         """input x: f32[4]
+            z = generic(x, loops=[3, 4], maps=[[d1]], body=exp(x0))
+            y = generic(x, loops=[3, 4], maps=[[d1]], body=x0)
+            return z, y"""),
+    ],
+)  # fmt: skip
+def test_two_spellings(first: str, other: str):
+    assert one(first, other)
+
+
+DIFFERENT = [
+    "a = slice(x, start=[0, 4], limit=[6, 8])\nb = slice(x, start=[0, 0], limit=[6, 4])\n"
+    "y = concat(a, b, axis=1)",  # halves exchanged
+    "a = slice(x, start=[0, 0], limit=[6, 4])\ny = concat(a, a, axis=1)",
+    "y = add(x, 0.0)",  # -0.0 becomes 0.0
+    "y = cast(cast(x, bf16), f32)",
+    "y = generic(x, loops=[6, 8], maps=[[5 - d0, d1]], body=x0)",  # turned round
+]
+
+
+@pytest.mark.parametrize("line", DIFFERENT)
+def test_what_does_something_stays(line: str):
+    found = normal(read(f"input x: f32[6, 8]\n{line}\nreturn y"))
+    assert found.op_count > 0
+    assert are_equal(found, read(f"input x: f32[6, 8]\n{line}\nreturn y"))
+
+
+def test_packs_that_were_written_stay():
+    text = (
+        "input x: f32[8, 8]\np = pack(x, pos=[0], tiles=[4])\nu = unpack(p, pos=[0], tiles=[4])\n"
+    )
+    assert normal(read(text + "return u")).op_count == 2
