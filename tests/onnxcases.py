@@ -151,7 +151,7 @@ def compare(case: Any, got: Sequence[Any], types: Sequence[str], wanted: Sequenc
         b = _plain(_array(expected))
         if a.shape != b.shape:
             return f"result {at}: shape {a.shape}, wanted {b.shape}"
-        if element_dtype(t) != b.dtype and t != "i4":
+        if element_dtype(t) != b.dtype and t not in ("i4", "u4"):
             return f"result {at}: type {t}, wanted {b.dtype}"
         told = _differs(case, a, b)
         if told:

@@ -21,7 +21,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
-from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.model.tensor import DTYPES, NO_ZERO, TensorType, is_float
 from eqsat.ops.meaning import element_dtype
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ def _random_input(leaf: Leaf, rng: np.random.Generator, extent: int | None, atte
 
 def _floats(t: TensorType, rng: np.random.Generator, deviation: float, positive: bool) -> Array:
     x = rng.standard_normal(t.shape)
-    x = np.abs(x) + LEAST_POSITIVE if positive else x
+    x = np.abs(x) + LEAST_POSITIVE if positive or t.dtype in NO_ZERO else x
     return np.asarray(x * deviation).astype(element_dtype(t.dtype))
 
 

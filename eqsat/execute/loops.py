@@ -19,9 +19,9 @@ from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops import scalar
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
 from eqsat.ops.windows import held_at
 
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
@@ -165,7 +165,8 @@ def _widens(narrow: Any, wide: Any) -> bool:
         else "u"
         for d in (narrow, wide)
     ]
-    return kinds[0] == kinds[1] and wide.itemsize >= narrow.itemsize and narrow != jnp.int4
+    in_bytes = DTYPES[DTYPE_NAMES[narrow.name]][0] >= 8  # XLA's dot wants whole ones
+    return kinds[0] == kinds[1] and wide.itemsize >= narrow.itemsize and in_bytes
 
 
 def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:

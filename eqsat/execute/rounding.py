@@ -34,7 +34,7 @@ from eqsat.model.expr import Expr, call, walk_all
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Node, Program
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, is_float
 from eqsat.ops import scalar
 from eqsat.ops.meaning import evaluate_node
 from eqsat.ops.structured import evaluate_generic, product
@@ -267,7 +267,7 @@ class Noise:
 
 
 def _ranged(found: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Array:
-    """Underflow by a step of the type, overflow to infinity (NaN in types without one)."""
+    """Underflow by a step of the type, overflow to infinity or what the type has for it."""
     with np.errstate(all="ignore"):
         small = (np.abs(x) < form.tiny) & (x != 0)
         if small.any():
@@ -276,10 +276,17 @@ def _ranged(found: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Arra
             found = np.where(small, low, found)
         beyond = np.abs(found) > form.most
         if beyond.any():
-            has_infinity = dtype not in ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
-            end = np.copysign(np.inf, found) if has_infinity else np.nan
-            found = np.where(beyond & np.isfinite(found), end, found)
+            found = np.where(beyond & np.isfinite(found), _beyond(found, form.most, dtype), found)
+        if dtype in NO_ZERO:
+            found = np.where(x > 0, found, np.nan)
     return found
+
+
+def _beyond(x: Array, most: float, dtype: str) -> Array:
+    """What a value that is too large for a type becomes in it."""
+    if dtype in NO_NAN:
+        return np.copysign(most, x)
+    return np.full_like(x, np.nan) if dtype in NO_INFINITY else np.copysign(np.inf, x)
 
 
 def _of_squares(g: Generic, y: Yield) -> Generic:

@@ -39,6 +39,10 @@ FORMATS: dict[str, Format] = {
     "f8e5m2": _format("f8e5m2", -14, 57344.0),
     "f8e4m3fnuz": _format("f8e4m3fnuz", -7, 240.0),
     "f8e5m2fnuz": _format("f8e5m2fnuz", -15, 57344.0),
+    "f8e8m0fnu": _format("f8e8m0fnu", -127, 2.0**127),
+    "f6e2m3fn": _format("f6e2m3fn", 0, 7.5),
+    "f6e3m2fn": _format("f6e3m2fn", -2, 28.0),
+    "f4e2m1fn": _format("f4e2m1fn", 0, 6.0),
 }
 EXACT_U = 2.0**-40  # of float64 sums in any order, and of constants written to a dozen digits
 

@@ -13,6 +13,9 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import element_dtype
 
+# JAX takes arrays of these, but XLA's CPU backend has no code for them (jaxlib 0.10)
+NOT_IN_XLA = frozenset({"f6e2m3fn", "f6e3m2fn"})
+
 
 def build(
     schedule: Schedule,
@@ -22,9 +25,10 @@ def build(
     """The executable of a schedule.
 
     opaque: key → function of JAX arrays that returns a list; weights: content key → array.
-    EqsatError E505 if the program needs 64-bit types and JAX has them switched off.
+    EqsatError: E505 if the program needs 64-bit types and JAX has them switched off, E509 for types
+    that XLA has no code for.
     """
-    _require_wide_types(schedule)
+    _require_executable_types(schedule)
     return Executable(schedule, opaque, weights or {})
 
 
@@ -172,14 +176,19 @@ def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> 
     return wrapped
 
 
-def _require_wide_types(schedule: Schedule) -> None:
+def _require_executable_types(schedule: Schedule) -> None:
     import jax
 
-    if jax.config.read("jax_enable_x64"):
-        return
     types: set[TensorType] = {t for n in schedule.program.nodes for t in n.types}
-    wide = sorted({t.dtype for t in types} & {"f64", "i64", "u64"})
-    if wide:
+    used = {t.dtype for t in types}
+    if missing := sorted(used & NOT_IN_XLA):
+        raise fail(
+            "E509",
+            f"the program uses {', '.join(missing)}, which XLA cannot execute",
+            help="search, explain and export it; to execute it, hold these values in a wider type",
+        )
+    wide = sorted(used & {"f64", "i64", "u64"})
+    if wide and not jax.config.read("jax_enable_x64"):
         raise fail(
             "E505",
             f"the program uses {', '.join(wide)}, and JAX has 64-bit types switched off",

@@ -14,10 +14,11 @@ NONE = ""  # of an op that is no contraction, and of one that comes from none
 
 # significand bits, the leading one included; rounding to nearest is off by 2^-bits at most
 SIGNIFICAND = {"f64": 53, "f32": 24, "tf32": 11, "f16": 11, "bf16": 8} | {
-    "f8e4m3fn": 4, "f8e4m3fnuz": 4, "f8e5m2": 3, "f8e5m2fnuz": 3,
+    "f8e4m3fn": 4, "f8e4m3fnuz": 4, "f8e5m2": 3, "f8e5m2fnuz": 3, "f8e8m0fnu": 1,
+    "f6e2m3fn": 4, "f6e3m2fn": 3, "f4e2m1fn": 2,
 }  # fmt: skip
 
-_F8 = frozenset(t for t in SIGNIFICAND if t.startswith("f8"))
+_F8 = frozenset(t for t in SIGNIFICAND if t.startswith("f8")) - {"f8e8m0fnu"}  # that is a scale
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ DTYPES: dict[str, tuple[int, str]] = {
     "f8e5m2": (8, "f"),
     "f8e4m3fnuz": (8, "f"),
     "f8e5m2fnuz": (8, "f"),
+    "f8e8m0fnu": (8, "f"),  # a power of two: no sign, no zero (a scale of a block, OCP MX v1.0)
+    "f6e2m3fn": (6, "f"),
+    "f6e3m2fn": (6, "f"),
+    "f4e2m1fn": (4, "f"),
     "i64": (64, "i"),
     "i32": (32, "i"),
     "i16": (16, "i"),
@@ -28,9 +32,15 @@ DTYPES: dict[str, tuple[int, str]] = {
     "u32": (32, "u"),
     "u16": (16, "u"),
     "u8": (8, "u"),
+    "u4": (4, "u"),
     "bool": (8, "b"),
 }
 
+# floating types without a NaN (what is too large becomes the largest value), without a zero (zeros
+# and what is negative become NaN), and without an infinity
+NO_NAN = frozenset({"f6e2m3fn", "f6e3m2fn", "f4e2m1fn"})
+NO_ZERO = frozenset({"f8e8m0fnu"})
+NO_INFINITY = NO_NAN | NO_ZERO | {"f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz"}
 KIND_NAMES = {"f": "floating", "i": "a signed integer", "u": "an unsigned integer", "b": "bool"}
 
 _TYPE = re.compile(r"^\s*([a-z][a-z0-9]*)\s*\[([^\]]*)\]\s*$")

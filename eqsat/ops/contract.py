@@ -14,7 +14,7 @@ from functools import lru_cache
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
-from eqsat.model.tensor import cdiv
+from eqsat.model.tensor import NO_ZERO, cdiv
 from eqsat.ops.contraction import Roles, contraction_roles, tile_dims
 from eqsat.ops.convolution import block_order_of, block_rank, convolution
 from eqsat.ops.lists import is_open
@@ -214,6 +214,9 @@ def _packed(g: Generic, plan: _Plan, cuts: Cuts) -> PackedLoops | None:
     tiling = [cuts[r] for r in plan.order if r in cuts]
     if not tiling:
         return None
+    padded = any(d >= g.rank and g.sizes[d] % t for d, t in tiling)
+    if padded and not NO_ZERO.isdisjoint(g.dtypes):
+        return None  # nothing can stand beyond the end of k
     rank = plan.rank
     tiled = tile_domain(
         g,

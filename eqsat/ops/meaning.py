@@ -31,7 +31,8 @@ OpaqueFunction = Callable[..., Sequence[Any]]
 
 
 def element_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type that stores an element type in memory (bf16, f8 and i4 by ml_dtypes)."""
+    """The NumPy type that stores an element type in memory (bf16 and what is below 16 bits but i8
+    and u8 by ml_dtypes)."""
     if dtype not in _EXTENDED:
         return np.dtype(_NUMPY_NAMES.get(dtype, dtype))
     import ml_dtypes
@@ -54,7 +55,12 @@ _EXTENDED = {
     "f8e5m2": "float8_e5m2",
     "f8e4m3fnuz": "float8_e4m3fnuz",
     "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f6e2m3fn": "float6_e2m3fn",
+    "f6e3m2fn": "float6_e3m2fn",
+    "f4e2m1fn": "float4_e2m1fn",
     "i4": "int4",
+    "u4": "uint4",
 }
 DTYPE_NAMES: dict[str, str] = {v: k for k, v in (_NUMPY_NAMES | _EXTENDED).items()}
 

@@ -13,7 +13,7 @@ from eqsat.model.affine import Affine, dim
 from eqsat.model.expr import literal, read_literal
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NO_INFINITY, NO_ZERO, is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import bare_dims, contraction_roles, tile_dims
@@ -22,7 +22,6 @@ from eqsat.ops.tiling import Layouts, induced, tile_domain
 from eqsat.ops.vocabulary import AttrFunction
 
 Value = Any  # a scalar in held form
-NO_INFINITY = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,9 @@ def _survives_itself(g: Generic, index: int, value: Value) -> bool:
 
 
 def read(pad: str, dtype: str) -> Value:
-    """The padding as a scalar of an element type, in held form."""
-    return scalar.hold(read_literal(pad), dtype)[()]
+    """The padding as a scalar of an element type, in held form; NaN where it has no zero."""
+    value = scalar.hold(read_literal(pad), dtype)[()]
+    return np.float64(np.nan) if dtype in NO_ZERO and value == 0 else value
 
 
 def folded_padding(g: Generic, index: int, d: int, pad: str) -> Value | None:

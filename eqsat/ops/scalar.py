@@ -168,7 +168,8 @@ FUNCTIONS: dict[str, Function] = {f.name: f for f in _TABLE}
 
 
 def held_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type the reference holds an element type in; i4 sits in int8."""
+    """The NumPy type the reference holds an element type in; i4 sits in int8,
+    u4 in uint8."""
     bits, kind = DTYPES[dtype]
     if kind == "f":
         return np.dtype(np.float64)
@@ -196,11 +197,12 @@ def hold(x: Any, dtype: str) -> Array:
     if held.kind in "iu" and value.dtype.kind not in "iub":
         return _saturate(value.astype(np.float64), dtype, held)
     value = value.astype(held)
-    return _wrap_i4(value) if dtype == "i4" else value
+    return _wrap_half(value) if dtype in ("i4", "u4") else value
 
 
-def _wrap_i4(value: Array) -> Array:
-    return (np.right_shift(np.left_shift(value, 4), 4)).astype(np.int8)
+def _wrap_half(value: Array) -> Array:
+    """The low four bits, with the sign they have in the held type."""
+    return np.right_shift(np.left_shift(value, 4), 4).astype(value.dtype)
 
 
 def _saturate(x: Array, dtype: str, held: np.dtype[Any]) -> Array:

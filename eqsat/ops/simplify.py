@@ -25,7 +25,8 @@ from eqsat.ops.vocabulary import AttrFunction
 # bits of the significand, and of the exponent, of the floating types
 _FLOATS = {
     "f64": (53, 11), "f32": (24, 8), "bf16": (8, 8), "f16": (11, 5), "f8e5m2": (3, 5),
-    "f8e4m3fn": (4, 4),
+    "f8e4m3fn": (4, 4), "f8e8m0fnu": (1, 8), "f6e2m3fn": (4, 2), "f6e3m2fn": (3, 3),
+    "f4e2m1fn": (2, 2),
 }  # fmt: skip
 _MOST = 2**60
 _ONCE = ("neg", "not")  # f(f(x)) = x

@@ -175,8 +175,7 @@ class Body:
         if _is_constant(t.args[1], lambda v: 0 <= v < bits):
             return self.arith(t.fn, args, t.dtype)
         most = self.constant(bits - 1, t.dtype)
-        unsigned = f"u{bits}" if bits >= 8 else t.dtype
-        too_far = self.compare("gt", args[1], most, unsigned)
+        too_far = self.compare("gt", args[1], most, f"u{bits}" if bits > 1 else t.dtype)
         by = self.select(too_far, most, args[1], t.dtype)
         found = self.arith(t.fn, [args[0], by], t.dtype)
         if t.fn == "shift_right_arithmetic":

@@ -38,7 +38,7 @@ from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import DTYPES, TensorType
 
 SMALL = 1024  # bytes of a weight that is written in place; larger ones go into the resources
 
@@ -114,7 +114,7 @@ class _Function:
     def _constant(self, number: int, node: int, array: Array) -> str:
         t = self.plan.program.nodes[node].types[0]
         name = f"%w{number}_{symbol(self.plan.names[node])}"
-        if t.dtype not in ("bool", "i4"):
+        if t.dtype not in ("bool", "i4", "u4"):
             return self._stored(number, node, array, t, name)
         # MLIR packs types below a byte, so they are stored as bytes and narrowed
         wide = TensorType("i8", t.shape)
@@ -124,7 +124,8 @@ class _Function:
     def _stored(self, number: int, node: int, array: Array, t: TensorType, name: str) -> str:
         limit = {"resources": 0, "auto": SMALL}.get(self.weights)
         splat = _is_splat(array)
-        if splat or limit is None or t.nbytes <= limit:
+        in_bytes = DTYPES[t.dtype][0] % 8 == 0  # those of a resource
+        if splat or limit is None or t.nbytes <= limit or not in_bytes:
             return self.w.op(f"arith.constant {syntax.dense(array, t)}", name)
         key = f"w{number}_{symbol(self.plan.names[node])}"
         self.resources.append((key, array))
@@ -207,7 +208,7 @@ def _write(w: Writer, node: Node, xs: Sequence[Value], name: str) -> list[str]:
 
 
 def _narrowed(w: Writer, x: Value, t: TensorType, name: str) -> str:
-    """Bytes as bools or i4."""
+    """Bytes as bools, i4 or u4."""
     identity = syntax.affine_map(tuple(dim(d) for d in range(t.rank)), t.rank)
     into = w.empty(t)
     w.structured(name, [identity, identity], ["parallel"] * t.rank, [(x.name, x.type)], [(into, t)])

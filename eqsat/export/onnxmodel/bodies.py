@@ -1,7 +1,7 @@
 """Scalar bodies as ONNX ops on tensors that broadcast.
 
-Types that ONNX's ops do not take everywhere are computed in a wider one: f16, bf16 and f8 in f32,
-short integers in i32 and u32 in i64, cut to their width after every op that can leave it.
+Types that ONNX's ops do not take everywhere are computed in a wider one: floats of 16 bits or less
+in f32, short integers in i32 and u32 in i64, cut to their width after every op that can leave it.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class Body:
         """An integer cut to the width of its type."""
         if is_float(dtype) or dtype in ("bool", v.dtype):
             return v
+        if dtype == "u4":
+            return self.op("Mod", v, self.number(16, v))
         if dtype != "i4":
             return self.graph.cast(self.graph.cast(v, dtype), v.dtype)
         shifted = self.op("Add", v, self.number(8, v))

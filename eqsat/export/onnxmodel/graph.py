@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.model.attr import Shape
 from eqsat.model.precision import NONE
-from eqsat.model.tensor import TensorType, is_float
+from eqsat.model.tensor import NO_ZERO, TensorType, is_float
 from eqsat.ops.meaning import element_dtype
 
 Array = np.ndarray[Any, Any]
@@ -117,7 +117,8 @@ class Graph:
         """ONNX's Cast: integers wrap; floats must fit."""
         if v.dtype == dtype:
             return v
-        return self.add("Cast", [v], dtype, v.shape, to=dtype)
+        nearest = {"round_mode": "nearest", "saturate": 0} if dtype in NO_ZERO else {}
+        return self.add("Cast", [v], dtype, v.shape, to=dtype, **nearest)
 
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """The elements in order, in another shape."""

@@ -23,7 +23,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import DTYPES, TensorType
 
 OPSET, IR_VERSION = 21, 10
 LARGE = 1536 * 2**20  # bytes of constants in one file; protocol buffers end at 2 GiB
@@ -34,9 +34,12 @@ Array = np.ndarray[Any, Any]
 _ELEMENTS = {
     "f64": "DOUBLE", "f32": "FLOAT", "f16": "FLOAT16", "bf16": "BFLOAT16",
     "f8e4m3fn": "FLOAT8E4M3FN", "f8e5m2": "FLOAT8E5M2", "f8e4m3fnuz": "FLOAT8E4M3FNUZ",
-    "f8e5m2fnuz": "FLOAT8E5M2FNUZ", "i64": "INT64", "i32": "INT32", "i16": "INT16", "i8": "INT8",
-    "i4": "INT4", "u64": "UINT64", "u32": "UINT32", "u16": "UINT16", "u8": "UINT8", "bool": "BOOL",
+    "f8e5m2fnuz": "FLOAT8E5M2FNUZ", "f8e8m0fnu": "FLOAT8E8M0",
+    "f4e2m1fn": "FLOAT4E2M1", "i64": "INT64", "i32": "INT32", "i16": "INT16", "i8": "INT8",
+    "i4": "INT4", "u64": "UINT64", "u32": "UINT32", "u16": "UINT16", "u8": "UINT8", "u4": "UINT4",
+    "bool": "BOOL",
 }  # fmt: skip
+_NEWER = {"f4e2m1fn": (23, 11), "f8e8m0fnu": (24, 12)}  # the opset and IR that brought a type
 
 
 def write_model(plan: Plan, *, external: str = "", force_external: bool = False) -> Exported:
@@ -127,8 +130,8 @@ class _Model:
         helper = onnx.helper
         program = self.plan.program
         inputs = [self.values[i][0] for i in self.plan.arguments]
-        used = {name for n in self.graph.nodes for name in n.inputs}
-        constants = [(k, *c) for k, c in self.graph.constants.items() if k in used]
+        read = {name for n in self.graph.nodes for name in n.inputs}
+        constants = [(k, *c) for k, c in self.graph.constants.items() if k in read]
         graph = helper.make_graph(
             [_proto(onnx, n, number) for number, n in enumerate(self.graph.nodes)],
             program.name or "program",
@@ -136,11 +139,14 @@ class _Model:
             [_info(onnx, v) for v in self.results],
             [_tensor(onnx, *c, external) for c in constants],
         )
-        opsets = [helper.make_opsetid("", OPSET)]
+        used = {t.dtype for n in program.nodes for t in n.types}
+        newer = [_NEWER[t] for t in used if t in _NEWER]
+        opset, ir_version = max([(OPSET, IR_VERSION), *newer])
+        opsets = [helper.make_opsetid("", opset)]
         if any(n.domain for n in self.graph.nodes):
             opsets.append(helper.make_opsetid("eqsat", 1))
         model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="eqsat"
+            graph, opset_imports=opsets, ir_version=ir_version, producer_name="eqsat"
         )
         return model.SerializeToString(deterministic=True)
 
@@ -156,6 +162,8 @@ def _onnx() -> Any:
 
 
 def _element(onnx: Any, dtype: str) -> int:
+    if dtype not in _ELEMENTS:
+        raise fail("E380", f"ONNX has no element type {dtype}", help="`--to mlir` writes it")
     return int(getattr(onnx.TensorProto, _ELEMENTS[dtype]))
 
 
@@ -185,7 +193,7 @@ def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _Extern
     tensor.name = name
     tensor.data_type = _element(onnx, t.dtype)
     tensor.dims.extend(t.shape)
-    data = _nibbles(array) if t.dtype == "i4" else little_endian(array)
+    data = _nibbles(array) if DTYPES[t.dtype][0] == 4 else little_endian(array)
     if external is None or len(data) < OWN_FILE:
         tensor.raw_data = data
         return tensor
@@ -197,8 +205,8 @@ def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _Extern
 
 
 def _nibbles(array: Array) -> bytes:
-    """Two i4 per byte, the first in the low half."""
-    flat = array.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    """Two elements of 4 bits per byte, the first in the low half."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 15
     flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
     return (flat[0::2] | (flat[1::2] << 4)).tobytes()
 

@@ -17,8 +17,9 @@ LARGEST_DIM = 1 << 40
 DYNAMIC = -(2**63)  # what MLIR writes for a size that is not known
 INDEX = "index"
 _TENSOR = re.compile(r"tensor<((?:[?\d]+x)*)([^,<>]+)(?:,.*)?>$", re.S)
-_SPELLINGS = {"i1": "bool"} | {f"{s}i{b}": f"{k}{b}" for s, k in (("s", "i"), ("u", "u"))
-                               for b in (8, 16, 32, 64)}  # fmt: skip
+_SPELLINGS = {"i1": "bool"} | {
+    f"{s}i{b}": f"{k}{b}" for s, k in (("s", "i"), ("u", "u")) for b in (4, 8, 16, 32, 64)
+}
 _BLOB = r'\b{}\s*:\s*"0x([0-9A-Fa-f]*)"'
 
 Dims = tuple[int | None, ...]
@@ -83,7 +84,7 @@ def _dense(attribute: Any, shape: tuple[int, ...], dtype: str, where: Any) -> An
     stored = element_dtype(dtype)
     try:
         return np.array(attribute).astype(stored).reshape(shape)
-    except TypeError:  # bf16, f8 and i4 have no buffer; their text is read
+    except TypeError:  # bf16 and narrow types have no buffer; their text is read
         return _from_text(str(attribute), shape, dtype, where)
 
 

@@ -47,8 +47,8 @@ def _unsigned(fn: str) -> Meaning:
 
 
 def unsigned(dtype: str) -> str:
-    """The unsigned type that holds every bit of an integer type; i4 has none of its own."""
-    return f"u{DTYPES[dtype][0]}" if dtype != "i4" else "u8"
+    """The unsigned type that holds every bit of an integer type."""
+    return f"u{DTYPES[dtype][0]}"
 
 
 def _of_bools(on_bools: str, otherwise: str) -> Meaning:
@@ -124,10 +124,7 @@ def _signed_cast(s: Scalar) -> Expr:
 def _unsigned_cast(s: Scalar) -> Expr:
     if s.is_bool:
         return _cast(s)
-    x = s.args[0]
-    if s.types[0] == "i4":  # the four bits, in a type that has them
-        x = call("and", cast(x, "u8"), const(15))
-    return cast(cast(x, unsigned(s.types[0])), s.result)
+    return cast(cast(s.args[0], unsigned(s.types[0])), s.result)
 
 
 def _to_unsigned(s: Scalar) -> Expr:

@@ -52,7 +52,7 @@ class Held:
 
         if not self.known:
             return self.array
-        array = in_program(self.array)
+        array = self.array
         _check_narrowing(array, self.name)
         if self.leaf is not None and array.size != 1:
             return self.leaf
@@ -60,11 +60,6 @@ class Held:
         if first is not None and (array == first).all():
             return jnp.full(self.shape, first, array.dtype)
         return jnp.asarray(array)
-
-
-def in_program(array: Array) -> Array:
-    """The array in a type that programs hold: 4-bit unsigned integers in 8 bits."""
-    return array.astype(np.uint8) if array.dtype.name == "uint4" else array
 
 
 def _check_narrowing(array: Array, name: str) -> None:

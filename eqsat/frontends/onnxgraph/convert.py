@@ -19,9 +19,10 @@ from eqsat.frontends.onnxgraph.graph import (
 )
 from eqsat.frontends.onnxgraph.order import Scope, ordered
 from eqsat.frontends.onnxgraph.proto import newest_opset
-from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype, read_tensor
+from eqsat.frontends.onnxgraph.tensors import element_type, read_tensor
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.precision import DEFAULT, PRECISIONS
+from eqsat.ops.meaning import element_dtype
 
 STANDARD = ("", "ai.onnx")
 OLDEST, NEWEST = 13, 28
@@ -236,9 +237,7 @@ def _argument(v: Any) -> Argument:
         what = kind.removesuffix("_type").replace("_", " ")
         raise fail("E363", f"{title} is a {what}, and programs take tensors only")
     t = v.type.tensor_type
-    dtype = held_dtype(element_type(t.elem_type, title)) if t.elem_type else None
-    if dtype is not None and dtype.name == "uint4":
-        raise fail("E366", f"{title} has 4-bit unsigned integers, which only constants may have")
+    dtype = element_dtype(element_type(t.elem_type, title).name) if t.elem_type else None
     if not t.HasField("shape"):
         return Argument(v.name, dtype, None)
     return Argument(v.name, dtype, tuple(_dim(d, at, v.name) for at, d in enumerate(t.shape.dim)))

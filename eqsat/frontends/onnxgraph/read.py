@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph import proto
-from eqsat.frontends.onnxgraph.call import Held, in_program
+from eqsat.frontends.onnxgraph.call import Held
 from eqsat.frontends.onnxgraph.convert import convert
 from eqsat.frontends.onnxgraph.graph import Argument, Graph, short
 from eqsat.frontends.onnxgraph.interpret import Interpreter
@@ -36,7 +36,7 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
     graph = model.graph
     shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
     _warn_of_strange_values(graph)
-    weights = {k: in_program(a) for k, a in graph.initializers.items() if a.size > 1}
+    weights = {k: a for k, a in graph.initializers.items() if a.size > 1}
     return _trace(Interpreter(model), graph, shapes, weights, _program_name(found))
 
 

@@ -48,14 +48,13 @@ ELEMENT_TYPES: dict[int, ElementType] = {
     20: ElementType("f8e5m2fnuz", 8, "int32_data"),
     21: ElementType("u4", 4, "int32_data"),
     22: ElementType("i4", 4, "int32_data"),
+    23: ElementType("f4e2m1fn", 4, "int32_data"),
+    24: ElementType("f8e8m0fnu", 8, "int32_data"),
 }
-# u4 is no type of programs: constants of it are read, what is computed of them is held in u8
-_NO_PROGRAM_TYPE = "u4"
 UNSUPPORTED_TYPES = {
-    8: "strings", 14: "complex64", 15: "complex128", 23: "float4e2m1", 24: "float8e8m0",
-    25: "uint2", 26: "int2",
+    8: "strings", 14: "complex64", 15: "complex128", 25: "uint2", 26: "int2",
 }  # fmt: skip
-_AS_BITS = ("f16", "bf16", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
+_AS_BITS = ("f16", "bf16", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu")
 
 
 def element_type(number: int, what: str) -> ElementType:
@@ -70,18 +69,9 @@ def element_type(number: int, what: str) -> ElementType:
     return ELEMENT_TYPES[number]
 
 
-def held_dtype(stored: ElementType) -> np.dtype[Any]:
-    """The NumPy type that holds constants of this storage."""
-    if stored.name != _NO_PROGRAM_TYPE:
-        return element_dtype(stored.name)
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.uint4)
-
-
 def data_type_number(dtype: np.dtype[Any]) -> int:
     """TensorProto.DataType of a NumPy type, 0 if it has none."""
-    return next((n for n, t in ELEMENT_TYPES.items() if held_dtype(t) == dtype), 0)
+    return next((n for n, t in ELEMENT_TYPES.items() if element_dtype(t.name) == dtype), 0)
 
 
 def read_tensor(tensor: Any, folder: Path, what: str = "") -> Array:
@@ -142,14 +132,16 @@ def _decoded(data: Array, stored: ElementType, shape: tuple[int, ...]) -> Array:
         return _nibbles(data, stored, shape)
     if stored.name == "bool":
         return (data != 0).reshape(shape)
-    return data.view(held_dtype(stored).newbyteorder("<")).reshape(shape)
+    return data.view(element_dtype(stored.name).newbyteorder("<")).reshape(shape)
 
 
 def _nibbles(data: Array, stored: ElementType, shape: tuple[int, ...]) -> Array:
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[: math.prod(shape)]
+    if stored.name == "f4e2m1fn":
+        return halves.view(element_dtype(stored.name)).reshape(shape)
     if stored.name == "i4":
         halves = np.where(halves > 7, halves.astype(np.int8) - 16, halves.astype(np.int8))
-    return halves.astype(held_dtype(stored)).reshape(shape)
+    return halves.astype(element_dtype(stored.name)).reshape(shape)
 
 
 def _typed(

@@ -8,15 +8,18 @@ import numpy as np
 
 from eqsat.frontends.onnxgraph.call import Call
 from eqsat.frontends.onnxgraph.registry import operator
-from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype
+from eqsat.frontends.onnxgraph.tensors import element_type
+from eqsat.ops.meaning import element_dtype
 
-SMALL_FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+SMALL_FLOATS = (
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn",
+)  # fmt: skip
 
 
 @operator("Cast", newest=28, fold=True)
 def cast(c: Call) -> Any:
     stored = element_type(int(c.needed("to")), c.node.label)
-    return converted(c, c[0], held_dtype(stored))
+    return converted(c, c[0], element_dtype(stored.name))
 
 
 @operator("CastLike", newest=25, fold=True)
@@ -25,9 +28,8 @@ def cast_like(c: Call) -> Any:
 
 
 def converted(c: Call, x: Any, dtype: np.dtype[Any]) -> Any:
-    """x in another element type; 8-bit floats saturate unless the node says otherwise.
-
-    To 4 bits: the low bits of the whole number; unsigned ones are held in 8.
+    """x in another element type; floats of 8 bits or less saturate unless the node says
+    otherwise. To 4-bit integers: the low bits of the whole number.
     """
     if dtype.name in SMALL_FLOATS and x.dtype.kind != "b" and c.attribute("saturate", 1):
         import ml_dtypes
@@ -37,8 +39,10 @@ def converted(c: Call, x: Any, dtype: np.dtype[Any]) -> Any:
         x = c.xp.where(c.xp.isnan(wide), wide, c.xp.clip(wide, -most, most))
     if dtype.kind == "b":
         return x != 0
-    if dtype.name == "uint4":
-        return (x.astype(np.int32) & 15).astype(np.uint8)
+    if dtype.name == "float8_e8m0fnu" and x.dtype != dtype:
+        raise c.node.error("E365", "rounds to float8e8m0, which is read but not computed")
+    if dtype.name == "uint4" and x.dtype.name not in ("uint4", "bool"):
+        return (x.astype(np.int32) & 15).astype(dtype)
     if dtype.name == "int4" and x.dtype.name not in ("int4", "bool"):
         return ((x.astype(np.int32) & 15 ^ 8) - 8).astype(dtype)
     return x.astype(dtype)

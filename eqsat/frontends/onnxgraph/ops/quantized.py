@@ -11,7 +11,7 @@ from eqsat.frontends.onnxgraph.ops.casts import SMALL_FLOATS
 from eqsat.frontends.onnxgraph.ops.convolution import convolve
 from eqsat.frontends.onnxgraph.ops.linear import without_zero
 from eqsat.frontends.onnxgraph.registry import operator
-from eqsat.frontends.onnxgraph.tensors import element_type, held_dtype
+from eqsat.frontends.onnxgraph.tensors import element_type
 from eqsat.ops.meaning import element_dtype
 
 
@@ -46,7 +46,7 @@ def _quantized_type(c: Call) -> np.dtype[Any]:
     number = int(c.attribute("output_dtype", 0))
     if not number:
         return np.dtype(np.uint8)
-    return held_dtype(element_type(number, c.node.label))
+    return element_dtype(element_type(number, c.node.label).name)
 
 
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def quantized(c: Call, x: Any, scale: Any, zero: Any | None, dtype: np.dtype[Any]) -> Any:
-    """saturate(round(x / scale) + zero); 4-bit unsigned results are held in 8 bits."""
+    """saturate(round(x / scale) + zero)."""
     if dtype.name in SMALL_FLOATS:
         from eqsat.frontends.onnxgraph.ops.casts import converted
 
@@ -67,7 +67,7 @@ def quantized(c: Call, x: Any, scale: Any, zero: Any | None, dtype: np.dtype[Any
     if zero is not None:
         found = found + zero.astype(found.dtype)
     low, high = limits(dtype)
-    return c.xp.clip(found, low, high).astype(np.uint8 if dtype.name == "uint4" else dtype)
+    return c.xp.clip(found, low, high).astype(dtype)
 
 
 @operator("DequantizeLinear", newest=28)
@@ -81,7 +81,7 @@ def dequantize_linear(c: Call) -> Any:
 
 def dequantized(x: Any, scale: Any, zero: Any | None) -> Any:
     """(x - zero) scale."""
-    if x.dtype.kind in "iu" or x.dtype.name == "int4":
+    if x.dtype.kind in "iu" or x.dtype.name in ("int4", "uint4"):
         x = without_zero(x, zero)
         return x.astype(scale.dtype) * scale
     wide = x.astype(scale.dtype)
