@@ -14,6 +14,7 @@ from functools import cached_property
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.uses import Use
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, TIME_LIMIT, Group, Selection
@@ -213,13 +214,10 @@ class Checker:
         return [w for w in g.writes if self.space.buffer[w] not in used]
 
     def price_ps(self, g: Group) -> int:
-        """Picoseconds the dispatch takes; what is written beside its results is traffic."""
+        """Picoseconds the dispatch takes; whatever it writes is traffic."""
         if self.target.devices:
             return self._at(g).price_ps(g)
-        sinks = self._sinks(g)
-        extra = (self.space.nbytes(w) for w in g.writes if w not in sinks)
-        own = self.costs.group_ps(g.members, g.reads, sinks)
-        return own + sum(map(self.costs.traffic_ps, extra))
+        return self.costs.group_ps(g.members, g.reads, g.writes)
 
     def _write_faults(self, g: Group) -> Iterator[str]:
         outputs = {c for m in g.members for c in self.space.outputs[m]}
@@ -251,16 +249,31 @@ class Checker:
             if len(g.reads) + len(g.writes) > fusion.operands:
                 yield f"has more operands and results than {fusion.operands}"
         makers = self._makers(g)
-        for m in g.members:
+        for m in self._users(g):
             for i, o in enumerate(self.space.operands[m]):
-                if o not in makers or self.space.kinds[m] == "view":
-                    continue
-                maker = self._behind_views(makers, o)
-                if maker is not None and not self.legality.may_join(maker, m, i):
-                    yield f"node {maker} may not be computed inside node {m}"
+                yield from self._use_faults(makers, Use(m, i), o)
         yield from self._repeat_faults(g, makers)
-        yield from self._scratch_faults(g, makers)
+        yield from self._scratch_faults(g)
         yield from self._connection_faults(g, makers)
+
+    def _users(self, g: Group) -> list[int]:
+        """Ops that compute, and those that nobody inside reads: what a dispatch computes it for."""
+        read = {o for m in g.members for o in self.space.operands[m]}
+        carries = self.legality.uses.carries
+        return [m for m in self._ops(g) if not carries[m] or read.isdisjoint(self._made(m))]
+
+    def _use_faults(self, makers: dict[int, int], use: Use, buffer: int) -> Iterator[str]:
+        """What a user reads as an operand, and what that only passes on, down to what computes."""
+        maker, uses = self._behind_views(makers, buffer), self.legality.uses
+        if maker is None:
+            if self._read_buffer(makers, buffer) not in makers and not uses.may_read(use):
+                yield f"node {use.node} reads c{buffer} by no identity of its loops"
+            return
+        if not uses.may_join(maker, use):
+            yield f"node {maker} may not be computed inside node {use.node}"
+        if uses.carries[maker]:
+            for i, o in enumerate(self.space.operands[maker]):
+                yield from self._use_faults(makers, use.below(maker, i), o)
 
     def _repeat_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
         """Whether a root is computed again for a reader that runs more often than it has elements.
@@ -286,17 +299,9 @@ class Checker:
         is_reduction = self.space.kinds[root] == "reduction"
         return iterations(self.space.egraph.nodes[root]) if in_rows and is_reduction else 0
 
-    def _scratch_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
+    def _scratch_faults(self, g: Group) -> Iterator[str]:
         """Whether the tiles of the roots, read as they are read here, fit the scratch limit."""
-        readers: dict[int, list[tuple[int, int]]] = {
-            m: [] for m in self._ops(g) if self.legality.is_root(m)
-        }
-        for m in self._ops(g):
-            for i, o in enumerate(self.space.operands[m]):
-                maker = self._behind_views(makers, o)
-                if maker in readers:
-                    readers[maker].append((m, i))
-        over = self.legality.scratch([(m, tuple(rs)) for m, rs in readers.items()])
+        over = self.legality.scratch(self.legality.roots_inside(g.members))
         if over:
             yield f"{over.what} needs {over.bytes} bytes, the scratch limit is {over.limit}"
 

@@ -143,6 +143,7 @@ def _target(layers: _Layered) -> Target:
         )  # fmt: skip
     if record is not None:
         problems += _rate_problems(record, source)
+        problems += _join_problems(_fusion(Fusion(), record.fusion), _joined(layers))
     refuse(problems)
     assert record is not None
     return replace(_convert(record), file=source.file, places=_places(layers))
@@ -162,6 +163,23 @@ def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]
         if slash and record.precisions and precision not in record.precisions:
             message = f"a rate of `{precision}`, which `precisions` does not list"
             yield Diagnostic("E215", message, span, help="list it, or leave the rate out")
+
+
+def _join_problems(fusion: Fusion, source: Source | None) -> Iterator[Diagnostic]:
+    """Rows that were written and are not closed: an elementwise op would allow what they do not."""
+    missing: dict[str, list[str]] = {}
+    for producer, consumer in fusion.missing_joins:
+        missing.setdefault(producer, []).append(consumer)
+    for row, consumers in missing.items():
+        names = " and ".join(f"`{c}`" for c in consumers)
+        yield Diagnostic(
+            "E216",
+            f"`fusion.join` is not closed: `{row}` joins `elementwise`, that joins {names},"
+            f" and `{row}` does not",
+            source and source.span(("fusion", "join", row)),
+            help=f"an elementwise op between them would allow it: add {names} to the row `{row}`,"
+            " or take it from the row `elementwise`",
+        )
 
 
 def _joined(layers: _Layered) -> Source:
@@ -235,14 +253,20 @@ def _workgroup(r: WorkgroupRecord | None) -> Workgroup | None:
 
 
 def _fusion(base: Fusion, r: FusionRecord) -> Fusion:
-    """The base with what is written; `join` replaces the rows it names."""
+    """The base with what is written; `join` replaces the rows it names, and the others are closed.
+
+    A row that was written stays as it is: `_join_problems` says what it lacks.
+    """
     changes: dict[str, Any] = r.model_dump(exclude_none=True)
     if r.join is not None:
         rows = dict(base.join) | {k: tuple(v) for k, v in r.join.items()}
         changes["join"] = tuple((str(k), tuple(map(str, v))) for k, v in rows.items())
     if r.clone is not None:
         changes["clone"] = tuple(map(str, r.clone))
-    return replace(base, **changes)
+    found = replace(base, **changes)
+    added = [(row, kind) for row, kind in found.missing_joins if row not in (r.join or {})]
+    more = {row: tuple(kind for r, kind in added if r == row) for row, _ in found.join}
+    return replace(found, join=tuple((row, kinds + more[row]) for row, kinds in found.join))
 
 
 # ---- --set ---------------------------------------------------------------------------------------
@@ -276,6 +300,8 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
         raise EqsatError(*schema_problems(error, source, TargetRecord)) from None
     new = _convert(record)
     changed = replace(target, **_changes(target, new, record, path))
+    if path[0] == "fusion":
+        refuse([*_join_problems(changed.fusion, None)])
     places = dict(target.places) | {".".join(path): f"--set {'.'.join(path)}"}
     return replace(changed, places=tuple(sorted(places.items())))
 

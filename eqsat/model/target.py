@@ -16,6 +16,7 @@ STORED, DROPPED, HELD = "stored", "dropped", "held"
 ORIGINALS = (STORED, DROPPED, HELD)
 # kinds of ops as fusion sees them
 KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "opaque")
+_FUSED = KINDS[:-1]  # an opaque op is a dispatch of its own
 
 
 @dataclass(frozen=True)
@@ -92,20 +93,35 @@ class Fusion:
     siblings: bool = False  # consumers of one operand may share a dispatch
     index_relation: str = "permutation"  # of the loops of a producer and those of its reader
     result_relation: str = "permutation"  # of an op's loops and the dims of its results
-    # producer kind -> consumer kinds it may be computed inside of
+    # producer kind -> kinds of the ops that may use it in their dispatch; closed (`missing_joins`)
     join: tuple[tuple[str, tuple[str, ...]], ...] = (
-        ("elementwise", ("elementwise", "reduction", "contraction", "conversion", "move")),
-        ("conversion", ("elementwise", "reduction", "contraction", "conversion")),
-        ("reduction", ("elementwise", "conversion")),
-        ("contraction", ("elementwise", "conversion")),
-        ("move", ("elementwise", "conversion")),
+        *((kind, _FUSED) for kind in _FUSED),
         ("opaque", ()),
     )
-    # what may be computed again in several dispatches: kinds, or fill, broadcast, cast, all
+    # what may be computed again in several dispatches: kinds, or fill, broadcast, cast,
+    # dequantise, all
     clone: tuple[str, ...] = ("fill", "broadcast", "cast")
 
     def joins(self, producer: str, consumer: str) -> bool:
         return consumer in dict(self.join).get(producer, ())
+
+    @property
+    def missing_joins(self) -> tuple[tuple[str, str], ...]:
+        """(producer, consumer) pairs that an elementwise op between them would allow.
+
+        Such a table is not closed: an op that changes nothing, put on an edge, would make a
+        dispatch legal. Conversions, copies and moves need no such row: what is between a producer
+        and its user is looked through.
+        """
+        rows = dict(self.join)
+        through = rows.get("elementwise", ())
+        return tuple(
+            (producer, consumer)
+            for producer, consumers in self.join
+            if "elementwise" in consumers
+            for consumer in through
+            if consumer not in consumers
+        )
 
 
 @dataclass(frozen=True)

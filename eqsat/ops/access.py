@@ -21,7 +21,7 @@ from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.tensor import cdiv
+from eqsat.model.tensor import DTYPES, cdiv
 
 RELATIONS = ("identity", "permutation", "any")  # from the strictest to the weakest
 
@@ -65,14 +65,37 @@ class Access(NamedTuple):
         dim is read by loops of its own: bare, cut or joined as tiles and reshapes do, shifted, or
         looked up; loops may be left out. any: all else, such as windows and diagonals.
         """
-        flat = _normal([d for index in self.indices for d in index], self.loops)
-        if flat == _normal([_loop(d, s) for d, s in enumerate(self.loops)], self.loops):
+        if self.is_in_step(range(len(self.loops)), range(len(self.indices))):
             return "identity"
-        return "permutation" if _are_apart(flat) else "any"
+        every = [d for index in self.indices for d in index]
+        return "permutation" if _are_apart(_normal(every, self.loops)) else "any"
 
-    def is_at_least(self, relation: str) -> bool:
-        """Whether the access is of this relation or of a stricter one."""
-        return RELATIONS.index(self.relation) <= RELATIONS.index(relation)
+    def is_in_step(self, steps: Sequence[int], dims: Sequence[int]) -> bool:
+        """Whether loops executed in the order `steps` want one element of the value after another.
+
+        dims: the value's, in the order in which its elements are computed, slowest first.
+        """
+        flat = _normal([d for i in dims for d in self.indices[i]], self.loops)
+        return flat == _normal([_loop(d, self.loops[d]) for d in steps], self.loops)
+
+
+# ---- ops that compute nothing, or next to nothing ------------------------------------------------
+def is_copy(attr: Attr) -> bool:
+    """Whether a generic computes nothing: its only result is an operand, read by some map."""
+    if not isinstance(attr, Generic) or attr.rank < len(attr.sizes) or len(attr.yields) != 1:
+        return False
+    return attr.body.fn == "arg"
+
+
+def widens(attr: Attr) -> bool:
+    """Whether an elementwise op makes wide elements of few bits each, as a dequantisation does.
+
+    Its largest operand has fewer bits per element than its result (IREE's `isBitExtendOp`).
+    """
+    if not isinstance(attr, Generic) or attr.rank < len(attr.sizes) or len(attr.yields) != 1:
+        return False
+    sides = [(math.prod(s), DTYPES[t][0]) for s, t in zip(attr.shapes, attr.dtypes, strict=True)]
+    return bool(sides) and max(sides)[1] < DTYPES[attr.yields[0].dtype][0]
 
 
 # ---- what one op reads ---------------------------------------------------------------------------

@@ -31,17 +31,6 @@ def executed_map(g: Generic, m: Map) -> Map:
     return tuple(e.rename(place) for e in m)
 
 
-def walks_alike(made: Generic, reader: Generic, operand: int) -> bool:
-    """Whether a generic reads another's result element by element in the order it is computed.
-
-    Then and only then both are one loop nest, but for the reductions of the one that made it.
-    """
-    loops = [e.dim for e in reader.maps[operand]]
-    if len(loops) != made.rank:
-        return False
-    return [loops[d] for d in made.executed[: made.rank]] == list(reader.executed)
-
-
 def without_orders(program: Program) -> Program:
     """The program as maths: an order that its author wrote is for the search to decide again."""
     if not any(isinstance(n.attr, Generic) and n.attr.order for n in program.nodes):

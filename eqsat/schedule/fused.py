@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.affine import Affine
 from eqsat.model.attr import Shape
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Transpose
+from eqsat.model.movement import Move, Transpose
 from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
+from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
 from eqsat.ops.contraction import contraction_roles, kind
 from eqsat.schedule.workgroups import operand_tile_bytes, tile_bytes, workgroup_tile
 
@@ -36,8 +36,17 @@ class _Edge:
     maker: int
     reader: int
     operand: int
-    direct: bool  # no view between
-    in_shape: bool  # seen in the shape it was computed in
+
+
+@dataclass(frozen=True)
+class _Path:
+    """What an op computes with, or a conversion writes: seen through all that computes nothing."""
+
+    reader: int
+    access: Access | None  # by which map, in the shape of `below`; None: nobody knows
+    relation: str  # of that map, in whatever shape the last op sees it
+    below: int  # the node that is read: inside the dispatch, or in memory
+    steps: int  # ops between the two
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,8 @@ class OneDispatch:
         if len(self.ops) > 1:
             yield from self._count_faults()
         yield from self._result_faults()
-        for e in self.edges:
-            yield from self._join_faults(e)
+        for path in self.paths:
+            yield from self._path_faults(path)
         yield from self._repeat_faults()
         yield from self._write_faults()
         yield from self._connection_faults()
@@ -97,13 +106,53 @@ class OneDispatch:
         inside, found = set(self.ops), []
         for m in self.ops:
             for i, o in enumerate(self.node(m).operands):
-                maker = o
-                while self.node(maker).op in VIEWS:
-                    maker = self.node(maker).operands[0]
+                maker = self._maker(o)
                 if maker in inside:
-                    in_shape = self.node(maker).types[0].shape == self.node(o).type.shape
-                    found.append(_Edge(maker, m, i, maker == o, in_shape))
+                    found.append(_Edge(maker, m, i))
         return tuple(found)
+
+    def _maker(self, node: int) -> int:
+        """What computes the bytes of a node, behind all views."""
+        while self.node(node).op in VIEWS:
+            node = self.node(node).operands[0]
+        return node
+
+    @cached_property
+    def paths(self) -> tuple[_Path, ...]:
+        """From every op that computes, or whose result nobody here reads, down to memory."""
+        read = {e.maker for e in self.edges}
+        found: list[_Path] = []
+        for m in self.ops:
+            if m in read and self._passes_on(m):
+                continue
+            for i, o in enumerate(self.node(m).operands):
+                node = self.node(m)
+                own = access(node.op, node.attr, i, self.node(o).type.shape)
+                self._follow(found, _Path(m, own, _relation(own), o, 0))
+        return tuple(found)
+
+    def _follow(self, found: list[_Path], path: _Path) -> None:
+        """Add a path and, where an op inside only passes elements on, those that lead further."""
+        base = self._maker(path.below)
+        node, seen = self.node(base), self.node(path.below).type.shape
+        known = path.access
+        if known is not None and len(node.types) == 1:
+            known = seen_as(known, seen, node.type.shape)
+        found.append(_Path(path.reader, known, path.relation, base, path.steps))
+        if base not in self.ops or not self._passes_on(base):
+            return
+        for i, o in enumerate(node.operands):
+            shape = self.node(o).type.shape
+            more = known and through(known, node.op, node.attr, i, shape)
+            self._follow(found, _Path(path.reader, more, _relation(more), o, path.steps + 1))
+
+    def _passes_on(self, m: int) -> bool:
+        """Whether an op computes nothing inside: conversions, moves, copies, dequantisations."""
+        is_way = self.what(m) in ("conversion", "move") or is_copy(self.node(m).attr)
+        return is_way or self._is_cloned_anywhere(m)
+
+    def _is_cloned_anywhere(self, m: int) -> bool:
+        return "dequantise" in self.target.fusion.clone and widens(self.node(m).attr)
 
     # ---- faults
     def _operand_faults(self) -> Iterator[str]:
@@ -148,28 +197,45 @@ class OneDispatch:
         for m in sorted(inner):
             yield f"writes %{m}, which is also used inside, fusion.multi_result is false ({where})"
 
-    def _join_faults(self, e: _Edge) -> Iterator[str]:
-        made, reads = self.what(e.maker), self.what(e.reader)
-        if reads not in dict(self.target.fusion.join).get(made, ()):
+    def _path_faults(self, path: _Path) -> Iterator[str]:
+        maker, reader = path.below, path.reader
+        relation, wanted = path.relation, self.target.fusion.index_relation
+        if maker not in self.ops:
+            if wanted == "identity" and path.steps and not self._is_in_step(path):
+                yield self._relation_fault(path)
+            return
+        made, reads = self.what(maker), self.what(reader)
+        joins = reads in dict(self.target.fusion.join).get(made, ())
+        if not joins and not self._is_cloned_anywhere(maker):
             where = self.target.place("fusion.join")
-            names = f"{made} %{e.maker} joins {reads} %{e.reader}"
+            names = f"{made} %{maker} joins {reads} %{reader}"
             yield f"{names}, fusion.join has no such row ({where})"
-        if len(self.node(e.maker).types) > 1:
-            yield f"%{e.maker} has several results and is read inside"
-        relation = self.target.fusion.index_relation
-        if not self._is_related(e, relation):
-            where = self.target.place("fusion.index_relation")
-            yield f"%{e.reader} reads %{e.maker} by no {relation} of its loops ({where})"
+        if len(self.node(maker).types) > 1:
+            yield f"%{maker} has several results and is read inside"
+        if wanted == "identity" and not self._passes_on(maker):
+            is_generic = isinstance(self.node(maker).attr, Generic)
+            is_legal = is_generic and self._is_in_step(path)
+        else:
+            is_legal = wanted == "any" or relation != "any"
+        if not is_legal:
+            yield self._relation_fault(path)
 
-    def _is_related(self, e: _Edge, relation: str) -> bool:
-        maker, reader = self.node(e.maker).attr, self.node(e.reader).attr
-        if relation == "identity":
-            if not isinstance(maker, Generic) or not isinstance(reader, Generic):
-                return False
-            return e.direct and _is_one_nest(maker, reader, e.operand)
-        if relation == "permutation" and isinstance(reader, Generic):
-            return _is_permutation(reader, e.operand)
-        return True
+    def _is_in_step(self, path: _Path) -> bool:
+        """Whether a reader wants one element after another as the maker (or memory) has them."""
+        maker, reader, found = self.node(path.below).attr, self.node(path.reader).attr, path.access
+        if found is None:
+            return False
+        dims, loops = list(range(len(found.indices))), list(range(len(found.loops)))
+        if isinstance(maker, Generic) and path.below in self.ops and maker.order:
+            dims = list(maker.order)
+        if isinstance(reader, Generic) and reader.order:
+            loops[: reader.rank] = reader.order
+        return found.is_in_step(loops, dims)
+
+    def _relation_fault(self, path: _Path) -> str:
+        wanted, where = self.target.fusion.index_relation, "fusion.index_relation"
+        names = f"%{path.reader} reads %{path.below} by no {wanted} of its loops"
+        return f"{names} ({self.target.place(where)})"
 
     def _write_faults(self) -> Iterator[str]:
         if self.target.fusion.result_relation != "identity":
@@ -292,54 +358,38 @@ class OneDispatch:
         if aligned and contraction_roles(g) is not None:
             sides = [i for i, s in enumerate(("lhs", "rhs")) if s in workgroup.promote]
             held = sum(operand_tile_bytes(g, i, extents) for i in sides)
-        readers = [e for e in self.edges if e.maker == root]
-        if not readers or (
-            aligned and "result" not in workgroup.promote and self._all_along(readers)
-        ):
+        readers = [p for p in self.paths if p.below == root]
+        is_along = self._is_tiled_along(root)
+        if not readers or (aligned and "result" not in workgroup.promote and is_along):
             return held
-        shape = extents[: g.rank] if self._all_along(readers) else g.sizes[: g.rank]
+        shape = extents[: g.rank] if is_along else g.sizes[: g.rank]
         return held + sum(tile_bytes(tuple(shape), y.dtype) for y in g.yields)
 
-    def _all_along(self, readers: list[_Edge]) -> bool:
-        return all(self._is_along(e) for e in readers)
-
-    def _is_along(self, e: _Edge) -> bool:
-        """Whether a reader can be tiled with the root."""
-        attr = self.node(e.reader).attr
-        if self.what(e.reader) == "conversion":
-            return e.in_shape
-        if self.what(e.reader) != "elementwise" or not isinstance(attr, Generic):
-            return False
-        return _is_permutation(attr, e.operand) if e.in_shape else _in_order(attr, e.operand)
+    def _is_tiled_along(self, op: int) -> bool:
+        """Whether all that use an op's result, and what they compute from it, follow its tiles."""
+        for path in (p for p in self.paths if p.below == op):
+            what = self.what(path.reader)
+            if what not in ("elementwise", "conversion", "move") or path.access is None:
+                return False
+            if path.access.relation == "any":
+                return False
+            if what == "elementwise" and not self._is_tiled_along(path.reader):
+                return False
+        return True
 
 
 # ---- facts of ops --------------------------------------------------------------------------------
-def _is_one_nest(maker: Generic, reader: Generic, operand: int) -> bool:
-    """Whether step by step the reader wants the element that the maker has just computed."""
-    steps = list(reader.order or range(reader.rank)) + list(reader.reductions)
-    made = list(maker.order or range(maker.rank))  # the dim that each loop of the maker writes
-    wanted = {e.dim: q for q, e in enumerate(reader.maps[operand])}  # the dim each loop reads
-    return len(wanted) == len(steps) and [wanted.get(d) for d in steps] == made
-
-
-def _in_order(g: Generic, operand: int) -> bool:
-    """Whether the loops of a generic are this operand's dims, in order."""
-    return [e.dim for e in g.maps[operand]] == list(range(len(g.sizes)))
-
-
-def _is_permutation(g: Generic, operand: int) -> bool:
-    """Bare, distinct loops; a dim of extent 1 may be read at 0."""
-    pairs = zip(g.maps[operand], g.shapes[operand], strict=True)
-    loops = [e.dim for e, size in pairs if not (size == 1 and e == Affine(()))]
-    return None not in loops and len(loops) == len(set(loops))
+def _relation(known: Access | None) -> str:
+    """Of an op that says nothing of its maps, such as a plug-in's, a permutation is assumed."""
+    return "permutation" if known is None else known.relation
 
 
 def _runs(node: Node) -> int:
-    """How often the body of an op runs; 0 where there is none."""
+    """How often the body of an op runs or a gather looks up; 0 where there is none."""
     match node.attr:
         case Generic(sizes=sizes):
             return math.prod(sizes)
-        case Custom(shape=shape):
+        case Custom(shape=shape) | Move(op="gather", shape=shape):
             return math.prod(shape)
     return 0
 

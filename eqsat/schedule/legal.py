@@ -13,6 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.ops.access import widens
 from eqsat.ops.contraction import kind
 from eqsat.schedule.devices import device_faults, parts
 from eqsat.schedule.fused import OneDispatch, behind_views
@@ -88,6 +89,8 @@ def _is_cloneable(node: Node, clone: tuple[str, ...]) -> bool:
     if what in ("leaf", "view"):
         return True
     if what in ("elementwise", "conversion") and ("all" in clone or what in clone):
+        return True
+    if "dequantise" in clone and widens(node.attr):
         return True
     if what != "elementwise" or not isinstance(node.attr, Generic):
         return False

@@ -215,7 +215,7 @@ class Costs:
         if self._gathers.isdisjoint(members):
             return sum([class_ps[c] for c in reads])
         rows = self._gathered_ps(members)
-        return sum([min(class_ps[c], rows.get(c, class_ps[c])) for c in reads])
+        return sum([rows.get(c, class_ps[c]) for c in reads])
 
     @cached_property
     def _gathers(self) -> frozenset[int]:
@@ -226,10 +226,21 @@ class Costs:
         nodes, found = self.space.egraph.nodes, dict[int, int]()
         for m in self._gathers.intersection(members):
             table = nodes[m].children[0]
-            found[table] = found.get(table, 0) + self.class_ps[nodes[m].eclass]
+            found[table] = found.get(table, 0) + self.space.nbytes(nodes[m].eclass)
         other = {c for m in members if m not in self._gathers for c in nodes[m].children}
         indices = {c for m in self._gathers.intersection(members) for c in nodes[m].children[1:]}
-        return {c: ps for c, ps in found.items() if c not in other | indices}
+        return {c: self._rows_ps(c, b) for c, b in found.items() if c not in other | indices}
+
+    def _rows_ps(self, table: int, nbytes: int) -> int:
+        """Rows of a table, at the bandwidth of the level that holds it.
+
+        What the nearest level holds is read from beyond it once, however often rows are taken.
+        """
+        levels, whole = self.target.memory, self.space.nbytes(table)
+        if whole <= levels[0].size_bytes:
+            nbytes = min(nbytes, whole)
+        level = next((m for m in levels if m.size_bytes >= whole), levels[-1])
+        return round(nbytes * PS_PER_SECOND / level.bandwidth)
 
     @cached_property
     def _control_ps(self) -> dict[int, int]:
@@ -257,26 +268,33 @@ class Costs:
         return link.price_ps(self.space.nbytes(n.eclass))
 
     def group_ps(
+        self, members: tuple[int, ...], reads: Iterable[int], writes: Iterable[int]
+    ) -> int:
+        """Time of a dispatch that reads and writes these classes."""
+        return self.price(members, reads, writes)[0]
+
+    def price(
         self,
         members: tuple[int, ...],
         reads: Iterable[int],
-        sinks: Iterable[int],
+        writes: Iterable[int],
         runs: Mapping[int, int] | None = None,
-    ) -> int:
-        """Time of a dispatch without extra results; reads and sinks are classes.
+    ) -> tuple[int, int]:
+        """(time of a dispatch, traffic that could be added before it takes longer), picoseconds.
 
         `runs` of the members, if somebody knows them already.
         """
         class_ps, compute = self.class_ps, 0.0
         if self.target.links and self.space.kinds[members[-1]] == "transfer":
-            return self._transfer_ps(members[-1])
+            return self._transfer_ps(members[-1]), 0
         known = self._control_ps
         if known and not known.keys().isdisjoint(members):
-            return next(known[m] for m in members if m in known)
+            return next(known[m] for m in members if m in known), 0
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs
             compute = sum([self.compute_ps(m, runs[m]) for m in busy])
-        traffic = self._reads_ps(members, reads) + sum([class_ps[c] for c in sinks])
+        traffic = self._reads_ps(members, reads) + sum([class_ps[c] for c in writes])
+        slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])
-        return max(math.ceil(compute), traffic) + relayout + self.target.launch_ps
+        return traffic + slack + relayout + self.target.launch_ps, slack

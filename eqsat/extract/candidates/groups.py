@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,9 +11,8 @@ from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
-
-Reader = tuple[int, int]  # (node, operand)
 
 
 class Candidate(NamedTuple):
@@ -28,6 +27,9 @@ class Candidate(NamedTuple):
     writes: tuple[int, ...]
     exposable: tuple[int, ...]
     time_ps: int
+    slack_ps: int = (
+        0  # traffic that may be added for free: arithmetic takes longer than all there is
+    )
 
 
 class State(NamedTuple):
@@ -67,6 +69,21 @@ def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
         found.append(ready)
         left.remove(ready)
     return tuple(found)
+
+
+class _Slack(dict[int, float]):
+    """Per node: picoseconds its own traffic takes longer than its arithmetic."""
+
+    def __init__(self, costs: Costs):
+        super().__init__()
+        self.costs = costs
+
+    def __missing__(self, node: int) -> float:
+        costs, space = self.costs, self.costs.space
+        sides = (*space.egraph.nodes[node].children, *space.outputs[node])
+        traffic = sum([costs.class_ps[c] for c in sides])
+        self[node] = max(0.0, traffic - costs.compute_ps(node, costs.iterations[node]))
+        return self[node]
 
 
 @dataclass(frozen=True)
@@ -109,9 +126,19 @@ class Grower:
         if producers is not None and state.members < self.legality.fusion.members:
             nodes = (*nodes, *producers)
         found = [s for s in [self.add(state, buffer, n) for n in nodes] if s is not None]
-        if producers is not None and self._is_here(state, buffer):
+        if producers is not None and self.may_read(state, buffer):
             found.append(self.read(state, buffer))
         return found
+
+    def may_read(self, state: State, buffer: int) -> bool:
+        """Whether a buffer is where its readers are, and is read by a map the target allows."""
+        return self._is_here(state, buffer) and self._is_read_well(state, buffer)
+
+    def _is_read_well(self, state: State, buffer: int) -> bool:
+        uses = self.legality.uses
+        if uses.fusion.index_relation != "identity":
+            return True
+        return all(map(uses.may_read, uses.of(state.readers, buffer)))
 
     def _is_here(self, state: State, buffer: int) -> bool:
         """Whether a buffer is on the device of its readers; a transfer reads from elsewhere."""
@@ -143,7 +170,7 @@ class Grower:
         is_view = self.space.kinds[node] == "view"
         for q, _ in readers:
             runs = max(runs, state.runs[q])
-        if buffer is not None and not is_view and not self.joins(node, buffer, readers, runs):
+        if buffer is not None and not is_view and not self._may_add(state, buffer, node, runs):
             return None
         is_root = legality.is_root(node)
         repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
@@ -153,7 +180,7 @@ class Grower:
                 return None
             if roots > legality.fusion.roots:
                 return None
-            if legality.crowds([(node, readers)]):
+            if self._crowds(state, (node,)):
                 return None
         if self._turns_inside(state, node, readers):
             return None
@@ -190,37 +217,32 @@ class Grower:
             work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
         return False
 
-    @cached_property
-    def _known(self) -> dict[tuple[int, tuple[Reader, ...], int], bool]:
-        return {}
+    def _may_add(self, state: State, buffer: int, node: int, runs: int) -> bool:
+        return self.joins(node, state, buffer) and not self._recomputes(state, node, runs)
 
-    def joins(self, node: int, buffer: int, readers: tuple[Reader, ...], runs: int) -> bool:
-        """Whether an op may be computed in readers that run so often, as far as those say."""
-        key = node, readers, runs
-        if key not in self._known:
-            may_join = self.legality.may_join
-            self._known[key] = all(may_join(node, q, i) for q, i in readers) and not (
-                self._recomputes(node, runs, buffer, readers)
-            )
-        return self._known[key]
+    def joins(self, node: int, state: State, buffer: int) -> bool:
+        """Whether an op may be computed inside of all who use its buffer here."""
+        uses = self.legality.uses
+        return all([uses.may_join(node, u) for u in uses.of(state.readers, buffer)])
 
-    def _recomputes(self, node: int, runs: int, buffer: int, readers: tuple[Reader, ...]) -> bool:
-        """Whether computing an op again for each run of its reader costs more than its buffer.
+    def _recomputes(self, state: State, node: int, runs: int) -> bool:
+        """Whether computing an op again for each run of its reader certainly takes longer.
 
-        Arithmetic that hides behind the reader's own traffic is free.
+        Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
+        group, or of the op by itself, is free.
         """
         own = self.costs.iterations[node]
+        if runs <= own:
+            return False
         extra = self.costs.compute_ps(node, runs) - self.costs.compute_ps(node, own)
-        return extra > 0 and extra > self._saved(buffer, readers)
+        if extra <= 0:
+            return False
+        hidden = sum([self._slack[n] for n in {node, *state.inside.values()}])
+        return extra > self.costs.target.launch_ps + hidden
 
-    def _saved(self, buffer: int, readers: tuple[Reader, ...]) -> float:
-        """Picoseconds that need not be spent if a buffer is computed where it is read."""
-        costs, slack = self.costs, 0.0
-        for q, _ in readers:
-            sides = (*self.space.egraph.nodes[q].children, *self.space.outputs[q])
-            traffic = sum(costs.class_ps[c] for c in sides)
-            slack += max(0.0, traffic - costs.compute_ps(q, costs.iterations[q]))
-        return 2 * costs.class_ps[buffer] + costs.target.launch_ps + slack
+    @cached_property
+    def _slack(self) -> _Slack:
+        return _Slack(self.costs)
 
     def _connect(self, state: State, node: int, seen_by: tuple[Reader, ...] | None) -> State | None:
         """Look at the operands of a new node: fills come in, held buffers are read."""
@@ -230,6 +252,7 @@ class Grower:
         for i, b in enumerate(self.space.operands[node]):
             if b in held:
                 reads.setdefault(b, children[i])
+                readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
             elif b in fills:
                 views = views if fills[b] in views else (*views, fills[b])
             else:
@@ -238,6 +261,8 @@ class Grower:
                     queue = (*queue, b)
                 readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
         state = State(inside, reads, readers, queue, views, *state[5:])
+        if not all([self._is_read_well(state, b) for b in self.space.operands[node] if b in held]):
+            return None
         return self._recheck(state) if diamond else state
 
     def _recheck(self, state: State) -> State | None:
@@ -260,9 +285,7 @@ class Grower:
             for b in ready:
                 node = waiting.pop(b)
                 readers = state.readers.get(b, ())
-                if kinds[node] != "view" and not all(
-                    legality.may_join(node, q, i) for q, i in readers
-                ):
+                if kinds[node] != "view" and not self.joins(node, state, b):
                     return None
                 above_runs = (runs[q] for q, _ in readers)
                 runs[node] = max(self.costs.iterations[node], *above_runs, 0)
@@ -270,10 +293,12 @@ class Grower:
                     repeated.add(node)
                 if legality.is_root(node) and (
                     (node in repeated and legality.recomputes_root(node, runs[node]))
-                    or legality.crowds([(node, readers)])
+                    or self._crowds(state, (node,))
                 ):
                     return None
                 done.add(node)
+        if not all(self._is_read_well(state, b) for b in state.reads):
+            return None
         return state._replace(repeated=frozenset(repeated), met=True)
 
     def _views_above(self, state: State) -> dict[int, list[int]]:
@@ -293,17 +318,19 @@ class Grower:
         distinct = set(computed)
         if len(distinct) < len(computed) or any(value[b] in distinct for b in state.reads):
             return len(state.inside) == 1  # a value computed twice, or computed and read
-        if state.roots > 1 and self._crowds(state):
+        made = state.inside.values()
+        if state.roots > 1 and self._crowds(state, filter(self.legality.is_root, made)):
             return False
         fusion = self.legality.fusion
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
-    def _crowds(self, state: State) -> bool:
-        """Whether several roots together break the scratch limit."""
+    def _crowds(self, state: State, roots: Iterable[int]) -> bool:
+        """Whether these roots together break the scratch limit, read as they are read here."""
         legality = self.legality
-        made = {n: b for b, n in state.inside.items() if legality.is_root(n)}
-        return legality.crowds([(n, state.readers.get(b, ())) for n, b in made.items()])
+        if legality.target.workgroup is None:
+            return False
+        return legality.crowds([legality.inside(n, state.readers) for n in roots])
 
     def candidate(self, state: State, sink: int) -> Candidate:
         space = self.space
@@ -312,5 +339,5 @@ class Grower:
         exposable = tuple(space.outputs[m][0] for m in members if m != sink and space.is_op[m])
         reads = tuple(state.reads.values())
         runs = None if state.met else state.runs
-        time_ps = self.costs.group_ps(members, reads, writes, runs)
-        return Candidate(members, reads, writes, exposable, time_ps)
+        price = self.costs.price(members, reads, writes, runs)
+        return Candidate(members, reads, writes, exposable, *price)

@@ -7,51 +7,45 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
-from eqsat.model.affine import Affine, Map
+from eqsat.extract.candidates.uses import Readers, Uses
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Transpose
+from eqsat.model.movement import Move, Transpose
 from eqsat.model.selection import RESULT_RELATION, Removed
 from eqsat.model.target import Fusion, Target
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
-from eqsat.ops.interchange import walks_alike
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
     return cdiv(math.prod(extents) * DTYPES[dtype][0], 8)
 
 
-def _one(a: Affine, size: int) -> bool:
-    return not a.terms and a.constant == 0 and size == 1
-
-
-def is_projected_permutation(indices: Map, shape: tuple[int, ...]) -> bool:
-    """Bare distinct loops; a dim of size 1 may be read at 0 (MLIR, `allowZeroInResults`)."""
-    bare = [a.dim for a, s in zip(indices, shape, strict=True) if not _one(a, s)]
-    return None not in bare and len(set(bare)) == len(bare)
-
-
-def is_identity(attr: Generic, operand: int) -> bool:
-    """Whether loops 0 … n-1 index this operand in order, and no other loop exists."""
-    loops = [a.dim for a in attr.maps[operand]]
-    return loops == list(range(len(attr.sizes)))
-
-
 @lru_cache(maxsize=200_000)
 def iterations(node: ENode) -> int:
-    """How often the body of a generic or of a plug-in's op runs; 0 for every other op."""
+    """How often the body of a generic or of a plug-in's op runs, or a gather looks up; else 0."""
     match node.attr:
         case Generic():
             return math.prod(node.attr.sizes)
         case Custom():
             return math.prod(node.attr.shape)
+        case Move(op="gather"):
+            return math.prod(node.attr.shape)
     return 0
+
+
+class Inside(NamedTuple):
+    """A root inside of a dispatch, the nodes that use its result there, and how."""
+
+    root: int
+    users: tuple[int, ...]
+    reading: int  # NOT_READ, ALONG or APART
 
 
 @dataclass(frozen=True)
@@ -84,8 +78,9 @@ class Legality:
         return self._parts[self.devices.of(members)] if self._parts else self
 
     @cached_property
-    def _pairs(self) -> dict[tuple[int, int, int], bool]:
-        return {}
+    def uses(self) -> Uses:
+        """Who reads what, and by which map."""
+        return Uses(self.space, self.fusion)
 
     def is_root(self, node: int) -> bool:
         return self.space.kinds[node] in ("contraction", "reduction")
@@ -152,36 +147,6 @@ class Legality:
         forced = self.target.tiles_forced and self.space.kinds[node] == "contraction"
         return not (forced and isinstance(attr, Generic) and not attr.tile)
 
-    def may_join(self, producer: int, consumer: int, operand: int) -> bool:
-        """Whether `producer` may be computed inside `consumer`, as its operand."""
-        key = (producer, consumer, operand)
-        if key not in self._pairs:
-            self._pairs[key] = self._may_join(producer, consumer, operand)
-        return self._pairs[key]
-
-    def _may_join(self, producer: int, consumer: int, operand: int) -> bool:
-        kinds = self.space.kinds
-        if not self.fusion.joins(kinds[producer], kinds[consumer]):
-            return False
-        if len(self.space.outputs[producer]) != 1 or self.space.views_of(producer):
-            return False  # an op with several results is a dispatch's last member
-        relation = self.fusion.index_relation
-        node = self.space.egraph.nodes[consumer]
-        if relation == "identity":
-            return self._is_aligned(producer, node, operand)
-        if relation == "permutation" and isinstance(node.attr, Generic):
-            return is_projected_permutation(node.attr.maps[operand], node.attr.shapes[operand])
-        return True
-
-    def _is_aligned(self, producer: int, consumer: ENode, operand: int) -> bool:
-        made = self.space.egraph.nodes[producer]
-        return (
-            isinstance(made.attr, Generic)
-            and isinstance(consumer.attr, Generic)
-            and made.eclass == consumer.children[operand]
-            and walks_alike(made.attr, consumer.attr, operand)
-        )
-
     def repeats(self, consumer: int, operand: int) -> bool:
         """Whether a consumer runs more often than its operand has elements (a broadcast)."""
         key = (consumer, operand)
@@ -206,7 +171,7 @@ class Legality:
             return True
         if what not in ("elementwise", "conversion"):
             return False
-        if self._clones & {"all", what}:
+        if self._clones & {"all", what} or self.uses.dequantises[node]:
             return True
         attr = self.space.egraph.nodes[node].attr
         if not isinstance(attr, Generic) or any(y.body.count() for y in attr.yields):
@@ -259,8 +224,8 @@ class Legality:
             return self._over("vector", tile, f"a tile of {self.space.name(node)}", node)
         if isinstance(n.attr, Generic) and n.attr.tile and len(n.attr.tile) == 3:
             over = self._tile_limit(node, n.attr.tile, types)
-            return over or self.scratch([(node, ())])
-        return self.scratch([(node, ())]) if self.is_root(node) else None
+            return over or self.scratch([Inside(node, (), NOT_READ)])
+        return self.scratch([Inside(node, (), NOT_READ)]) if self.is_root(node) else None
 
     def _tile_limit(
         self, node: int, tile: tuple[int, ...], types: list[TensorType]
@@ -288,63 +253,60 @@ class Legality:
         """What `crowds` has refused so far, by name."""
         return {}
 
-    def reading(self, root: int, readers: Iterable[tuple[int, int]]) -> int:
-        """How (node, operand) pairs of a dispatch read its root: all along its tiles or not."""
-        found = [self._reads_along(root, q, i) for q, i in readers]
-        return NOT_READ if not found else ALONG if all(found) else APART
+    def inside(self, root: int, readers: Readers) -> Inside:
+        """A root among those who read it inside, directly or behind elementwise ops."""
+        links = list(self.uses.links(readers, root))
+        if not links:
+            return Inside(root, (), NOT_READ)
+        users = tuple(u.node for maker, u in links if maker == root)
+        is_along = all(self.uses.is_along(maker, use) for maker, use in links)
+        return Inside(root, users, ALONG if is_along else APART)
 
-    def _reads_along(self, root: int, reader: int, operand: int) -> bool:
-        """Through bare loops; if it sees the result in another shape, in order."""
-        n = self.space.egraph.nodes[reader]
-        made = self.space.type(self.space.outputs[root][0]).shape
-        is_same = made == self.space.type(n.children[operand]).shape
-        if self.space.kinds[reader] == "conversion":
-            return is_same
-        if self.space.kinds[reader] != "elementwise" or not isinstance(n.attr, Generic):
-            return False
-        if not is_same:
-            return is_identity(n.attr, operand)
-        return is_projected_permutation(n.attr.maps[operand], n.attr.shapes[operand])
-
-    def scratch(self, roots: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> Removed | None:
-        """The scratch limit a dispatch breaks by its roots, each with who reads it inside."""
+    def scratch(self, roots: Iterable[Inside]) -> Removed | None:
+        """The scratch limit a dispatch breaks by its roots, each among its readers."""
         workgroup, asked = self.target.workgroup, tuple(roots)
         if workgroup is None or self.target.limits.scratch_bytes is None:
             return None
         nbytes, names, whole = 0, [], []
-        for root, readers in asked:
+        for root, readers, reading in asked:
             attr = self.space.egraph.nodes[root].attr
             if not isinstance(attr, Generic):
                 continue
-            nbytes += root_bytes(attr, workgroup, self.reading(root, readers))
-            names += [self.space.name(i) for i in (root, *(q for q, _ in readers))]
+            nbytes += root_bytes(attr, workgroup, reading)
+            names += [self.space.name(i) for i in (root, *readers)]
             whole.append(cut(attr, workgroup).whole_text(attr))
         if nbytes <= self.target.limits.scratch_bytes:
             return None
         what = "a dispatch of " + " and ".join(dict.fromkeys(names))
         if any(whole):
             what += f" ({'; '.join(filter(None, whole))})"
-        return self._over("scratch", nbytes, what, asked[0][0])
+        return self._over("scratch", nbytes, what, asked[0].root)
 
-    def roots_inside(self, members: Iterable[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
-        """The roots of a dispatch, each with the (node, operand) pairs that read it inside."""
+    def readers(self, members: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
+        """Per buffer that members of a dispatch read, also through relaxed views: by which."""
         space, ops = self.space, tuple(members)
         relaxed = {
             space.buffer[space.egraph.nodes[v].eclass]: space.operands[v][0]
             for v in ops
             if space.egraph.nodes[v].op == "relax"
         }
-        readers: dict[int, list[tuple[int, int]]] = {}
-        for q in (m for m in ops if space.kinds[m] not in ("leaf", "view")):
+        found: dict[int, list[tuple[int, int]]] = {}
+        for q in (m for m in ops if space.is_op[m]):
             for i, b in enumerate(space.operands[q]):
                 seen = b
+                found.setdefault(seen, []).append((q, i))
                 while relaxed.get(seen, seen) != seen:
                     seen = relaxed[seen]
-                readers.setdefault(seen, []).append((q, i))
-        roots = (m for m in ops if self.is_root(m))
-        return [(r, tuple(readers.get(space.buffer[space.outputs[r][0]], ()))) for r in roots]
+                    found.setdefault(seen, []).append((q, i))
+        return found
 
-    def crowds(self, roots: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> bool:
+    def roots_inside(self, members: Iterable[int]) -> list[Inside]:
+        """The roots of a dispatch, each among those who read it inside."""
+        ops = tuple(members)
+        readers = self.readers(ops)
+        return [self.inside(m, readers) for m in ops if self.is_root(m)]
+
+    def crowds(self, roots: Iterable[Inside]) -> bool:
         """Whether a dispatch breaks the scratch limit; what it was is kept in `crowded`."""
         found = self.scratch(roots)
         if found is not None:

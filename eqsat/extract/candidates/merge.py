@@ -196,5 +196,5 @@ class Merger:
         if roots and legality.crowds(legality.roots_inside(members)):
             return None
         exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))
-        time_ps = self.costs.group_ps(members, reads, writes)
-        return Candidate(members, reads, writes, exposable, time_ps)
+        price = self.costs.price(members, reads, writes)
+        return Candidate(members, reads, writes, exposable, *price)

@@ -213,16 +213,13 @@ class Templates:
             ways = tuple(p for p in ways if self._adds_no_root(state, p))
         if not ways:
             return ()
-        readers = state.readers[buffer]
-        runs = max(state.runs[q] for q, _ in readers)
-        joins, own = self.grower.joins, self.grower.costs.iterations
-        return tuple(p for p in ways if joins(p, buffer, readers, max(runs, own[p])))
+        return tuple(p for p in ways if self.grower.joins(p, state, buffer))
 
     def _closed(self, state: State | None) -> State | None:
         """With all open operands read, through a relaxed view where nothing computes them."""
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]
-            if b in self._producers:
+            if b in self._producers and self.grower.may_read(state, b):
                 state = self.grower.read(state, b)
             else:
                 views = self._relaxed.get(b, ())

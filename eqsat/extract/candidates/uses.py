@@ -1,0 +1,174 @@
+"""Who reads a value inside a dispatch, and by which map: what joins is asked for such pairs.
+
+Conversions, copies and moves compute nothing: inside a dispatch they are ways to read. So a value
+is used by the op that computes with it, or by a conversion at the rim whose result is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from eqsat.extract.candidates.space import Space
+from eqsat.model.generic import Generic
+from eqsat.model.target import Fusion
+from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
+
+Reader = tuple[int, int]  # (node, operand)
+Readers = Mapping[int, Sequence[Reader]]  # per buffer read inside: by whom, views looked through
+DEQUANTISE = "dequantise"  # in `fusion.clone`
+
+
+class Use(NamedTuple):
+    """An op that reads a value as its operand, and the ops between that compute nothing."""
+
+    node: int
+    operand: int
+    via: tuple[Reader, ...] = ()  # from the reader down to the value
+
+    def below(self, node: int, operand: int) -> Use:
+        return Use(self.node, self.operand, (*self.via, (node, operand)))
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Asked about nodes of one e-graph, under the fusion rules of one target."""
+
+    space: Space
+    fusion: Fusion
+
+    @cached_property
+    def dequantises(self) -> tuple[bool, ...]:
+        """Per node: whether it is computed wherever it is read, as the target clones such ops."""
+        nodes = self.space.egraph.nodes
+        if DEQUANTISE not in self.fusion.clone:
+            return (False,) * len(nodes)
+        return tuple(widens(n.attr) for n in nodes)
+
+    @cached_property
+    def carries(self) -> tuple[bool, ...]:
+        """Per node: whether it is a way to read its operands."""
+        kinds = self.space.kinds
+        return tuple(
+            k in ("conversion", "move") or is_copy(n.attr) or d
+            for n, k, d in zip(self.space.egraph.nodes, kinds, self.dequantises, strict=True)
+        )
+
+    def of(self, readers: Readers, buffer: int) -> list[Use]:
+        """The uses of a buffer that these readers, all of one dispatch, make of it."""
+        found: list[Use] = []
+        for q, i in readers.get(buffer, ()):
+            above = self.of(readers, self.space.made[q][0]) if self.carries[q] else []
+            found += [u.below(q, i) for u in above] or [Use(q, i)]
+        return found
+
+    # ---- the map of a use ----------------------------------------------------------------------
+    @cached_property
+    def _accesses(self) -> dict[Use, Access | None]:
+        return {}
+
+    def access(self, use: Use) -> Access | None:
+        """How a use reads the operand of its last op, in the shape that op sees; None: unknown."""
+        if use not in self._accesses:
+            self._accesses[use] = self._access(use)
+        return self._accesses[use]
+
+    def _access(self, use: Use) -> Access | None:
+        space, nodes = self.space, self.space.egraph.nodes
+        if not use.via:
+            n = nodes[use.node]
+            return access(n.op, n.attr, use.operand, space.type(n.children[use.operand]).shape)
+        *rest, (last, operand) = use.via
+        before = Use(use.node, use.operand, tuple(rest))
+        above, n = self.access(before), nodes[last]
+        if above is None:
+            return None
+        made = space.type(space.outputs[last][0]).shape
+        shape = space.type(n.children[operand]).shape
+        return through(seen_as(above, self._seen(before), made), n.op, n.attr, operand, shape)
+
+    def _seen(self, use: Use) -> tuple[int, ...]:
+        """The shape in which a use sees what it reads."""
+        node, operand = use.via[-1] if use.via else (use.node, use.operand)
+        return self.space.type(self.space.egraph.nodes[node].children[operand]).shape
+
+    @cached_property
+    def _relations(self) -> dict[Use, str]:
+        return {}
+
+    def relation(self, use: Use) -> str:
+        """That of its map; an op that says nothing of its maps is as good as a permutation."""
+        if use not in self._relations:
+            found = self.access(use)
+            self._relations[use] = "permutation" if found is None else found.relation
+        return self._relations[use]
+
+    # ---- what joins ----------------------------------------------------------------------------
+    @cached_property
+    def _pairs(self) -> dict[tuple[int, Use], bool]:
+        return {}
+
+    def may_join(self, producer: int, use: Use) -> bool:
+        """Whether an op may be computed inside its user's dispatch."""
+        key = (producer, use)
+        if key not in self._pairs:
+            self._pairs[key] = self._may_join(producer, use)
+        return self._pairs[key]
+
+    def _may_join(self, producer: int, use: Use) -> bool:
+        space, kinds = self.space, self.space.kinds
+        if not (self.dequantises[producer] or self.fusion.joins(kinds[producer], kinds[use.node])):
+            return False
+        if len(space.outputs[producer]) != 1 or space.views_of(producer):
+            return False  # an op with several results is a dispatch's last member
+        wanted = self.fusion.index_relation
+        if wanted == "identity" and not self.carries[producer]:
+            return self._is_one_nest(producer, use)
+        return wanted == "any" or self.relation(use) != "any"
+
+    def _is_one_nest(self, producer: int, use: Use) -> bool:
+        """Whether a generic's user wants its elements in the order in which they are computed."""
+        made, found = self.space.egraph.nodes[producer], self.access(use)
+        if not isinstance(made.attr, Generic) or found is None:
+            return False
+        shown = seen_as(found, self._seen(use), made.attr.result_shape)
+        return shown.is_in_step(self._steps(use), made.attr.executed[: made.attr.rank])
+
+    def _steps(self, use: Use) -> Sequence[int]:
+        """The loops of a use, or the dims that a conversion writes, as they are executed."""
+        attr, found = self.space.egraph.nodes[use.node].attr, self.access(use)
+        if isinstance(attr, Generic):
+            return attr.executed
+        return range(len(found.loops)) if found else ()
+
+    def may_read(self, use: Use) -> bool:
+        """Whether memory may be read so: under `identity`, nothing turns what is read inside."""
+        if not use.via or self.fusion.index_relation != "identity":
+            return True
+        found = self.access(use)
+        return found is not None and found.is_in_step(self._steps(use), range(len(found.indices)))
+
+    # ---- what is tiled along -------------------------------------------------------------------
+    def links(self, readers: Readers, root: int) -> Iterator[tuple[int, Use]]:
+        """A root and its users, and those of the elementwise ops among these: all it is tiled with.
+
+        (what is read, use) pairs.
+        """
+        waiting, done = [root], {root}
+        while waiting:
+            maker = waiting.pop()
+            for use in self.of(readers, self.space.made[maker][0]):
+                yield maker, use
+                if self.space.kinds[use.node] == "elementwise" and use.node not in done:
+                    done.add(use.node)
+                    waiting.append(use.node)
+
+    def is_along(self, maker: int, use: Use) -> bool:
+        """Whether a user can be tiled with what it reads."""
+        if self.space.kinds[use.node] not in ("elementwise", "conversion", "move"):
+            return False
+        found = self.access(use)
+        made = self.space.type(self.space.outputs[maker][0]).shape
+        return found is not None and seen_as(found, self._seen(use), made).relation != "any"
