@@ -206,8 +206,8 @@ def _convert(r: TargetRecord) -> Target:
         tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
         r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
         _vocabularies(r), r.tiles_forced, _fusion(Fusion(), r.fusion),
-        Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(), r.source,
-        strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
+        Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(),
+        source=r.source, strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
         precisions=tuple(r.precisions),
     )  # fmt: skip
