@@ -34,6 +34,7 @@ SATURATING = 0.4  # of the time that is left, at most, for saturation
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "reference"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
+BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
 PHASES = ("program", "egraph", "selection", "schedule")
 Progress = Callable[[str, float], None]
 
@@ -192,8 +193,8 @@ def _search_bodies(run: Run, deadline: float) -> Bodies | None:
     half = time.monotonic() + (deadline - time.monotonic()) / 2
     free = replace(run.target, budget=())
     orders = [run.goals]
-    if "memory" in dict(run.target.budget):
-        orders.append((GoalRequest("memory"), *(g for g in run.goals if g.name != "memory")))
+    for name in [n for n in BYTES if n in dict(run.target.budget)]:
+        orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))
 
     def search(body: Program) -> list[Run]:
         left = max(half - time.monotonic(), 0.0)

@@ -16,7 +16,10 @@ from eqsat.model.target import Target
 SHOWN = 5  # removed groups named in a message
 MANY = 10_000  # options: more are not searched for the sake of a message
 SECONDS = 10.0  # for all "smallest possible" figures, at most
-UNITS = {"time": "ps", "memory": "bytes", "dispatches": "dispatches"}
+UNITS = {
+    "time": "ps", "memory": "bytes", "dispatches": "dispatches", "resident": "bytes",
+    "load_peak": "bytes",
+}  # fmt: skip
 
 
 def _amount(goal: str, value: int) -> str:

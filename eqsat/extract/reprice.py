@@ -56,5 +56,7 @@ def _goals(
 ) -> tuple[tuple[str, GoalResult], ...]:
     linear = linear_goals(dict(selection.goals))
     values = {n: stated(n, g, egraph, target, selection) for n, g in linear.items()}
-    values["memory"] = Checker(Space(egraph), target, selection).peak_bytes()
+    checker = Checker(Space(egraph), target, selection)
+    values["memory"] = checker.peak_bytes()
+    values |= {"resident": checker.resident_bytes(), "load_peak": checker.load_peak_bytes()}
     return tuple((n, GoalResult(values[n], 0)) for n, _ in selection.goals if n != TIE_BREAK)

@@ -9,7 +9,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.selection import GoalRequest
 from eqsat.plugins import plugged_in
 
-GOALS = ("time", "memory", "dispatches", "relayout")
+GOALS = ("time", "memory", "dispatches", "relayout", "resident", "load_peak")
 _NUMBER = r"\d+(?:\.\d+)?"
 _GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
 

@@ -313,6 +313,8 @@ class BudgetRecord(Record):
     memory: Size | None = None
     time: Time | None = None
     dispatches: Annotated[int, Field(ge=0)] | None = None
+    resident: Size | None = Field(default=None, description="weights that stay in memory")
+    load_peak: Size | None = Field(default=None, description="while weights are packed")
 
     def bounds(self) -> tuple[tuple[str, int], ...]:
         """Goal and bound (bytes, ps, a count) of every bound that is given."""
@@ -343,5 +345,9 @@ class TargetRecord(Record):
     workgroup: WorkgroupRecord | None = None
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()
+    originals: Literal["stored", "dropped", "held"] = Field(
+        default="dropped",
+        description="of weights: stored packed, dropped as they are packed, held by the caller",
+    )
     source: str = Field(default="", description="where the figures come from")
     extends: str | None = Field(default=None, description="a target whose keys are taken over")

@@ -209,7 +209,7 @@ def _convert(r: TargetRecord) -> Target:
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(),
         source=r.source, strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
-        precisions=tuple(r.precisions),
+        precisions=tuple(r.precisions), originals=r.originals,
     )  # fmt: skip
 
 

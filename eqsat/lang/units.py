@@ -106,7 +106,10 @@ def read_budget(option: str) -> tuple[str, int]:
 
 
 # goal → what its bound is; those of plug-ins are whole numbers
-BUDGETS = {"memory": "size", "time": "time", "dispatches": "", "relayout": "size"}
+BUDGETS = {
+    "memory": "size", "time": "time", "dispatches": "", "relayout": "size", "resident": "size",
+    "load_peak": "size",
+}  # fmt: skip
 
 
 def check_budget(goal: str, where: str) -> None:

@@ -55,6 +55,7 @@ class Schedule:
     buffers: tuple[Buffer, ...]
     ahead: tuple[int, ...]  # nodes computed once, from weights only
     target: str
+    originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
 
     def verify(self) -> None:
         """ValueError if a dispatch reads what nobody wrote, or a temporary outside its lifetime.
@@ -205,41 +206,69 @@ class Schedule:
 
     @cached_property
     def load_peak_bytes(self) -> int:
-        """Peak bytes while weights are packed one after another: originals, copies, results.
+        """Peak bytes while weights are packed, or only read where the file has them packed.
 
-        All originals are loaded first and each is dropped after its last use, unless the schedule
-        reads it as it is. Once packed weights are stored, loading needs `resident_bytes` only.
+        By `originals`: dropped as they are packed, held all the time, or stored packed.
         """
-        return self._loading_bytes(drops=True)
-
-    @cached_property
-    def load_peak_held_bytes(self) -> int:
-        """The same where the originals stay: arrays that the program or its caller holds."""
-        return self._loading_bytes(drops=False)
+        if self.originals == "stored":
+            return self.load_peak_embedded_bytes
+        return self.load_peak_held_bytes if self.originals == "held" else self._turns_bytes
 
     @property
     def load_peak_embedded_bytes(self) -> int:
         """The same where weights were packed before they were stored, as in a saved run.
 
-        Nothing is packed at load, so it is what stays.
+        Nothing is packed at load, so it is what is read at run time.
         """
-        return self.resident_bytes
+        return sum(self.program.nodes[i].type.nbytes for i in self.kept)
 
-    def _loading_bytes(self, *, drops: bool) -> int:
-        nodes = self.program.nodes
-        read = {b.node for b in self.buffers if b.role == "weight"}
-        kept = read if drops else read | set(self.program.weights)
-        work = sorted({*self.ahead, *self.program.weights})
-        reads = {i: {self._viewed(o) for o in nodes[i].operands} for i in work}
-        made = [i for i in work if nodes[i].op not in (*VIEWS, "weight")]
-        last = {o: i for i in made for o in reads[i]}
-        originals = [i for i in work if nodes[i].op == "weight" and (i in last or i in read)]
-        live = sum(nodes[i].type.nbytes for i in originals)
-        worst = live
-        for i in (m for m in made if m in read or m in last):
-            live += nodes[i].type.nbytes
-            worst = max(worst, live)
-            live -= sum(nodes[o].type.nbytes for o in reads[i] if last[o] == i and o not in kept)
+    @property
+    def load_peak_held_bytes(self) -> int:
+        """The same where the originals stay: arrays that the program or its caller holds."""
+        return sum(self.program.nodes[i].type.nbytes for i in {*self.kept, *self._needed})
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Nodes of weights that dispatches read or that are results, as they are in memory."""
+        read = {r for d in self.dispatches for r in d.reads} | {
+            self._viewed(r) for r in self.program.results
+        }
+        if not self.dispatches:  # a schedule of nothing but weights says what it keeps
+            return tuple(b.node for b in self.buffers if b.role == "weight")
+        return tuple(b.node for b in self.buffers if b.role == "weight" and b.node in read)
+
+    @cached_property
+    def sources(self) -> dict[int, tuple[int, ...]]:
+        """Per node of a weight or computed from weights: the weights it is made from, in order."""
+        nodes, found = self.program.nodes, dict[int, tuple[int, ...]]()
+        for i in sorted({*self.ahead, *self.program.weights}):
+            below = {s for o in nodes[i].operands for s in found.get(o, ())}
+            found[i] = (i,) if nodes[i].op == "weight" else tuple(sorted(below))
+        return found
+
+    @property
+    def _needed(self) -> set[int]:
+        """Weights that something kept is made from; all there are, where the caller holds them."""
+        if self.originals == "held":
+            return set(self.program.weights)
+        return {s for i in self.kept for s in self.sources[i]}
+
+    @cached_property
+    def _turns_bytes(self) -> int:
+        """All originals are there at first, and weights are packed in the order of the program.
+
+        Each layout that is kept is made in one pass, in the turn of the last weight it is made
+        from. An original goes after the last turn that needs it, unless it is kept itself.
+        """
+        nodes, sources = self.program.nodes, self.sources
+        made = [i for i in self.kept if sources[i] != (i,)]
+        last = {i: max(sources[i]) for i in made}
+        worst = sum(nodes[i].type.nbytes for i in self._needed)
+        for turn in set(last.values()):
+            live = {s for i in made if last[i] >= turn for s in sources[i]}
+            live |= {i for i in self.kept if sources[i] == (i,)}
+            live |= {i for i in made if last[i] <= turn}
+            worst = max(worst, sum(nodes[i].type.nbytes for i in live))
         return worst
 
     def _viewed(self, node: int) -> int:
@@ -291,6 +320,7 @@ class Schedule:
             "buffers": [asdict(b) for b in self.buffers],
             "ahead": list(self.ahead),
             "target": self.target,
+            "originals": self.originals,
         }
 
     @classmethod
@@ -309,7 +339,8 @@ class Schedule:
         )
         buffers = tuple(Buffer(**b) for b in data["buffers"])
         program = Program.from_json(data["program"])
-        return cls(program, dispatches, buffers, tuple(data["ahead"]), data["target"])
+        rest = data["target"], data.get("originals", "dropped")
+        return cls(program, dispatches, buffers, tuple(data["ahead"]), *rest)
 
     def to_text(self) -> str:
         lines = []

@@ -168,7 +168,6 @@ class Target:
     fusion: Fusion = field(default_factory=Fusion)
     limits: Limits = field(default_factory=Limits)
     budget: tuple[tuple[str, int], ...] = ()  # goal -> hard upper bound
-    originals: str = DROPPED  # of weights: see `ORIGINALS`
     source: str = ""
     file: str = ""
     # key path of the file -> "file:line:column", for messages that name a limit
@@ -185,6 +184,7 @@ class Target:
     links: tuple[Link, ...] = ()
     inputs: tuple[tuple[str, str], ...] = ()  # arguments that are not on the first device
     precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
+    originals: str = DROPPED  # of weights: see `ORIGINALS`
 
     @property
     def default_device(self) -> str:

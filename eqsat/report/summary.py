@@ -17,6 +17,8 @@ KEYS = {
     "memory": ("peak_bytes", 1),
     "dispatches": ("dispatches", 1),
     "relayout": ("relayout_bytes", 1),
+    "resident": ("resident_bytes", 1),
+    "load_peak": ("load_peak_bytes", 1),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+SIZES = ("memory", "relayout", "resident", "load_peak")  # goals that are bytes
 _TIMES = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3), ("ps", 1))
 _SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
@@ -35,7 +36,7 @@ def goal_text(goal: str, value: int) -> str:
         return time_text(value)
     if goal == "weighted":  # a sum of goals, in millionths of it
         return f"{_three(value / 1e4)} %"
-    return bytes_text(value) if goal in ("memory", "relayout") else f"{value:,}"
+    return bytes_text(value) if goal in SIZES else f"{value:,}"
 
 
 def delta_text(goal: str, value: int) -> str:

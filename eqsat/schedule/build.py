@@ -15,7 +15,7 @@ from eqsat.model.ops import LEAVES, VIEWS
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
-from eqsat.model.target import Target
+from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 from eqsat.schedule.devices import with_devices
@@ -32,6 +32,8 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
         "time": schedule.time_ps,
         "memory": schedule.peak_bytes,
         "dispatches": schedule.kernels,
+        "resident": schedule.resident_bytes,
+        "load_peak": schedule.load_peak_bytes,
     }
     for name, value in found.items():
         if name in promised and promised[name].value != value:
@@ -66,7 +68,8 @@ class _Writer:
         dispatches = with_devices(dispatches, program, self.target)
         buffers = self._buffers(set(ahead), [self._base(r) for r in results])
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
-        return Schedule(program, dispatches, buffers, ahead_nodes, self.target.name)
+        rest = self.target.name, self.target.originals
+        return Schedule(program, dispatches, buffers, ahead_nodes, *rest)
 
     # ---- values -----------------------------------------------------------------------------
     @cached_property
@@ -113,6 +116,10 @@ class _Writer:
         leaves = [n for n in self.egraph.nodes if n.op == "input"]
         for n in sorted(leaves, key=_argument_number):
             self.held[n.eclass] = self._add(n)
+        if self.target.originals == HELD:  # all are there, read or not
+            for n in self.egraph.nodes:
+                if n.op == "weight":
+                    self._add(n)
 
     def _ahead(self) -> list[int]:
         """Weights and what is computed from them once; operands first."""
@@ -185,6 +192,8 @@ class _Writer:
         arguments = [i for i, n in enumerate(self.builder.nodes) if n.op == "input"]
         # a constant that helped to make a weight may be computed again by a dispatch: no weight
         weights = [i for i in sorted(ahead) if i in self.read or i in results]
+        if self.target.originals == HELD:
+            weights += [i for i, n in enumerate(self.builder.nodes) if n.op == "weight"]
         weights = [i for i in weights if i not in self.written]
         weights = [i for i in dict.fromkeys(map(self._base, weights)) if i not in arguments]
         taken = {*arguments, *weights}

@@ -107,6 +107,8 @@ def _budget_faults(schedule: Schedule, target: Target) -> list[str]:
         "memory": (schedule.peak_bytes, "bytes"),
         "dispatches": (schedule.kernels, "dispatches"),
         "relayout": (schedule.relayout_bytes, "bytes"),
+        "resident": (schedule.resident_bytes, "bytes"),
+        "load_peak": (schedule.load_peak_bytes, "bytes"),
     }
     return [
         f"needs {needs[goal][0]:,} {needs[goal][1]}, the budget is {bound:,}"

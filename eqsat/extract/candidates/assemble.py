@@ -11,6 +11,7 @@ from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.places import Places, answer_places, program_places
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import obtainable, possible, undominated
@@ -93,7 +94,7 @@ class Assembly:
         options = tuple(replace(known.options[i], step=n) for n, i in enumerate(order))
         every = (known.nbytes, known.roots, known.fixed_bytes, (), known.linear)
         candidates = tuple(self.candidates[i] for i in order)
-        problem = ExtractionProblem(options, *every)
+        problem = ExtractionProblem(options, *every, kept=known.kept)
         return replace(self, problem=problem, candidates=candidates)
 
     def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
@@ -144,7 +145,7 @@ class Assembly:
         """Weight -> bytes, over the layouts of it that are among these buffers."""
         space, found = self.pool.space, dict[int, int]()
         for b in buffers:
-            found[space.value[b]] = found.get(space.value[b], 0) + space.nbytes(b)
+            found[space.value[b]] = found.get(space.value[b], 0) + self.problem.nbytes.get(b, 0)
         return found
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
@@ -221,11 +222,15 @@ def _problem(
     made = [r for r in space.roots if r not in pool.held]
     held = [r for r in space.roots if r in pool.resident]
     fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
+    originals = originals_held(pool)
+    fixed += sum(space.nbytes(b) for b in originals if b not in held)
     used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
     nbytes = {b: space.nbytes(b) for b in sorted(used)}
     for b in held:  # a weight that is a result is counted there, once
         nbytes[b] = 0
-    return ExtractionProblem(options, nbytes, tuple(made), fixed, covers, linear)
+    nbytes |= dict.fromkeys(originals & nbytes.keys(), 0)  # they are there whatever is chosen
+    known = nbytes, tuple(made), fixed, covers, linear
+    return ExtractionProblem(options, *known, kept=kept_rows(pool))
 
 
 def _covers(

@@ -175,11 +175,16 @@ class Pool:
         return (self.space.inputs | self.resident) - self.optional
 
     def ahead_nodes(self, buffers: Iterable[int]) -> tuple[int, ...]:
-        """The nodes that compute these buffers from weights, operands first."""
+        """The nodes that compute these buffers from weights, operands first.
+
+        The weights come before all others, in the order of the program.
+        """
         done: dict[int, None] = {}
         for b in sorted(buffers):
             self._add_ahead(b, done)
-        return tuple(done)
+        nodes = self.space.egraph.nodes
+        weights = sorted(i for i in done if nodes[i].op == "weight")
+        return (*weights, *(i for i in done if nodes[i].op != "weight"))
 
     def _add_ahead(self, buffer: int, done: dict[int, None]) -> None:
         stack = [(buffer, False)]

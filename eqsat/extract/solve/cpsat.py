@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.portfolio import LEAST_SECONDS, set_limits, set_workers
+from eqsat.extract.solve.kept import KeptBytes
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
@@ -145,8 +146,27 @@ class Model:
         memory_rows(self, peak, unit)
         return peak, unit
 
+    @cached_property
+    def _kept(self) -> dict[str, tuple[list[Any], KeptBytes]]:
+        """Per goal about bytes of weights that was asked for: its rows."""
+        return {}
+
+    def kept(self, goal: str) -> tuple[list[Any], KeptBytes]:
+        """The rows of a goal about bytes of weights, in its units, and what they are made from."""
+        from eqsat.extract.solve.rows import any_chosen
+
+        if goal not in self._kept:
+            bytes_of = KeptBytes(self.problem, self.problem.kept[goal])
+            self._kept[goal] = bytes_of.sums(self, any_chosen), bytes_of
+        return self._kept[goal]
+
     def cap(self, goal: str, limit: int) -> None:
         """Goal ≤ limit."""
+        if goal in self.problem.kept:
+            sums, bytes_of = self.kept(goal)
+            for s in sums:
+                self.model.add(s <= limit // bytes_of.unit)
+            return
         if goal == "memory":
             peak, unit = self.memory
             self.model.add(peak <= limit // unit)
@@ -162,6 +182,12 @@ class Model:
             if goal == "memory":
                 peak, size = self.memory
                 terms.append((weight * size, peak))
+            elif goal in self.problem.kept:
+                sums, of = self.kept(goal)
+                most = self.model.new_int_var(of.least // of.unit, of.most // of.unit, goal)
+                for s in sums:
+                    self.model.add(s <= most)
+                terms.append((weight * of.unit, most))
             else:
                 terms += [(weight * w, v) for w, v in self.linear(goal)]
         unit = _unit(terms)

@@ -11,7 +11,7 @@ from functools import cached_property
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.linear import ASKED, TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem
+from eqsat.extract.solve.problem import GOALS, KEPT, Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
@@ -72,13 +72,15 @@ def floor(problem: ExtractionProblem, goal: str) -> int:
     """A bound every answer keeps, without a search."""
     if goal == "memory":
         return problem.fixed_bytes
+    if goal in problem.kept:
+        return max(r.base for r in problem.kept[goal])
     return int(goal == "dispatches" and bool(problem.roots))
 
 
 def check_requests(requests: tuple[GoalRequest, ...]) -> None:
     """EqsatError (E404) for unknown or repeated goals, or if only some have weights."""
     names = [r.name for r in requests]
-    known = (*GOALS, *ASKED, *plugged_in("goals"))
+    known = (*GOALS, *KEPT, *ASKED, *plugged_in("goals"))
     for n in names:
         if n not in known:
             raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(known)}")
@@ -267,12 +269,11 @@ class Search:
     def _relaxation(
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
     ) -> Relaxation | None:
-        """Under the caps on sums, and under a budget of memory; None if there is no answer."""
+        """Under the caps on sums and bytes kept, and a budget of memory; None if nothing is left."""
         limits = {g: v for g, v in caps.items() if g in small.linear}
-        if MEMORY not in self.budget:
-            return relaxation(small, weights, limits)
-        all_caps = limits | {MEMORY: caps[MEMORY]}
-        found = relaxation(small, weights, all_caps)
+        more = {g: v for g, v in caps.items() if g in small.kept}
+        more |= {MEMORY: caps[MEMORY]} if MEMORY in self.budget else {}
+        found = relaxation(small, weights, limits | more) if more else None
         # `None` is no proof where sums round
         return found or relaxation(small, weights, limits)
 

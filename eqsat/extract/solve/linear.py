@@ -18,6 +18,7 @@ from eqsat.plugins import brought_by, load, plugged_in
 # among answers that are equal by every goal, the one that converts least: conversions inside of
 # dispatches cost nothing in the model, but nobody wants them without a reason
 TIE_BREAK = "ties"
+OTHERS = ("memory", "resident", "load_peak")  # goals that are no sums
 OPS = 1 << 12  # that weigh as much as one byte moved
 MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
 
@@ -94,7 +95,7 @@ def linear_goals(names: Iterable[str]) -> dict[str, Goal]:
     EqsatError E600 if a plug-in cannot be used.
     """
     known = plugged_in("goals")
-    taken = [n for n in known if n in (*OWN, *ASKED, "memory")]
+    taken = [n for n in known if n in (*OWN, *ASKED, *OTHERS)]
     if taken:
         what = f"eqsat has a goal `{taken[0]}` of its own"
         raise fail("E600", f"{brought_by('goals', taken[0])} cannot be used: {what}")

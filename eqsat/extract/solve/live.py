@@ -64,6 +64,18 @@ def liveness(problem: ExtractionProblem) -> Liveness:
     return builder.in_any_order() if isinstance(problem, AnyOrder) else builder.build()
 
 
+def claims(problem: ExtractionProblem, options: Iterable[int], news: Iterable[int]) -> Claims:
+    """Sets of options that exclude each other, without sets in which nothing is new."""
+    holders: dict[int, list[int]] = {}
+    for i in options:
+        for n in problem.options[i].exclusive:
+            holders.setdefault(n, []).append(i)
+    new = set(news)
+    found = {tuple(h) for h in holders.values() if not new.isdisjoint(h)}
+    found |= {(i,) for i in new if not problem.options[i].exclusive}
+    return largest(found)
+
+
 class _Builder:
     def __init__(self, problem: ExtractionProblem):
         self.problem = problem
@@ -112,7 +124,7 @@ class _Builder:
                 for i in written.keys() & set(h.touching):
                     written[i] -= h.nbytes
             elif h.readers and not h.touching:
-                self.reads.append(Read(self._claims(h.readers, h.readers), None))
+                self.reads.append(Read(claims(self.problem, h.readers, h.readers), None))
                 read.append((h.nbytes, len(self.reads) - 1))
         return Row(tuple((n, i) for i, n in written.items()), tuple(read), (), base)
 
@@ -122,18 +134,9 @@ class _Builder:
             for b in o.resident:
                 readers.setdefault(b, []).append(i)
         nbytes = self.problem.nbytes
-        return tuple((nbytes[b], self._claims(r, r)) for b, r in readers.items() if nbytes[b])
-
-    def _claims(self, options: Iterable[int], news: Iterable[int]) -> Claims:
-        """Sets of options that exclude each other, without sets in which nothing is new."""
-        holders: dict[int, list[int]] = {}
-        for i in options:
-            for n in self.problem.options[i].exclusive:
-                holders.setdefault(n, []).append(i)
-        new = set(news)
-        found = {tuple(h) for h in holders.values() if not new.isdisjoint(h)}
-        found |= {(i,) for i in new if not self.problem.options[i].exclusive}
-        return largest(found)
+        return tuple(
+            (nbytes[b], claims(self.problem, r, r)) for b, r in readers.items() if nbytes[b]
+        )
 
     def _still_read(self, buffer: int) -> dict[int, int]:
         """Per step with readers: the number of the bit "read here or later"."""
@@ -147,7 +150,7 @@ class _Builder:
         for step in sorted(by_step, reverse=True):
             tick()
             seen = [*by_step[step], *seen]
-            self.reads.append(Read(self._claims(seen, by_step[step]), later))
+            self.reads.append(Read(claims(self.problem, seen, by_step[step]), later))
             later = found[step] = len(self.reads) - 1
         return found
 

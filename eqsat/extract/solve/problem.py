@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from eqsat.extract.solve.linear import OWN, TIE_BREAK
 
+if TYPE_CHECKING:
+    from eqsat.extract.solve.kept import KeptRow
+
 GOALS = ("time", "memory", "dispatches")
+KEPT = ("resident", "load_peak")  # bytes of weights: kept, and at the most while they are packed
 Answer = tuple[int, ...]  # chosen options, ascending
 
 
@@ -38,9 +42,9 @@ class ExtractionProblem:
 
     Each buffer is written by at most one chosen option; what is written is not resident. `covers`:
     sets of options of which every answer holds one (redundant, they help the proof). `linear` names
-    the goals that are sums over the chosen options; `memory` is the one that is not. `forced` asks
-    what another choice would cost: (option, buffers it writes) of which one has to be chosen, and
-    one of its buffers read; then every chosen option has to serve a root.
+    the goals that are sums over the chosen options; `memory` and those of `kept` are not. `forced`
+    asks what another choice would cost: (option, buffers it writes) of which one has to be chosen,
+    and one of its buffers read; then every chosen option has to serve a root.
     """
 
     is_ordered: ClassVar[bool] = True  # else steps say nothing (`anyorder`)
@@ -54,6 +58,8 @@ class ExtractionProblem:
     forced: tuple[tuple[int, tuple[int, ...]], ...] | None = None
     supplies: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # see `anyorder`
     barred: tuple[tuple[tuple[int, ...], int], ...] = ()  # (options, how many of them at most)
+    # goals that are about bytes of weights, if asked for: the largest of these rows
+    kept: dict[str, tuple[KeptRow, ...]] = field(default_factory=dict)
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:
@@ -120,6 +126,9 @@ class ExtractionProblem:
         """What an answer is worth: picoseconds, bytes or a count."""
         if goal == "memory":
             return self.peak_bytes(answer)
+        if goal in self.kept:
+            kept = {b for i in answer for b in self.options[i].resident}
+            return max(r.value(kept) for r in self.kept[goal])
         at = self.linear.index(goal)
         return sum(self.options[i].adds[at] for i in answer)
 
@@ -133,7 +142,7 @@ class ExtractionProblem:
 
     def values(self, answer: Answer) -> dict[str, int]:
         """Every goal; what only breaks ties is none."""
-        names = dict.fromkeys((*GOALS, *self.linear))
+        names = dict.fromkeys((*GOALS, *self.linear, *self.kept))
         return {goal: self.value(goal, answer) for goal in names if goal != TIE_BREAK}
 
     def is_legal(self, answer: Answer) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eqsat.extract.solve.kept import KeptBytes
 from eqsat.extract.solve.live import liveness
 from eqsat.extract.solve.lp import Program, Rows, Solved, solve
 from eqsat.extract.solve.problem import ExtractionProblem
@@ -58,12 +59,17 @@ def relaxation(
     rows, variables = _rows(problem)
     objective = costs + [0] * (variables - len(costs))
     upper = [1.0] * variables
-    if linear != weights or MEMORY in caps:
+    if MEMORY in weights or MEMORY in caps:
         nbytes = problem.byte_unit
         _add_liveness(rows, problem, nbytes, upper)
         objective += [0] * (len(upper) - len(objective))
         objective[-1] = weights.get(MEMORY, 0) * nbytes
         upper[-1] = caps.get(MEMORY, problem.most_bytes) // nbytes
+    for name in (g for g in problem.kept if g in weights or g in caps):
+        bytes_of = KeptBytes(problem, problem.kept[name])
+        at = bytes_of.relax(rows, upper, caps.get(name, bytes_of.most))
+        objective += [0] * (len(upper) - len(objective))
+        objective[at] = weights.get(name, 0) * bytes_of.unit
     for name, cap in caps.items():
         if name in problem.linear:
             rows.weigh(-math.inf, cap, enumerate(map(float, problem.coefficients(name))))
