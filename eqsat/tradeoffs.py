@@ -1,4 +1,4 @@
-"""`eqsat.pareto`: all best trade-offs of a program between time, peak memory and dispatches."""
+"""`eqsat.pareto`: all best trade-offs of a program between time, peak memory and others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILE, PAGE = "pareto.json", "pareto.html"
 
 @dataclass(frozen=True)
 class Front:
-    """The points found, fastest first; each is a whole run whose budget is its own values.
+    """The points found, best by the first goal first; the budget of each is its own values.
 
     `at_least` points exist; `complete` says that these are all, proven. stop: complete | points
     (more exist than were asked for) | wall | interrupted.
@@ -39,6 +39,7 @@ class Front:
     stop: str
     seconds: float
     whole: Run  # what all points share, with the input program's own schedule
+    goals: tuple[str, ...] = DEFAULT_GOALS
 
     def to_text(self) -> str:
         """The table, a plot in characters, and how complete the front is."""
@@ -69,7 +70,7 @@ class Front:
         return told.Front(
             f"{self.whole.program.name} on {self.whole.target.name}",
             self.points, self.at_least, self.complete, self.stop, self.seconds,
-            None if before is None else figures(before),
+            None if before is None else figures(before), self.goals,
         )  # fmt: skip
 
     def save(self, folder: str | Path) -> Path:
@@ -107,24 +108,28 @@ def check_place(folder: Path) -> None:
 def pareto(
     function_or_program: Callable[..., Any] | Program | Any,
     *example_args: Any,
+    goals: Sequence[str] = DEFAULT_GOALS,
     points: int = 12,
     time_limit: float = 60.0,
     seed: int = 0,
     stop: Stop | None = None,
     **request: Any,
 ) -> Front:
-    """The front time × peak memory × dispatches that the rules can reach.
+    """The front of some goals that the rules can reach: time × peak memory × dispatches if none.
 
-    points: how many to show at most; if there are more they are spread over the range. time_limit:
-    seconds for everything. request: what `optimize` takes besides (rules, target, settings,
-    budget, weights …). Every point is proven or carries its gap. Raises EqsatError; exit_code 3
-    if nothing is admissible.
+    goals: two or more of them, without weights. points: how many to show at most; if there are more
+    they are spread over the range. time_limit: seconds for everything. request: what `optimize`
+    takes besides (rules, target, settings, budget, weights …). Every point is proven or carries its
+    gap. Raises EqsatError; exit_code 3 if nothing is admissible.
     """
     start = time.monotonic()
     if points < 1:
         raise fail("E400", f"`points` is {points}", help="ask for at least one point")
+    if len(goals) < 2 or any(":" in g for g in goals):
+        what = " ".join(goals)
+        raise fail("E404", f"no front of `{what}`", help="name two goals or more, without weights")
     run = optimize(
-        function_or_program, *example_args, goals=DEFAULT_GOALS, time_limit=time_limit,
+        function_or_program, *example_args, goals=goals, time_limit=time_limit,
         seed=seed, stop_after="egraph", **request,
     )  # fmt: skip
     from eqsat.extract.ask.pareto import pareto as search
@@ -134,15 +139,15 @@ def pareto(
     left = max(start + time_limit - time.monotonic(), 1.0)
     session = prepare(run.egraph, run.target, run.goals, time_limit=left, seed=seed, stop=stop)
     left = start + time_limit - time.monotonic()
-    found, selections = search(session, points=points, seconds=left)
+    found, selections = search(session, tuple(goals), points=points, seconds=left)
     if not selections:
         raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
     run.baseline = session.baseline
-    runs = tuple(_point(run, s, i) for i, s in enumerate(selections, 1))
+    runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
     whole = replace(run, selection=selections[0], schedule=None)
     make_schedules(whole)
     seconds = time.monotonic() - start
-    return Front(runs, found.at_least, found.complete, found.stop, seconds, whole)
+    return Front(runs, found.at_least, found.complete, found.stop, seconds, whole, tuple(goals))
 
 
 def _nothing(session: Any, proven: bool) -> Exception:
@@ -152,16 +157,16 @@ def _nothing(session: Any, proven: bool) -> Exception:
     return inadmissible(session.assembly, session.target, search, proven)
 
 
-def _point(run: Run, selection: Selection, number: int) -> Run:
-    """A run whose best answer this is: its memory and dispatches are its budget."""
+def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...]) -> Run:
+    """A run whose best answer this is: its other goals are its budget."""
     budget = dict(run.target.budget)
     places = dict(run.target.places)
-    for goal in DEFAULT_GOALS[1:]:
+    for goal in others:
         budget[goal] = selection.goal(goal).value
         places[f"budget.{goal}"] = f"point {number} of the front"
     target = replace(run.target, budget=tuple(sorted(budget.items())), places=tuple(places.items()))
     baseline = run.baseline
-    if baseline and any(baseline.goal(g).value > budget[g] for g in DEFAULT_GOALS[1:]):
+    if baseline and any(baseline.goal(g).value > budget[g] for g in others):
         baseline = None  # not admissible where this point is
     seconds = dict(run.seconds) | {"extract": selection.seconds}
     point = replace(run, target=target, selection=selection, baseline=baseline, seconds=seconds)

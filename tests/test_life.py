@@ -47,6 +47,93 @@ def test_a_budget_that_only_run_time_packing_keeps_is_kept():
         tied(budget={"memory": 200 * KIB})
 
 
+TWO = """
+program two_tables
+input ids: i32[16]
+weight w: f32[256, 128] key=w
+weight v: f32[128, 64] key=v
+e = gather(w, ids, axis=0)
+t = transpose(w, perm=[1, 0])
+y = matmul(e, t)
+f = gather(v, ids, axis=0)
+u = transpose(v, perm=[1, 0])
+z = matmul(f, u)
+return y, z
+"""
+
+
+@pytest.fixture(scope="module")
+def two_tables(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("life") / "two_tables.eqs"
+    path.write_text(TWO)
+    return str(path)
+
+
+def test_the_front_of_resident_bytes_and_time_has_a_point_per_table(two_tables: str):
+    front = eqsat.pareto(
+        eqsat.read(two_tables), target="reference", settings=FORCED, goals=("resident", "time")
+    )
+    w, v = 256 * 128 * 4, 128 * 64 * 4
+    kept = [value(p, "resident") for p in front.points]
+    assert front.complete and kept == [w + v, w + 2 * v, 2 * w + v, 2 * w + 2 * v]
+    assert [p.schedule.resident_bytes for p in front.points] == kept
+    times = [value(p, "time") for p in front.points]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("goals", "originals", "resident", "load_peak"),
+    [
+        (("resident", "time"), "dropped", 256, 256),
+        (("load_peak", "time"), "dropped", 256, 256),
+        (("time",), "dropped", 512, 512),  # the table and its copy, made beside it
+        (("time",), "stored", 512, 512),
+        (("memory",), "held", 256, 256),
+    ],
+)
+def test_bytes_of_weights_are_goals(
+    goals: tuple[str, ...], originals: str, resident: int, load_peak: int
+):
+    run = tied(f"originals={originals}", goals=goals)
+    found = run.schedule
+    assert (found.resident_bytes, found.load_peak_bytes) == (resident * KIB, load_peak * KIB)
+    assert run.summary()["bytes"]["resident_bytes"] == resident * KIB
+    for goal in goals:
+        assert run.selection.goal(goal).gap == 0
+
+
+def packed_alone(originals: str, **options: Any) -> eqsat.Run:
+    """One product whose weight has to be packed."""
+    return eqsat.optimize(
+        lambda x, w: x @ w,
+        *(np.ones((16, 64), "f4"), np.ones((64, 32), "f4")),
+        weights=("w",),
+        target="reference",
+        settings=(*FORCED, f"originals={originals}"),
+        **options,
+    )
+
+
+def test_load_peak_is_that_of_the_setting():
+    one = 64 * 32 * 4
+    assert packed_alone("stored").schedule.load_peak_bytes == one
+    ahead = packed_alone("dropped", goals=("time", "relayout"))
+    assert (ahead.schedule.resident_bytes, ahead.schedule.load_peak_bytes) == (one, 2 * one)
+    late = packed_alone("dropped", goals=("load_peak",))
+    assert (late.schedule.resident_bytes, late.schedule.load_peak_bytes) == (one, one)
+    held = packed_alone("held", goals=("memory",))  # packed where it is read: no copy stays
+    assert (held.schedule.resident_bytes, held.schedule.load_peak_bytes) == (one, one)
+    both = packed_alone("held", goals=("relayout",))
+    assert both.schedule.resident_bytes == both.schedule.load_peak_bytes == 2 * one
+
+
+@pytest.mark.parametrize("goal", ["resident", "load_peak"])
+def test_a_budget_of_weights_below_the_originals_is_refused(goal: str):
+    assert value(tied(budget={goal: 256 * KIB}), goal) == 256 * KIB
+    with pytest.raises(EqsatError, match=rf"\(proven\).*least {goal} any choice needs is 262,144"):
+        tied(budget={goal: 255 * KIB})
+
+
 def test_what_is_packed_in_every_run_is_packed_by_what_is_compiled(small: eqsat.Run):
     run = small
     w = np.random.default_rng(0).standard_normal((512, 128)).astype("f4")

@@ -246,7 +246,7 @@ def test_a_stop_ends_the_search_with_what_is_known(front):
     assert whole.egraph
     session = prepare(whole.egraph, whole.target, whole.goals, stop=stop)
     stop.request()
-    found, selections = search(session, points=9, seconds=60.0)
+    found, selections = search(session, eqsat.api.DEFAULT_GOALS, points=9, seconds=60.0)
     assert (found.stop, found.complete) == ("interrupted", False)
     assert selections
     assert not any(t.is_proven for t in found.found)

@@ -73,8 +73,9 @@ Goals = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
-        help="time, memory, dispatches, relayout, or one of a plug-in; in order of priority, or"
-        " all with weights: `time:0.5`; time, memory, dispatches if none.",
+        help="time, memory, dispatches, relayout, resident (bytes of weights), load_peak (while"
+        " they are packed), or one of a plug-in; in order of priority, or all with weights:"
+        " `time:0.5`; time, memory, dispatches if none.",
     ),
 ]
 ProgramName = Annotated[
@@ -109,6 +110,15 @@ Budget = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the target: `fusion.siblings=true`."),
+]
+Originals = Annotated[
+    str | None,
+    typer.Option(
+        "--originals",
+        metavar="stored|dropped|held",
+        help="Of weights: stored packed; dropped as they are packed (if not said otherwise); held"
+        " by the caller, so that packed copies come on top.",
+    ),
 ]
 SearchLimits = Annotated[
     list[str] | None,
@@ -158,6 +168,11 @@ def limits(texts: list[str] | None) -> Limits:
     from eqsat.lang.limits import read_limits
 
     return read_limits(texts or ())
+
+
+def settings(texts: list[str] | None, originals: str | None) -> tuple[str, ...]:
+    """What `--set` says, and `--originals`, which is one of them."""
+    return (*(texts or ()), *([f"originals={originals}"] if originals else []))
 
 
 def names(texts: list[str] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`eqsat pareto`: the front time × peak memory × dispatches of a program."""
+"""`eqsat pareto`: the front of a program, time × peak memory × dispatches or of other goals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ def pareto(
     rules: o.Rules = None,
     without: o.Without = None,
     unchecked: o.Unchecked = False,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal",
+            help="An axis of the front, repeatable: time, memory, dispatches, relayout, resident,"
+            " load_peak, or one of a plug-in; time, memory, dispatches if none.",
+        ),
+    ] = None,
     budget: o.Budget = None,
+    originals: o.Originals = None,
     setting: o.Settings = None,
     limit: o.SearchLimits = None,
     size: o.Sizes = None,
@@ -43,7 +52,7 @@ def pareto(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Find all best trade-offs between time, peak memory and dispatches; print table and plot.
+    """Find all best trade-offs between time, peak memory and dispatches, or between other goals.
 
     Every point is proven, or shown with its gap. Exit code 3 if nothing is admissible.
     """
@@ -66,7 +75,8 @@ def pareto(
                 without=tuple(without or ()),
                 unchecked=unchecked,
                 budget=dict(read_budget(t) for t in budget or ()),
-                settings=tuple(setting or ()),
+                settings=o.settings(setting, originals),
+                goals=tuple(goal or eqsat.api.DEFAULT_GOALS),
                 limits=o.limits(limit),
                 points=points,
                 time_limit=o.seconds(time_limit),

@@ -1,4 +1,4 @@
-"""A front of time, peak memory and dispatches: as a table, a plot in characters, and a page."""
+"""A front of goals: as a table, a plot in characters, and a page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from eqsat.report.summary import goal_key
 from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, goal_text, time_text
 
-GOALS = ("time", "memory", "dispatches")
-COLUMNS = ("point", *GOALS, "gap", "what is in it")
 WHY = {
     "complete": "proven: there is no other",
     "points": "more exist: `--points N` shows more",
@@ -43,6 +41,17 @@ class Front:
     stop: str  # complete | points | wall | interrupted
     seconds: float
     baseline: dict[str, float | int] | None  # by the keys of the summary
+    goals: tuple[str, ...] = ("time", "memory", "dispatches")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("point", *self.goals, "gap", "what is in it")
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """What a plot has to the right and upwards: time if it is a goal, and the first other."""
+        right = "time" if "time" in self.goals else self.goals[0]
+        return right, next(g for g in self.goals if g != right)
 
 
 def goal_of(run: Finished, goal: str) -> GoalResult:
@@ -55,7 +64,8 @@ def front_json(front: Front) -> dict[str, Any]:
     return {
         "format": 1,
         "title": front.title,
-        "points": [_point_json(i, run) for i, run in enumerate(front.runs, 1)],
+        "goals": list(front.goals),
+        "points": [_point_json(i, run, front.goals) for i, run in enumerate(front.runs, 1)],
         "at_least": front.at_least,
         "complete": front.complete,
         "stop": front.stop,
@@ -65,9 +75,9 @@ def front_json(front: Front) -> dict[str, Any]:
     }
 
 
-def _point_json(number: int, run: Finished) -> dict[str, Any]:
+def _point_json(number: int, run: Finished, goals: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"name": f"point-{number}"}
-    for goal in GOALS:
+    for goal in goals:
         key, scale = goal_key(goal)
         g = goal_of(run, goal)
         value, bound = (x / scale if scale != 1 else x for x in (g.value, g.bound))
@@ -112,16 +122,16 @@ def _count(n: int, what: str) -> str:
 
 
 def rows(front: Front) -> list[tuple[str, ...]]:
-    """COLUMNS, printed."""
+    """The columns, printed."""
     found = []
     for i, (run, what) in enumerate(zip(front.runs, differences(front.runs), strict=True), 1):
-        values = (goal_text(g, goal_of(run, g).value) for g in GOALS)
-        found.append((str(i), *values, _gap(run), what))
+        values = (goal_text(g, goal_of(run, g).value) for g in front.goals)
+        found.append((str(i), *values, _gap(run, front.goals), what))
     return found
 
 
-def _gap(run: Finished) -> str:
-    gaps = [(g, goal_of(run, g).gap) for g in GOALS]
+def _gap(run: Finished, goals: Sequence[str]) -> str:
+    gaps = [(g, goal_of(run, g).gap) for g in goals]
     worst = max(gaps, key=lambda g: g[1])
     return "0.0%" if worst[1] == 0 else f"{worst[1]:.1%} ({worst[0]})"
 
@@ -137,7 +147,7 @@ def count_sentence(front: Front) -> str:
 
 def front_text(front: Front) -> str:
     """Title, table, plot, and how complete it is."""
-    lines = [front.title, "", table_text(COLUMNS, rows(front)).rstrip()]
+    lines = [front.title, "", table_text(front.columns, rows(front)).rstrip()]
     if front.baseline is not None:
         lines.append(f"the input itself: {_baseline_text(front.baseline)}")
     plot = plot_lines(front)
@@ -159,7 +169,7 @@ def front_warnings(front: Front) -> list[Diagnostic]:
     """E401 if the front is not proven."""
     if front.stop in ("complete", "points"):
         return []
-    open_points = sum(any(goal_of(r, g).gap for g in GOALS) for r in front.runs)
+    open_points = sum(any(goal_of(r, g).gap for g in front.goals) for r in front.runs)
     found = f"{count_text(len(front.runs), 'point')} found, {open_points} of them not proven"
     return [
         Diagnostic(
@@ -173,13 +183,17 @@ def front_warnings(front: Front) -> list[Diagnostic]:
 
 # ---- plots ---------------------------------------------------------------------------------------
 def _places(front: Front, columns: float, height: float) -> list[tuple[float, float]]:
-    """Per point (x, y): time to the right, memory upwards."""
-    times = [goal_of(r, "time").value for r in front.runs]
-    sizes = [goal_of(r, "memory").value for r in front.runs]
+    """Per point (x, y), by the axes of the front."""
+    right, up = _sides(front)
     return [
-        (columns * _share(t, times), height * _share(s, sizes))
-        for t, s in zip(times, sizes, strict=True)
+        (columns * _share(x, right), height * _share(y, up)) for x, y in zip(right, up, strict=True)
     ]
+
+
+def _sides(front: Front) -> tuple[list[int], list[int]]:
+    """Per point the value to the right and the one upwards."""
+    right, up = ([goal_of(r, goal).value for r in front.runs] for goal in front.axes)
+    return right, up
 
 
 def _share(value: int, among: list[int]) -> float:
@@ -188,23 +202,22 @@ def _share(value: int, among: list[int]) -> float:
 
 
 def plot_lines(front: Front) -> list[str]:
-    """Memory over time in characters; nothing for a single point."""
+    """One goal over another in characters; nothing for a single point."""
     if len(front.runs) < 2:
         return []
     grid = [[" "] * (_COLUMNS + 1) for _ in range(_ROWS + 1)]
     for i, (x, y) in reversed(list(enumerate(_places(front, _COLUMNS, _ROWS)))):
         grid[_ROWS - round(y)][round(x)] = _MARKS[i] if i < len(_MARKS) else "*"
-    times = [goal_of(r, "time").value for r in front.runs]
-    sizes = [goal_of(r, "memory").value for r in front.runs]
-    labels = {0: bytes_text(max(sizes)), _ROWS: bytes_text(min(sizes))}
-    width = max(len("memory"), *(len(t) for t in labels.values()))
-    lines = ["memory".rjust(width)]
+    (right, up), (xs, ys) = front.axes, _sides(front)
+    labels = {0: goal_text(up, max(ys)), _ROWS: goal_text(up, min(ys))}
+    width = max(len(up), *(len(t) for t in labels.values()))
+    lines = [up.rjust(width)]
     lines += [
         f"{labels.get(i, '').rjust(width)} |{''.join(row)}".rstrip() for i, row in enumerate(grid)
     ]
-    low, high = time_text(min(times)), time_text(max(times))
+    low, high = goal_text(right, min(xs)), goal_text(right, max(xs))
     lines.append(f"{' ' * width} +{'-' * (_COLUMNS + 1)}")
-    lines.append(f"{' ' * width}  {low}{high.rjust(_COLUMNS + 1 - len(low))}  time")
+    lines.append(f"{' ' * width}  {low}{high.rjust(_COLUMNS + 1 - len(low))}  {right}")
     return lines
 
 
@@ -212,40 +225,39 @@ _LEFT, _TOP, _WIDE, _HIGH = 90, 20, 560, 300
 
 
 def plot_svg(front: Front) -> str:
-    """Memory over time, a circle per point, hollow where not proven; no scripts."""
+    """One goal over another, a circle per point, hollow where not proven; no scripts."""
     if not front.runs:
         return ""
     circles = []
     for i, ((x, y), run) in enumerate(zip(_places(front, _WIDE, _HIGH), front.runs, strict=True)):
-        proven = not any(goal_of(run, g).gap for g in GOALS)
-        values = ", ".join(goal_text(g, goal_of(run, g).value) for g in GOALS)
+        proven = not any(goal_of(run, g).gap for g in front.goals)
+        values = ", ".join(f"{g} {goal_text(g, goal_of(run, g).value)}" for g in front.goals)
         at = f'cx="{_LEFT + x:.1f}" cy="{_TOP + _HIGH - y:.1f}"'
         look = "point" if proven else "point open"
         label = f'x="{_LEFT + x + 9:.1f}" y="{_TOP + _HIGH - y - 7:.1f}"'
         circles.append(
-            f"<g><title>point {i + 1}: {escape(values)} dispatches</title>"
+            f"<g><title>point {i + 1}: {escape(values)}</title>"
             f'<circle class="{look}" {at} r="6"/><text {label}>{i + 1}</text></g>'
         )
     return (
         f'<div class="wide"><svg viewBox="0 0 {_LEFT + _WIDE + 90} {_TOP + _HIGH + 50}" '
-        'role="img" aria-label="peak memory over time">\n'
+        'role="img" aria-label="{" over ".join(reversed(front.axes))}">\n'
         + "\n".join([_axes(front), *circles])
         + "\n</svg></div>"
     )
 
 
 def _axes(front: Front) -> str:
-    times = [goal_of(r, "time").value for r in front.runs]
-    sizes = [goal_of(r, "memory").value for r in front.runs]
+    (right, up), (xs, ys) = front.axes, _sides(front)
     floor, end = _TOP + _HIGH + 14, _LEFT + _WIDE
     return (
         f'<path class="frame" d="M{_LEFT - 14} {_TOP - 10}V{floor}H{end + 10}"/>'
-        f'<text x="0" y="{_TOP + 4}">{bytes_text(max(sizes))}</text>'
-        f'<text x="0" y="{_TOP + _HIGH + 4}">{bytes_text(min(sizes))}</text>'
-        f'<text x="{_LEFT - 8}" y="{floor + 18}">{time_text(min(times))}</text>'
-        f'<text x="{end - 30}" y="{floor + 18}">{time_text(max(times))}</text>'
-        f'<text x="0" y="{_TOP + _HIGH // 2}">memory</text>'
-        f'<text x="{_LEFT + _WIDE // 2}" y="{floor + 18}">time</text>'
+        f'<text x="0" y="{_TOP + 4}">{goal_text(up, max(ys))}</text>'
+        f'<text x="0" y="{_TOP + _HIGH + 4}">{goal_text(up, min(ys))}</text>'
+        f'<text x="{_LEFT - 8}" y="{floor + 18}">{goal_text(right, min(xs))}</text>'
+        f'<text x="{end - 30}" y="{floor + 18}">{goal_text(right, max(xs))}</text>'
+        f'<text x="0" y="{_TOP + _HIGH // 2}">{up}</text>'
+        f'<text x="{_LEFT + _WIDE // 2}" y="{floor + 18}">{right}</text>'
     )
 
 
@@ -257,12 +269,13 @@ _STYLE = (
 
 def front_page(front: Front) -> str:
     """One self-contained page: plot, table, and each point's dispatches."""
+    right, up = front.axes
     body = [
         _STYLE,
         f"<h1>{escape(front.title)}</h1>",
         *(f'<p class="soft">{escape(t)}</p>' for t in (count_sentence(front), *_rule_check(front))),
-        section("Memory over time", plot_svg(front)),
-        section("Points", html_table(COLUMNS, rows(front), range(1, 5))),
+        section(f"{up.capitalize()} over {right}", plot_svg(front)),
+        section("Points", html_table(front.columns, rows(front), range(1, len(front.goals) + 2))),
     ]
     if front.baseline is not None:
         body.append(f"<p>the input itself: {escape(_baseline_text(front.baseline))}</p>")

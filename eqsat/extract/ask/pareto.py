@@ -1,4 +1,4 @@
-"""A session's trade-offs between time, peak memory and dispatches, each as a checked selection.
+"""A session's trade-offs between goals, each as a checked selection.
 
 Questions are asked of the problem without an order (`anyorder`), so what is proven holds in every
 order; an answer's own peak is that of the best order found for its dispatches.
@@ -14,18 +14,14 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
 from eqsat.extract.session import Session
 from eqsat.extract.solve.goals import Outcome, Search, floor
-from eqsat.extract.solve.problem import GOALS, Answer
+from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.model.stopping import INTERRUPTED
 
-SHARES = (0.6, 0.5, 1.0)  # of what is left, for the first, second and third goal of a question
+FIRST, NEXT = 0.6, 0.5  # of what is left, for the first goal of a question, and for others
 AGAIN = 0.5  # of what is left then, for a search under one order
-
-
-def values_of(found: Ordered) -> Vector:
-    return tuple(found.assembly.problem.value(g, found.answer) for g in GOALS)
 
 
 @dataclass
@@ -34,9 +30,13 @@ class _Asker:
 
     session: Session
     free: Assembly  # without an order
+    goals: tuple[str, ...]  # in the order of the numbers of a vector
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)
     hints: list[Answer] = field(default_factory=list)  # in the numbers of `free`
     found: dict[Vector, Ordered] = field(default_factory=dict)
+
+    def values(self, found: Ordered) -> Vector:
+        return tuple(found.value(g) for g in self.goals)
 
     @property
     def is_stopped(self) -> bool:
@@ -45,32 +45,35 @@ class _Asker:
     def __call__(self, priority: Vector, caps: Vector, seconds: float) -> Reply:
         if self.is_stopped:
             return Reply(INTERRUPTED)
-        asked = {g: c for g, c in zip(GOALS, caps, strict=True) if c < OPEN}
+        goals = self.goals
+        asked = {g: c for g, c in zip(goals, caps, strict=True) if c < OPEN}
         limits = dict(self.session.target.budget) | asked
         end = time.monotonic() + seconds
         search = self._search(limits, seconds)
         best: Ordered | None = None
         among: tuple[int, ...] | None = None
-        status, bounds = "optimal", [0] * len(GOALS)
-        for k, share in zip(priority, SHARES, strict=True):
+        status, bounds = "optimal", [0] * len(goals)
+        for n, k in enumerate(priority):
+            share = FIRST if n == 0 else NEXT if n + 1 < len(priority) else 1.0
             left = max(end - time.monotonic(), 0.1) * share
-            if GOALS[k] == "time":  # whose relaxation is better with a row for memory
+            goal = goals[k]
+            if goal == "time":  # whose relaxation is better with a row for memory
                 search = replace(search, budget=dict(limits))
-            found = search.minimise({GOALS[k]: 1}, limits, None, left, among)
+            found = search.minimise({goal: 1}, limits, None, left, among)
             if found.status == "infeasible":
                 return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
             bounds[k] = found.bound
             self.learn(self.free, found.answer)
             best = self._best(k, limits)
-            if best is None or values_of(best)[k] > found.bound:
-                self._search_again(best, GOALS[k], limits, end)
+            if best is None or self.values(best)[k] > found.bound:
+                self._search_again(best, goal, limits, end)
                 best = self._best(k, limits)
             if best is None:
                 return Reply("unknown")
-            if values_of(best)[k] > found.bound:
+            if self.values(best)[k] > found.bound:
                 status = "wall"
-            limits[GOALS[k]] = values_of(best)[k]
-            among = found.stage.within(limits[GOALS[k]]) if found.stage else among
+            limits[goal] = self.values(best)[k]
+            among = found.stage.within(limits[goal]) if found.stage else among
         return self._reply(status, best, bounds)
 
     def _search(self, limits: dict[str, int], seconds: float) -> Search:
@@ -80,14 +83,14 @@ class _Asker:
 
     def _reply(self, status: str, best: Ordered | None, bounds: list[int]) -> Reply:
         assert best is not None
-        values = values_of(best)
+        values = self.values(best)
         return Reply(status, values, tuple(map(min, bounds, values)))
 
     def learn(self, assembly: Assembly, answer: Answer | None) -> None:
         """Keep an answer, if it can be run in some order."""
         best = None if answer is None else in_best_order(assembly, answer)
-        if best is not None and values_of(best) not in self.found:
-            self.found[values_of(best)] = best
+        if best is not None and self.values(best) not in self.found:
+            self.found[self.values(best)] = best
             stop = self.session.stop
             if stop is not None and best.keeps(dict(self.session.target.budget)):
                 stop.has_answer = True
@@ -147,9 +150,9 @@ def _unordered(assembly: Assembly) -> Assembly:
 
 
 def pareto(
-    session: Session, *, points: int, seconds: float
+    session: Session, goals: tuple[str, ...], *, points: int, seconds: float
 ) -> tuple[Tradeoffs, tuple[Selection, ...]]:
-    """The trade-offs found within so many seconds, and a selection for each.
+    """The trade-offs of these goals found within so many seconds, and a selection for each.
 
     A selection's bounds are those of its trade-off: what a goal is at least, in whatever order,
     while no other goal is worse. Budgets of the target hold for all of them. Where candidates were
@@ -158,23 +161,23 @@ def pareto(
     start = time.monotonic()
     deadline = start + seconds
     with until(deadline, session.stop):
-        ask = _Asker(session, _unordered(session.assembly))
+        ask = _Asker(session, _unordered(session.assembly), goals)
         for hint in session.hints:
             ask.learn(session.assembly, hint)
         budget = dict(session.target.budget)
         known = [v for v, o in ask.found.items() if o.keeps(budget)]
-        caps = tuple(budget.get(g, OPEN) for g in GOALS)
-        floors = tuple(floor(session.assembly.problem, g) for g in GOALS)
+        caps = tuple(budget.get(g, OPEN) for g in goals)
+        floors = tuple(floor(session.assembly.problem, g) for g in goals)
         found = find_tradeoffs(ask, caps, floors, points=points, deadline=deadline, known=known)
     if session.assembly.cuts:
         stop = "cut" if found.stop == "complete" else found.stop
         exist = int(bool(found.found))
         found = replace(found, at_least=exist, complete=False, stop=stop)
-    requests = tuple(GoalRequest(g) for g in GOALS)
+    requests = tuple(GoalRequest(g) for g in goals)
     selections = []
     for t in found.found:
         ordered = ask.found[t.values]
-        bounds: dict[str, int] = dict(zip(GOALS, t.bounds, strict=True))
+        bounds: dict[str, int] = dict(zip(goals, t.bounds, strict=True))
         outcome = Outcome("optimal" if t.is_proven else "wall", ordered.answer, bounds)
         own = replace(session, assembly=ordered.assembly)
         selections.append(own.selection(outcome, requests, time.monotonic() - start))

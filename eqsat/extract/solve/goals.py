@@ -269,7 +269,7 @@ class Search:
     def _relaxation(
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
     ) -> Relaxation | None:
-        """Under the caps on sums and bytes kept, and a budget of memory; None if nothing is left."""
+        """Under the caps on sums, bytes kept and memory; None if nothing is left."""
         limits = {g: v for g, v in caps.items() if g in small.linear}
         more = {g: v for g, v in caps.items() if g in small.kept}
         more |= {MEMORY: caps[MEMORY]} if MEMORY in self.budget else {}
