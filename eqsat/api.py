@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
+from eqsat.borders import Request, with_layouts
 from eqsat.model.control import controls
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
@@ -22,6 +23,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
+from eqsat.ops.border_layouts import with_open_results
 from eqsat.run import Run, Source, load, timed
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def optimize(
     keywords: Mapping[str, Any] | None = None,
     weights: Sequence[str] = (),
     without: Sequence[str] = (),
+    layouts: Mapping[str, Request] | None = None,
     budget: Mapping[str, int] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
@@ -66,7 +69,9 @@ def optimize(
 
     example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
     packed once, ahead of time, also of a program that was read; arrays the function closes over
-    always are. goals: by priority
+    always are. layouts: the layout in which an argument comes or a result goes, by its name or
+    `result0`: `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for
+    the target to decide, `"plain"`, or a `Layout`. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
     bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
     map of several devices, by name, file or value, instead of a target. limits: when
@@ -87,9 +92,10 @@ def optimize(
         from eqsat.ops.merge import canonical as searched
         from eqsat.ops.precision import check_precisions
 
-        source = _source(function_or_program, example_args, keywords or {}, weights)
+        source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
         machine = _with_budget(machine, budget or {})
+        source = with_layouts(source, machine, layouts or {})
         ruleset = _rules(rules)
         ruleset = ruleset.without(*_known(without, ruleset))
         wanted = _goals(goals)
@@ -135,6 +141,7 @@ def _search(
         run.egraph = _saturated(run, partial(saturate, limits=run.limits, deadline=until))
         if bodies is not None:
             run.egraph = bodies.added_to(run.egraph)
+        run.egraph = with_open_results(run.egraph)
     progress("saturate", run.seconds["saturate"] or 0.0)
     if stop_after == "egraph":
         return
@@ -283,15 +290,16 @@ def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
     return tuple(g if isinstance(g, GoalRequest) else next(read) for g in what)
 
 
-def _source(
+def source_of(
     what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
 ) -> Source:
+    """What `optimize` is given as a source; a function is traced with these arguments."""
     from eqsat.reading import name_weights, trace_function
 
     if isinstance(what, Program):
         what = Source(what)
     if isinstance(what, Source):
-        given = what.program, what.weights, what.opaque, what.traced
+        given = what.program, what.weights, what.opaque, what.traced, what.places
         return Source(*name_weights(given, weights)) if weights else what
     return Source(*trace_function(what, args, keywords, tuple(weights)))
 

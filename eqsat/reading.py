@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.draw import drawn_weights
-from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.border import Border
+from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
 from eqsat.ops.weightnames import argument_numbers, with_weights
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
     from eqsat.frontends.jaxpr import Traced
 
-Read = tuple[Program, Mapping[str, "np.ndarray"], Mapping[str, Any], "Traced | None"]
+Arrays = Mapping[str, "np.ndarray"]
+# the program, its weights by key, its opaque calls, the trace if any, and where layouts are stated
+Read = tuple[Program, Arrays, Mapping[str, Any], "Traced | None", Mapping[Border, Span]]
 
 
 def read_spec(
     spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()
 ) -> Read:
-    """The program a spec names, its weights by key, its opaque calls, and the trace if any.
+    """The program a spec names, and what travels beside it.
 
     sizes: what dims that the program leaves open are priced at, by name. weights: arguments that
     are weights, besides those of which the file says so. Raises EqsatError: E261 no such program,
@@ -58,28 +61,40 @@ def name_weights(read: Read, weights: Sequence[str]) -> Read:
 
     Raises EqsatError (E324) if one is no argument, or has a dim that is not known.
     """
-    program, arrays, opaque, traced = read
+    program, arrays, opaque, traced, places = read
     labels = () if traced is None else traced.input_labels
     numbers = argument_numbers(program, weights, labels)
     if not numbers:
         return read
     program, keys = with_weights(program, numbers)
     traced = None if traced is None else traced.with_weights(program, keys)
-    return program, arrays, opaque, traced
+    return program, arrays, opaque, traced, _moved_up(places, numbers)
+
+
+def _moved_up(places: Mapping[Border, Span], gone: Collection[int]) -> dict[Border, Span]:
+    """Places by the numbers that arguments have without those that are gone."""
+    found = {}
+    for border, span in places.items():
+        if border.kind == "input" and border.number not in gone:
+            number = border.number - sum(g < border.number for g in gone)
+            found[Border("input", number)] = span
+        elif border.kind == "result":
+            found[border] = span
+    return found
 
 
 def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Read:
-    from eqsat.lang.programs import load_program
+    from eqsat.lang.programs import load_placed
 
-    program = load_program(path, sizes)
-    return program, drawn_weights(program), {}, None
+    program, places = load_placed(path, sizes)
+    return program, drawn_weights(program), {}, None, places
 
 
 def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Read:
     from eqsat.frontends.onnxgraph import read_onnx
 
     traced = read_onnx(path, sizes)
-    return traced.program, traced.weights, traced.opaque, None
+    return traced.program, traced.weights, traced.opaque, None, {}
 
 
 def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Read:
@@ -87,7 +102,7 @@ def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Re
 
     read = read_mlir(path, function, sizes)
     weights = {**drawn_weights(read.program, read.weights), **read.weights}
-    return read.program, weights, read.opaque, None
+    return read.program, weights, read.opaque, None, read.places
 
 
 # suffix of a file → its reader
@@ -155,7 +170,7 @@ def trace_function(
     found = traced.flat_weights(args, dict(keywords))
     held = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
     concrete = {k: w for k, w in held.items() if not isinstance(w, Tracer)}
-    return traced.program, concrete, traced.opaque, traced
+    return traced.program, concrete, traced.opaque, traced, {}
 
 
 def _array() -> type:

@@ -10,10 +10,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.model.border import Border
 from eqsat.model.deadline import OutOfTime, until
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import Span, did_you_mean, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
+from eqsat.model.layout import Layout
 from eqsat.model.limits import Limits
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
@@ -58,6 +60,8 @@ class Source:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     opaque: Mapping[str, Any] = field(default_factory=dict)
     traced: Traced | None = None
+    places: Mapping[Border, Span] = field(default_factory=dict)  # where layouts are stated
+    layouts: Mapping[Border, Layout] = field(default_factory=dict)  # of what crosses packed
 
 
 @dataclass
@@ -152,9 +156,10 @@ class Run:
 
         Calls are those of `jax.jit`, with nothing of ours around them; only weights that come with
         every call and are packed ahead of time are looked up in Python. Where the answer is the
-        input, the traced function itself runs. Programs read from text take flat inputs and
-        return a tuple. EqsatError when a call is traced: E306 if its tree differs from the traced
-        one, E503 if an input does not fit.
+        input, the traced function itself runs. Arguments and results that have a layout come and go
+        in it (`source.layouts`); `ops.meaning.pack` lays an array out. Programs read from text take
+        flat inputs and return a tuple. EqsatError when a call is traced: E306 if its tree differs
+        from the traced one, E503 if an input does not fit.
         """
         return self.executable.flat if self.callee is None else self._compiled
 
@@ -171,7 +176,9 @@ class Run:
         from eqsat.execute.calls import Callee
 
         traced = self.source.traced
-        return None if traced is None else Callee(self.executable, traced, self.is_input)
+        if traced is None:
+            return None
+        return Callee(self.executable, traced, self.is_input, self.source.layouts)
 
     @cached_property
     def executable(self) -> Executable:

@@ -1,41 +1,80 @@
-"""`eqsat.keep_state`: what every layout costs in which a program may keep its state."""
+"""`eqsat.keep_state`: what every layout costs that a program's state or a free border may have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import optimize
+from eqsat.api import optimize, source_of
+from eqsat.borders import (
+    Request,
+    arguments_of,
+    asked_of,
+    fixed_in,
+    held_at,
+    labels_of,
+    name_of,
+    results_of,
+    type_of,
+)
+from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Layout
-from eqsat.ops.state import State, demanded, kept_in
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Builder, Program
+from eqsat.ops.border_layouts import demanded, put_in, taken_out
 from eqsat.ops.weightnames import root
 from eqsat.run import Run, Source
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.model.program import Program
     from eqsat.report import state as told
 
-Layouts = Mapping[State, Layout]
 MOST = 12  # layouts that are tried alone
+MOST_TOGETHER = 24  # combinations of them; beyond, one is changed at a time
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Arguments and results that have one layout, which the search chooses.
+
+    A state is an argument and the result that is its value in the next call. calls: one in so many
+    pays for the caller's conversion, 0: none does.
+    """
+
+    name: str
+    borders: tuple[Border, ...]
+    calls: int = 0
+
+
+Layouts = Mapping[Tie, Layout]
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to keep the state; `layouts` has the states that are not plain."""
+    """One choice of layouts; `layouts` has what is not plain.
+
+    caller_ps: what converting costs the caller per call, added to the time.
+    """
 
     layouts: Layouts
     run: Run
+    caller_ps: float = 0.0
 
     @property
     def values(self) -> tuple[float, ...]:
         """The goals in order of priority; their weighted sum where they have weights."""
         assert self.run.selection is not None
         goals = dict(self.run.selection.goals)
-        found = [float(goals[g.name].value) for g in self.run.goals]
+        found = [
+            float(goals[g.name].value) + (self.caller_ps if g.name == "time" else 0.0)
+            for g in self.run.goals
+        ]
         weights = [g.weight for g in self.run.goals]
         if any(w is None for w in weights):
             return tuple(found)
@@ -44,11 +83,15 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Kept:
-    """All ways that were tried, the plain one first; `names` are those of the inputs."""
+    """All choices that were tried, the plain one first; ties are named as the program's inputs.
+
+    combinations: how many choices there are.
+    """
 
     alternatives: tuple[Alternative, ...]
-    names: Mapping[State, str]
+    ties: tuple[Tie, ...]
     best: Alternative
+    combinations: int
 
     @property
     def run(self) -> Run:
@@ -57,25 +100,27 @@ class Kept:
 
     def pack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A plain state as the best run takes it, for the first call."""
-        return self._turned(name, array, packing=True)
+        from eqsat.ops.meaning import pack
+
+        return self._turned(name, array, pack)
 
     def unpack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A state that the best run returned as a plain array, after the last call."""
-        return self._turned(name, array, packing=False)
+        from eqsat.ops.meaning import unpack
 
-    def _turned(self, name: str, array: Any, *, packing: bool) -> np.ndarray[Any, Any]:
+        return self._turned(name, array, unpack)
+
+    def _turned(
+        self, name: str, array: Any, turn: Callable[[Layout, Any], Any]
+    ) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        from eqsat.ops.meaning import pack, unpack
-
-        states = {n: s for s, n in self.names.items()}
-        if name not in states:
-            raise fail("E397", f"no state named `{name}`", help=did_you_mean(name, states))
-        layout = self.best.layouts.get(states[name])
+        ties = {t.name: t for t in self.ties}
+        if name not in ties:
+            raise fail("E397", f"no state named `{name}`", help=did_you_mean(name, ties))
+        layout = self.best.layouts.get(ties[name])
         value = np.asarray(array)
-        if layout is None:
-            return value
-        return pack(layout, value) if packing else unpack(layout, value)
+        return value if layout is None else turn(layout, value)
 
     def to_text(self) -> str:
         """A line per alternative: what it costs, and what it costs more than the plain one."""
@@ -96,111 +141,206 @@ class Kept:
         from eqsat.report import state as told
 
         rows = tuple(
-            told.Row({self.names[s]: layout for s, layout in a.layouts.items()}, a.run)
+            told.Row({t.name: layout for t, layout in a.layouts.items()}, a.run, a.caller_ps)
             for a in self.alternatives
         )
         program = self.alternatives[0].run.program
-        types = {n: program.nodes[program.inputs[s.input]].type for s, n in self.names.items()}
-        return told.Kept(program.name, types, rows, self.alternatives.index(self.best))
+        types = {t.name: type_of(program, t.borders[0]) for t in self.ties}
+        best = self.alternatives.index(self.best)
+        return told.Kept(program.name, types, rows, best, self.combinations)
 
 
 def keep_state(
     function_or_program: Callable[..., Any] | Program | Source,
     *example_args: Any,
-    state: Mapping[str, int],
+    state: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Request] | None = None,
     time_limit: float = 60.0,
     weights: Sequence[str] = (),
     keywords: Mapping[str, Any] | None = None,
     **request: Any,
 ) -> Kept:
-    """Search the program once per layout that its rules want a state in, and keep the best.
+    """Search the program once per choice of layouts for its state, and keep the best.
 
     state: argument → the result that takes its place in the next call; both may be trees. Of a
-    program without a trace: name of an input → number of a result. States with the same layouts
-    (a cache per layer) are kept alike. time_limit: seconds of each search. request: what `optimize`
-    takes besides. Raises EqsatError (E397 to E399 for the state).
+    program without a trace: name of an input → number of a result. layouts: as of `optimize`; what
+    is `"free"` there is chosen like a state, `"free(calls=100)"` at the price of one conversion in
+    100 calls. The layouts tried are those in which some op of the program's e-graph reads or makes
+    the tensor; what is wanted in the same layouts (a cache per layer) is kept alike. All
+    combinations are searched if they are at most 24, else one is changed at a time until nothing
+    gets better. time_limit: seconds of each search. request: what `optimize` takes besides. Raises
+    EqsatError (E397 to E399 for the state, E393 and E394 for layouts).
     """
-    plain = optimize(
-        function_or_program, *example_args, weights=weights, keywords=keywords,
-        time_limit=time_limit, **request,
-    )  # fmt: skip
-    source = plain.source
-    names = _states(source, state)
-    first = Alternative({}, plain)
-    tried = [first]
-    better: dict[State, Layout] = {}
+    source = source_of(function_or_program, example_args, keywords or {}, weights)
+    asked = asked_of(source, layouts or {})
+    free = {b: a for b, a in asked.items() if isinstance(a, Free)}
+    ties = _states(source, state or {}, needed=not free)
+    known = {b for t in ties for b in t.borders}
+    ties += [Tie(name_of(source, b), (b,), a.calls) for b, a in free.items() if b not in known]
+    source, ties = _settled(source, ties, {b: a for b, a in asked.items() if b not in free})
+    options = {"time_limit": time_limit, **request}
+    plain = optimize(source, **options)
     assert plain.egraph is not None
-
-    def search(layouts: Layouts) -> Alternative:
-        program = kept_in(_searched(source.program), layouts)
-        own = replace(source, program=program)
-        found = Alternative(layouts, optimize(own, time_limit=time_limit, **request))
-        tried.append(found)
-        return found
-
-    groups = _groups(source.program, names, demanded(plain.egraph))
-    count = len([group for group, layouts in groups if layouts])
-    for group, layouts in groups:
-        found = [search(dict.fromkeys(group, layout)) for layout in layouts]
-        best = min([first, *found], key=lambda a: a.values)
-        better |= best.layouts
-    if count > 1 and better and all(dict(a.layouts) != better for a in tried):
-        search(better)
-    return Kept(tuple(tried), names, min(tried, key=lambda a: a.values))
+    search = _Search(source, options, [Alternative({}, plain)])
+    groups = _groups(plain.program, ties, demanded(plain.egraph))
+    search.together(groups)
+    best = min(search.tried, key=lambda a: a.values)
+    count = math.prod(len(choices) for _, choices in groups)
+    return Kept(tuple(search.tried), tuple(ties), best, count)
 
 
-def _searched(program: Program) -> Program:
-    """Without unit dims, as the plain program is searched: packs would keep them."""
-    from eqsat.ops.squeeze import drop_unit_dims
+def _settled(
+    source: Source, ties: Sequence[Tie], asked: Mapping[Border, Any]
+) -> tuple[Source, list[Tie]]:
+    """The source in the layouts that the caller fixes, and the ties that are left to choose.
 
-    return drop_unit_dims(program)
+    One side of a state that is fixed fixes the other; EqsatError E393 if they differ.
+    """
+    fixed: dict[Border, Held | None] = dict(asked)
+    left = []
+    for tie in ties:
+        held = {b: fixed.get(b, held_at(source, b)) for b in tie.borders}
+        said = [h for b, h in held.items() if b in fixed or h is not None]
+        if said:
+            fixed |= dict.fromkeys(tie.borders, said[0])
+        else:
+            left.append(tie)
+    return fixed_in(source, fixed), left
+
+
+Choices = tuple[Layout | None, ...]  # None: plain
+Group = tuple[list[Tie], Choices]  # ties that are kept alike
+
+
+@dataclass
+class _Search:
+    """Searches one program in several layouts, each choice once."""
+
+    source: Source
+    options: Mapping[str, Any]
+    tried: list[Alternative] = field(default_factory=list)
+
+    @cached_property
+    def known(self) -> dict[frozenset[tuple[Tie, Layout]], Alternative]:
+        return {frozenset(a.layouts.items()): a for a in self.tried}
+
+    def run(self, groups: Sequence[Group], choice: Sequence[Layout | None]) -> Alternative:
+        """The best program with these layouts, one per group."""
+        pairs = zip(groups, choice, strict=True)
+        layouts = {t: held for (ties, _), held in pairs if held is not None for t in ties}
+        key = frozenset(layouts.items())
+        if key not in self.known:
+            by_border = {b: held for t, held in layouts.items() for b in t.borders}
+            own = optimize(fixed_in(self.source, by_border), **self.options)
+            paid = sum(self._price(t, held) for t, held in layouts.items())
+            self.known[key] = Alternative(layouts, own, paid)
+            self.tried.append(self.known[key])
+        return self.known[key]
+
+    def together(self, groups: Sequence[Group]) -> None:
+        """Every combination, or from the best alone one group at a time, first alone."""
+        plain: list[Layout | None] = [None] * len(groups)
+        alone = [
+            [self.run(groups, [*plain[:i], c, *plain[i + 1 :]]) for c in choices]
+            for i, (_, choices) in enumerate(groups)
+        ]
+        if math.prod(len(choices) for _, choices in groups) <= MOST_TOGETHER:
+            for choice in itertools.product(*(choices for _, choices in groups)):
+                self.run(groups, choice)
+            return
+        first = [
+            min(zip(a, g[1], strict=True), key=_value) for a, g in zip(alone, groups, strict=True)
+        ]
+        self._descend(groups, [choice for _, choice in first])
+
+    def _descend(self, groups: Sequence[Group], choice: list[Layout | None]) -> None:
+        """Change one group's layout at a time while that is better."""
+        left = MOST_TOGETHER
+        value = self.run(groups, choice).values
+        changed = True
+        while changed and left > 0:
+            changed = False
+            for i, held in _changes(groups):
+                other = [*choice[:i], held, *choice[i + 1 :]]
+                left -= 1
+                found = self.run(groups, other).values if left >= 0 else value
+                if found < value:
+                    choice, value, changed = other, found, True
+
+    def _price(self, tie: Tie, layout: Layout) -> float:
+        """Picoseconds per call that the caller spends on converting; 0 if nobody counts them."""
+        return self._conversion_ps(tie, layout) / tie.calls if tie.calls else 0.0
+
+    def _conversion_ps(self, tie: Tie, layout: Layout) -> float:
+        """Time of a dispatch that lays the tensor out, or that undoes it behind a result."""
+        of = type_of(self.source.program, tie.borders[0])
+        b = Builder("conversion")
+        if tie.borders[0].kind == "input":
+            made = put_in(b, b.append("input", (), Leaf("x", of, 0)), layout)
+        else:
+            leaf = Leaf("x", of.with_shape(layout.packed_shape), 0, layout=layout)
+            made = taken_out(b, b.append("input", (), leaf))
+        names = ("rules", "target", "settings", "time_limit", "seed", "unchecked")
+        options = {k: v for k, v in self.options.items() if k in names}
+        found = optimize(b.build([made]), **options)
+        assert found.schedule is not None
+        return float(found.schedule.time_ps)
+
+
+def _value(pair: tuple[Alternative, Layout | None]) -> tuple[float, ...]:
+    return pair[0].values
+
+
+def _changes(groups: Sequence[Group]) -> Iterator[tuple[int, Layout | None]]:
+    for i, (_, choices) in enumerate(groups):
+        for held in choices:
+            yield i, held
 
 
 def _groups(
-    program: Program, names: Mapping[State, str], wanted: Mapping[int, tuple[Layout, ...]]
-) -> list[tuple[list[State], tuple[Layout, ...]]]:
-    """States that the rules want in the same layouts; EqsatError E399 if they are too many."""
-    found: dict[tuple[Layout, ...], list[State]] = {}
-    for s in names:
-        found.setdefault(tuple(sorted(wanted.get(s.input, ()), key=str)), []).append(s)
-    if sum(map(len, found)) > MOST:
+    program: Program, ties: Sequence[Tie], wanted: Mapping[Border, tuple[Layout, ...]]
+) -> list[Group]:
+    """Ties that the rules want in the same layouts; EqsatError E399 if those are too many."""
+    found: dict[tuple[tuple[Layout, ...], int], list[Tie]] = {}
+    for tie in ties:
+        layouts = {layout for b in tie.borders for layout in wanted.get(b, ())}
+        found.setdefault((tuple(sorted(layouts, key=str)), tie.calls), []).append(tie)
+    count = sum(len(layouts) for layouts, _ in found)
+    if count > MOST:
         raise fail(
             "E399",
-            f"`{program.name}` has {sum(map(len, found))} layouts to keep its state in, {MOST} are "
-            "tried at most",
+            f"`{program.name}` has {count} layouts to keep its state in, {MOST} are tried at most",
             help="name fewer arguments as state, or take rules away with `--without`",
         )
-    return [(group, layouts) for layouts, group in found.items()]
+    return [(own, (None, *layouts)) for (layouts, _), own in found.items() if layouts]
 
 
 # ---- which arguments and results -----------------------------------------------------------------
-def _states(source: Source, state: Mapping[str, int]) -> dict[State, str]:
-    """Every state with the name of its input; EqsatError E397 and E398 if one is no state."""
-    if not state:
+def _states(source: Source, state: Mapping[str, int], *, needed: bool) -> list[Tie]:
+    """Every state by the name of its input; EqsatError E397 and E398 if one is no state."""
+    if not state and needed:
         raise fail(
             "E397",
             f"`{source.program.name}` names no state",
             help="write `NAME_state = {'argument': number of the result}` beside the function, "
             "or pass `--state argument=number`",
         )
-    found: dict[State, str] = {}
+    found: list[Tie] = []
     for name, number in state.items():
         inputs = _inputs_of(source, name)
-        results = _results_of(source, number)
+        results = results_of(source, number)
         _check(source.program, name, inputs, results)
-        leaf = source.program.leaf
-        pairs = zip(inputs, results, strict=True)
-        found |= {State(i, r): leaf(source.program.inputs[i]).name for i, r in pairs}
+        for pair in zip(inputs, results, strict=True):
+            borders = Border("input", pair[0]), Border("result", pair[1])
+            found.append(Tie(name_of(source, borders[0]), borders))
     return found
 
 
 def _inputs_of(source: Source, name: str) -> list[int]:
     """Numbers of the inputs that an argument is made of."""
-    program, traced = source.program, source.traced
-    names = [program.leaf(i).name for i in program.inputs]
-    labels = names if traced is None else traced.input_labels
-    found = [i for i, label in enumerate(labels) if root(label) == name or label == name]
+    found = arguments_of(source, name)
     if not found:
+        labels = labels_of(source)
         known = dict.fromkeys([*map(root, labels), *labels])
         raise fail(
             "E397", f"`{name}` is no argument that a state could be", help=did_you_mean(name, known)
@@ -208,21 +348,9 @@ def _inputs_of(source: Source, name: str) -> list[int]:
     return found
 
 
-def _results_of(source: Source, number: int) -> list[int]:
-    """Numbers of the flat results that a result of the function is made of."""
-    if source.traced is None:
-        return [number] if 0 <= number < len(source.program.results) else []
-    tree = source.traced.out_tree
-    sizes = [child.num_leaves for child in tree.children()] or [tree.num_leaves]
-    if not 0 <= number < len(sizes):
-        return []
-    begin = sum(sizes[:number])
-    return list(range(begin, begin + sizes[number]))
-
-
 def _check(program: Program, name: str, inputs: list[int], results: list[int]) -> None:
-    came = [program.nodes[program.inputs[i]].type for i in inputs]
-    goes = [program.nodes[program.results[r]].type for r in results]
+    came = [type_of(program, Border("input", i)) for i in inputs]
+    goes = [type_of(program, Border("result", r)) for r in results]
     if came != goes:
         texts = (", ".join(map(str, types[:3])) or "nothing" for types in (came, goes))
         raise fail(
@@ -232,4 +360,4 @@ def _check(program: Program, name: str, inputs: list[int], results: list[int]) -
         )
 
 
-__all__: Sequence[str] = ("Alternative", "Kept", "keep_state")
+__all__: Sequence[str] = ("Alternative", "Kept", "Tie", "keep_state")

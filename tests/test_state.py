@@ -14,10 +14,11 @@ from library import arrays, module, tiny
 import eqsat
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
+from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.layout import Layout
+from eqsat.ops.border_layouts import demanded, laid_out
 from eqsat.ops.meaning import evaluate_program, pack
-from eqsat.ops.state import State, demanded, kept_in
 from eqsat.report.units import goal_text
 from eqsat.states import Kept
 
@@ -50,7 +51,7 @@ def test_a_program_with_a_packed_state_packs_what_the_plain_one_returns() -> Non
         "input x: f32[6, 8]\ny = add(x, x)\nz = mul(x, y)\nreturn y, z\n", "t.eqs"
     )
     for layout in (Layout((6, 8), (1,), (4,), (1, 0), ("-",)), Layout((6, 8), (), (), (1, 0), ())):
-        kept = kept_in(program, {State(0, 1): layout})
+        kept = laid_out(program, {Border("input", 0): layout, Border("result", 1): layout})
         kept.verify()
         x = np.arange(48, dtype=np.float32).reshape(6, 8)
         first, second = evaluate_program(kept, [pack(layout, x)], {})
@@ -63,12 +64,13 @@ def test_the_layouts_that_are_tried_are_those_the_rules_want() -> None:
     run = eqsat.optimize(step, *args, weights=("params",), target="avx512", stop_after="egraph")
     assert run.egraph is not None
     found = demanded(run.egraph)
-    caches = range(2, 2 + 4)  # after token and position
-    assert set(found) <= set(caches)
-    assert found
-    for at, layouts in found.items():
-        t = run.program.nodes[run.program.inputs[at]].type
-        assert all(x.source == t.shape and not x.is_padded for x in layouts)
+    caches = {Border("input", i) for i in range(2, 2 + 4)}  # after token and position
+    assert {b for b in found if b.kind == "input"} <= caches
+    assert caches & found.keys()
+    for border, layouts in found.items():
+        p = run.program
+        t = p.nodes[(p.inputs if border.kind == "input" else p.results)[border.number]].type
+        assert all(x.source == t.shape for x in layouts)
 
 
 def attend(x: Any, cache: Any) -> Any:
@@ -97,7 +99,7 @@ def test_a_cache_is_kept_packed_where_that_is_cheaper() -> None:
 def test_every_layout_has_its_price() -> None:
     found = kept()
     plain = found.alternatives[0]
-    assert {s for a in found.alternatives for s in a.layouts} == set(found.names)
+    assert {t for a in found.alternatives for t in a.layouts} == set(found.ties)
     rows = [line for line in found.to_text().splitlines() if " as pack(" in line]
     for a, row in zip(found.alternatives[1:], rows, strict=False):
         price = a.run.summary()["goals"]["time_us"]["value"] * 1e6 - plain.values[0]
@@ -114,7 +116,7 @@ def test_calls_in_the_kept_layout_hand_the_state_on() -> None:
     found = kept(settings=[FORCED])
     rng = np.random.default_rng(0)
     x, *cache = rng.standard_normal((3, 64, 48)).astype("f4")
-    names = list(found.names.values())
+    names = [t.name for t in found.ties]
     packed: Any = tuple(found.pack(n, a) for n, a in zip(names, cache, strict=True))
     assert any(a.ndim > 2 for a in packed)
     call = found.run.compile()

@@ -101,6 +101,15 @@ Weights = Annotated[
         " may be numbered: `arg1`.",
     ),
 ]
+Layouts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layout",
+        metavar="NAME=LAYOUT",
+        help="How an argument comes or a result goes, repeatable: `a=pack(pos=[0], tiles=[16])`,"
+        " `result0=transpose(perm=[1, 0])`, `plain`; `eqsat state` also chooses: `a=free`.",
+    ),
+]
 Budget = Annotated[
     list[str] | None,
     typer.Option(
@@ -185,6 +194,20 @@ def sizes(texts: list[str] | None) -> dict[str, int]:
     from eqsat.model.symbols import read_size
 
     return dict(read_size(t) for t in texts or ())
+
+
+def layouts(texts: list[str] | None) -> dict[str, str]:
+    """What `--layout` says, by name; EqsatError E394 if it is not NAME=LAYOUT."""
+    from eqsat.model.diag import fail
+
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, layout = text.partition("=")
+        if not name or not equals:
+            help = "e.g. `--layout 'a=pack(pos=[0], tiles=[16])'`"
+            raise fail("E394", f"`--layout {text}` is not NAME=LAYOUT", help=help)
+        found[name.strip()] = layout.strip()
+    return found
 
 
 @contextmanager

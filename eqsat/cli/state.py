@@ -28,6 +28,7 @@ def state(
     unchecked: o.Unchecked = False,
     budget: o.Budget = None,
     setting: o.Settings = None,
+    layout: o.Layouts = None,
     limit: o.SearchLimits = None,
     weights: o.Weights = None,
     time_limit: Annotated[
@@ -44,8 +45,9 @@ def state(
     """Price every layout in which a program may keep its state, such as a cache, between calls.
 
     A program says which argument comes back as which result by `NAME_state = {"cache": 1}` beside
-    the function, or here by --state. One search per layout that the rules want the state in; states
-    wanted alike are kept alike.
+    the function, or here by --state. An argument or result with `--layout NAME=free` is chosen
+    alike; `free(calls=100)` prices one conversion by the caller in 100 calls. One search per
+    choice of layouts that the rules want; what is wanted alike is kept alike.
     """
     import eqsat
     from eqsat.artefact import check_place
@@ -59,6 +61,7 @@ def state(
         found = eqsat.keep_state(
             eqsat.read(program, weights=o.names(weights)),
             state=given,
+            layouts=o.layouts(layout),
             rules=tuple(rules or ("default",)),
             target=target,
             without=tuple(without or ()),

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax
@@ -17,8 +18,11 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import tree_flatten
 
+from eqsat.execute.crossing import in_layouts
 from eqsat.execute.weights import ahead_nodes
 from eqsat.execute.xla import Executable, differentiate_as
+from eqsat.model.border import Border
+from eqsat.model.layout import Layout
 
 JITTED = ("lower", "trace", "eval_shape", "clear_cache")  # what a jitted function has besides
 PACKED = "_packed"  # the keyword that hands packed weights to a jitted function
@@ -64,13 +68,21 @@ class Signature(Protocol):
 class Callee:
     """One answer with the calling convention of the function it was made from.
 
-    is_input: the answer is the input program, so the function itself runs.
+    is_input: the answer is the input program, so the function itself runs. layouts: of arguments
+    and results that a call brings and gets packed.
     """
 
-    def __init__(self, executable: Executable, signature: Signature, is_input: bool):
+    def __init__(
+        self,
+        executable: Executable,
+        signature: Signature,
+        is_input: bool,
+        layouts: Mapping[Border, Layout] = MappingProxyType({}),
+    ):
         self.executable = executable
         self.signature = signature
         self.is_input = is_input
+        self.original = in_layouts(signature, layouts)
 
     def __call__(
         self,
@@ -87,14 +99,14 @@ class Callee:
         inputs = executable.typed(signature.flat_inputs(args, kwargs))
         leaves = [*jax.tree_util.tree_leaves((args, kwargs)), *signature.captured]
         if self.is_input:
-            return signature.original(*leaves)
+            return self.original(*leaves)
         ready = self.pack(args, kwargs) if packed is None else packed
 
         def chosen(packed: Any, inputs: Any, *_: Any) -> Any:
             return signature.unflatten(executable.run(packed, *inputs))
 
         def original(_: Any, __: Any, *leaves: Any) -> Any:
-            return signature.original(*leaves)
+            return self.original(*leaves)
 
         return differentiate_as(chosen, original)(ready, inputs, *leaves)
 

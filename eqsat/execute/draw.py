@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.expr import Expr
 from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_ZERO, TensorType, is_float
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning import element_dtype, pack
 
 Array = np.ndarray[Any, Any]
 # how floats are drawn, one attempt after the other while results say nothing: (deviation,
@@ -37,10 +39,21 @@ def random_inputs(program: Program, rng: np.random.Generator, attempt: int = 0) 
 
     Integers that select from a table are below its extent (`index_extents`). Those of an input
     named `…mask` are 0 or 1: models turn them into `(1 - mask) * -1e4` and add that to scores,
-    where any other integer leaves 32-bit floats no digits to compare.
+    where any other integer leaves 32-bit floats no digits to compare. What arrives packed is drawn
+    plain and packed: lanes that may hold anything hold NaN or the largest integer.
     """
     extents = index_extents(program)
-    return [_random_input(program.leaf(i), rng, extents.get(i), attempt) for i in program.inputs]
+    found = []
+    for i in program.inputs:
+        leaf = program.leaf(i)
+        plain = replace(leaf, type=leaf.plain, layout=None)
+        found.append(packed_as(leaf, _random_input(plain, rng, extents.get(i), attempt)))
+    return found
+
+
+def packed_as(leaf: Leaf, plain: Array) -> Array:
+    """A plain array in the layout that a leaf arrives in."""
+    return pack(leaf.layout, plain) if isinstance(leaf.layout, Layout) else plain
 
 
 def _random_input(leaf: Leaf, rng: np.random.Generator, extent: int | None, attempt: int) -> Array:
@@ -83,13 +96,13 @@ def drawn_weights(program: Program, known: Mapping[str, Any] | None = None) -> d
         leaf = program.leaf(i)
         if known is None or leaf.key not in known:
             rng = np.random.default_rng(zlib.crc32(leaf.key.encode()))
-            found[leaf.key] = _weight(program, i, rng)
+            found[leaf.key] = packed_as(leaf, _weight(program, i, rng))
     return found
 
 
 def _weight(program: Program, i: int, rng: np.random.Generator) -> Array:
     leaf = program.leaf(i)
-    t = leaf.type
+    t = leaf.plain
     if not is_float(t.dtype):
         return rng.integers(0, 2 if t.dtype == "bool" else 8, t.shape).astype(
             element_dtype(t.dtype)

@@ -27,8 +27,10 @@ from eqsat.execute.witness import Witness
 from eqsat.execute.work import OverWork, Work
 from eqsat.model.control import every_program
 from eqsat.model.foreign import Opaque
-from eqsat.model.program import Program
+from eqsat.model.layout import Layout
+from eqsat.model.program import Node, Program
 from eqsat.model.work import WORK_LIMIT
+from eqsat.ops.meaning import pack
 
 Array = np.ndarray[Any, Any]
 OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
@@ -172,6 +174,7 @@ class _Judge:
         nodes = [n for p in every_program(program) for n in p.nodes]
         self.has_foreign = any(isinstance(n.attr, Opaque) for n in nodes)
         self.witness = Witness(program, weights, opaque)
+        self.open = [_open_lanes(program.nodes[r]) for r in program.results]
 
     def sample(self, number: int) -> Judged:
         """Sample `number`, drawn again while it says nothing; the best of what was drawn."""
@@ -189,7 +192,13 @@ class _Judge:
         return best
 
     def reference(self, program: Program, inputs: Sequence[Array], *noise: Any) -> list[Array]:
-        return reference(program, inputs, self.weights, self.opaque, self.work, *noise)
+        return self.said(reference(program, inputs, self.weights, self.opaque, self.work, *noise))
+
+    def said(self, results: Sequence[Any]) -> list[Array]:
+        """The results with zeros in lanes that may hold anything."""
+        pairs = zip(map(np.asarray, results), self.open, strict=True)
+        fits = [(x, o if o is not None and o.shape == x.shape else None) for x, o in pairs]
+        return [x if o is None else np.where(o, np.zeros((), x.dtype), x) for x, o in fits]
 
     def _judged(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
         meant: list[float] = []
@@ -198,7 +207,7 @@ class _Judge:
             if not found.ok:
                 return found
             meant = found.proofs
-        got = [np.asarray(x) for x in self.call(*inputs)]
+        got = self.said(self.call(*inputs))
         found = _Comparison(self, sample, inputs, wanted, got).judged()
         found.meant = meant
         return found
@@ -290,7 +299,7 @@ class _Comparison:
         explained = self.allowed
         own: list[Array] = []
         for nudge in range(1 + NUDGES):
-            found = self.judge.witness(self.inputs, rng if nudge else None)
+            found = self.judge.said(self.judge.witness(self.inputs, rng if nudge else None))
             away = [distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
             own = own or away
             pairs = zip(away, explained, strict=True)
@@ -318,6 +327,16 @@ class _Comparison:
         best.reason = "" if best.ok else best.where
         best.proofs = [proof(w, a) for w, a in zip(self.wanted, self.allowed, strict=True)]
         return best
+
+
+def _open_lanes(result: Node) -> Array | None:
+    """Where a result that leaves packed may hold anything; None if it may nowhere."""
+    layout = result.attr
+    if result.op not in ("pack", "relax") or not isinstance(layout, Layout):
+        return None
+    if "?" not in layout.pads:
+        return None
+    return np.isnan(pack(layout, np.zeros(layout.source)))
 
 
 def dominated(found: Array, own: Array, explained: Array) -> bool:

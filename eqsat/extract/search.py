@@ -8,11 +8,13 @@ from dataclasses import replace
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.session import Session, prepare
 from eqsat.extract.solve.goals import check_requests
+from eqsat.extract.solve.linear import moved_bytes
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.stopping import Stop
 from eqsat.model.target import Target
 
+PACKS = frozenset({"pack", "unpack", "retype"})
 RESERVE = 0.05  # of the time limit, for checking the answer
 LEAST_SECONDS = 1.0  # for a message that says what the budgets would have to be
 
@@ -49,7 +51,7 @@ def extract(
         raise inadmissible(session.assembly, target, search, proven, max(left, LEAST_SECONDS))
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     found = session.selection(outcome, goals, time.monotonic() - start)
-    return _never_worse(found, _candidate(session), goals), session.baseline
+    return _never_worse(session, found, goals), session.baseline
 
 
 def _candidate(session: Session) -> Selection | None:
@@ -66,14 +68,13 @@ def _unbeaten(baseline: Selection, status: str) -> Selection:
     return replace(baseline, goals=goals, stop="wall" if status == "unknown" else status)
 
 
-def _never_worse(
-    found: Selection, baseline: Selection | None, goals: tuple[GoalRequest, ...]
-) -> Selection:
+def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
     """The baseline if it is better by the first goal, which it may be where candidates are capped.
 
-    Or if it is as good by every goal: then there is nothing to rewrite for. Bounds are of all
-    candidates, its own among them.
+    Or if it is as good by every goal: then there is nothing to rewrite for, unless it packs and
+    unpacks more. Bounds are of all candidates, its own among them.
     """
+    baseline = _candidate(session)
     if baseline is None:
         return found
     if any(found.goal(g.name).value < baseline.goal(g.name).value for g in goals):
@@ -81,9 +82,17 @@ def _never_worse(
         behind = found.goal(first.name).value > baseline.goal(first.name).value
         if first.weight is not None or not behind:
             return found
+    elif _packed_bytes(session.egraph, found) < _packed_bytes(session.egraph, baseline):
+        return found
     known = dict(found.goals)
     own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
     return replace(baseline, goals=tuple(own), stop=found.stop, removed=found.removed)
+
+
+def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
+    """The data that packs and unpacks move, without padding."""
+    members = {m for g in selection.groups for m in g.members}
+    return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in PACKS)
 
 
 def _bounded(own: GoalResult, found: GoalResult) -> GoalResult:

@@ -9,6 +9,12 @@
     y = relu(h) : f32[64, 32]        # a type may be written, and is then checked
     return y
 
+An argument may arrive in a layout, and a result leave in one; names and types are those of the
+plain tensor. `input a as %0: …` names what arrives `%0` instead, as a printed program does:
+
+    input a: f32[128, 256] layout=pack(pos=[0, 1], tiles=[16, 16])
+    return y layout=pack(pos=[0], tiles=[16], pad=any), z
+
 A loop or branch names its bodies, which stand in front of it, each from `body` to `end`:
 
     body step
@@ -32,9 +38,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from eqsat.lang.bodies import Poisoned, Refused, masked
+from eqsat.lang.borders import layout_of
 from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
 from eqsat.lang.syntax import Tree, parse
+from eqsat.model.border import Border
 from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
@@ -42,10 +50,12 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, sized
 from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
 
 _LEAF = re.compile(
     r"""\s*(?P<op>input|weight)\s+(?P<name>"(?:[^"\\]|\\.)*"|\S.*?)(?:\s+as\s+(?P<ref>%\w+))?\s*:
-    \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>"(?:[^"\\]|\\.)*"|\S+))?(?:\s+index=(?P<index>\d+))?\s*""",
+    \s*(?P<type>[a-z]\w*\s*\[[^\]]*\])(?:\s+key=(?P<key>"(?:[^"\\]|\\.)*"|\S+))?(?:\s+index=(?P<index>\d+))?
+    (?:\s+layout=(?P<layout>\S.*?))?\s*""",
     re.VERBOSE,
 )
 _SYMBOL = re.compile(
@@ -55,18 +65,32 @@ _SYMBOL = re.compile(
 _BODY = re.compile(r"\s*body\s+(?P<name>[^\s=:#]+)\s*")
 _DEFINITION = re.compile(r"\s*(?P<name>%\w+|[^\W\d]\w*)\s*=(?!=)")
 _TYPE = re.compile(r"\s*([A-Za-z]\w*\s*\[[^\]]*\])\s*(,|$)")
+_LAYOUT = re.compile(r"\s+layout=\s*")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 
 
 def load_program(path: str | Path, sizes: Mapping[str, int] | None = None) -> Program:
     """The program in a `.eqs` file, its symbols priced at `sizes`."""
-    return parse_program(read_file(path), str(path), sizes)
+    return load_placed(path, sizes)[0]
+
+
+def load_placed(
+    path: str | Path, sizes: Mapping[str, int] | None = None
+) -> tuple[Program, dict[Border, Span]]:
+    """The program in a `.eqs` file, and where it says in which layouts its border is."""
+    return _read(read_file(path), str(path), sizes)
 
 
 def parse_program(
     text: str, file: str = "<text>", sizes: Mapping[str, int] | None = None
 ) -> Program:
-    """`.eqs` text → Program; EqsatError (E300–E313, E385–E388) with all problems of the text."""
+    """`.eqs` text → Program; EqsatError (E300–E313, E385–E394) with all problems of the text."""
+    return _read(text, file, sizes)[0]
+
+
+def _read(
+    text: str, file: str, sizes: Mapping[str, int] | None
+) -> tuple[Program, dict[Border, Span]]:
     reader = _Reader(Path(file).stem if file != "<text>" else "program", sizes)
     lines = Lines(file, text.replace("\r\n", "\n"))
     for statement in _statements(lines):
@@ -75,7 +99,7 @@ def parse_program(
     if reader.open is not None:
         name, begin, _ = reader.open
         reader.report("E313", f"the body `{name}` does not end", begin.whole(), "write `end`")
-    return reader.finish(lines)
+    return reader.finish(lines), reader.borders
 
 
 def parse_term(
@@ -139,6 +163,7 @@ class _Reader:
         self.symbols: dict[str, Symbol] = {}
         self.names: dict[str, int | None] = {}  # None: its definition was refused
         self.places: dict[str, Span] = {}
+        self.borders: dict[Border, Span] = {}  # where the layouts of arguments and results stand
         self.results: list[int] | None = None
         self.problems: list[Diagnostic] = []
         self.last: Placed | None = None
@@ -250,11 +275,12 @@ class _Reader:
             span,
             _unquoted(match["key"] or ""),
             index,
+            s.part(*match.span("layout")) if match["layout"] else None,
         )
 
     def leaf(
         self, op: str, name: str, ref: str, found: TensorType | None, span: Span,
-        key: str = "", index: int | None = None,
+        key: str = "", index: int | None = None, layout: Placed | None = None,
     ) -> None:  # fmt: skip
         """Define an input or a weight; nothing refers to it if its type was refused."""
         if found is None:
@@ -263,11 +289,29 @@ class _Reader:
         if op == "input":
             count = sum(n.op == "input" for n in self.builder.nodes)
             attr = Leaf(name, found, count if index is None else index)
+            if layout is not None:
+                self._define(ref, self._laid_out(attr, layout, is_plain=ref == name), span)
+                return
+        elif layout is not None:
+            hint = "leave it out: how a weight is kept is for the search to choose"
+            self.report("E394", f"weight `{name}` has a layout", layout.whole(), hint)
+            return
         else:
             attr = Leaf(name, found, -1, key or name)
             if any(map(is_symbolic, found.shape)):
                 self.report("E388", f"weight `{name}` is {found}: a weight's size is known", span)
         self._define(ref, self.builder.append(op, (), attr), span)
+
+    def _laid_out(self, leaf: Leaf, layout: Placed, is_plain: bool) -> int | None:
+        """The node of an argument that arrives in a layout: the tensor, or what arrives."""
+        try:
+            arrives = held_in(leaf, layout_of(layout, leaf.type))
+        except EqsatError as error:
+            self.problems += error.diagnostics
+            return None
+        self.borders[Border("input", leaf.index)] = layout.whole()
+        node = self.builder.append("input", (), arrives)
+        return taken_out(self.builder, node) if is_plain else node
 
     def type(self, text: str, span: Span) -> TensorType | None:
         """A tensor type; reports E302 for an unknown element type, else E300."""
@@ -354,6 +398,10 @@ class _Reader:
     def _return(self, s: Placed) -> list[int]:
         if not s.text.strip():
             return []
+        if _LAYOUT.search(_QUOTED.sub("", s.text)):
+            parts = _parts(s)
+            nodes = [self._returned(part, number) for number, part in enumerate(parts)]
+            return [n for n in nodes if n is not None]
         tree = parse(s, "E300", masked(s.text))
         if isinstance(tree, Diagnostic):
             self.problems.append(tree)
@@ -363,6 +411,35 @@ class _Reader:
         nodes = tree.body.elts if tuple_ else [tree.body]  # type: ignore[attr-defined]
         found = [self._build(tree, n, None, False) for n in nodes]
         return [n for n in found if n is not None]
+
+    def _returned(self, s: Placed, number: int) -> int | None:
+        """One result, `term` or `term layout=…`."""
+        match = _LAYOUT.search(s.text)
+        node = self.value(s.part(0, match.start() if match else len(s.text)), keep=False)
+        if node is None or match is None:
+            return None if node is None else node[0]
+        layout = s.part(match.end(), len(s.text))
+        self.borders[Border("result", number)] = layout.whole()
+        asked = self.builder.nodes[node[0]]
+        try:
+            found = layout_of(layout, asked.type)
+            refuse_other(f"result {number}", held_of(asked), found, layout.whole())
+        except EqsatError as error:
+            self.problems += error.diagnostics
+            return None
+        return put_in(self.builder, node[0], found)
+
+
+def _parts(s: Placed) -> list[Placed]:
+    """What stands between the commas that are in no bracket."""
+    blank = _QUOTED.sub(lambda m: "_" * len(m[0]), s.text)
+    depth, begin, found = 0, 0, []
+    for i, c in enumerate(f"{blank},"):
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth <= 0:
+            found.append(s.part(begin, i))
+            begin = i + 1
+    return found
 
 
 def _unquoted(text: str) -> str:

@@ -78,7 +78,8 @@ class EGraph:
 
     @cached_property
     def _index(self) -> dict[tuple[str, Attr, tuple[int, ...]], int]:
-        return {(n.op, n.attr, n.children): i for i, n in enumerate(self.nodes)}
+        numbered = reversed(list(enumerate(self.nodes)))  # of copies in several classes, the first
+        return {(n.op, n.attr, n.children): i for i, n in numbered}
 
     def find(self, op: str, attr: Attr, children: tuple[int, ...]) -> int | None:
         """The number of this node, if the e-graph holds it."""
@@ -97,7 +98,22 @@ class EGraph:
     def holds(self, program: Program) -> bool:
         """Whether this program is one of those the e-graph says are equal to its input."""
         at = self.locate(program)
-        return at is not None and tuple(at[r] for r in program.results) == self.roots
+        if at is None or len(program.results) != len(self.roots):
+            return False
+        pairs = zip((at[r] for r in program.results), self.roots, strict=True)
+        return all(c == root or c in self.serving(root) for c, root in pairs)
+
+    def serving(self, eclass: int) -> frozenset[int]:
+        """Classes that hold more than a class asks for: it is a `relax` of them, at any remove."""
+        found: set[int] = set()
+        waiting = [eclass]
+        while waiting:
+            for i in self.classes[waiting.pop()]:
+                below = self.nodes[i].children
+                if self.nodes[i].op == "relax" and found.isdisjoint(below):
+                    found.update(below)
+                    waiting += below
+        return frozenset(found - {eclass})
 
     def verify(self) -> None:
         """ValueError if a child is missing or the nodes of a class differ in type."""

@@ -60,6 +60,8 @@ def attr_from_json(data: Any) -> Attr:
         rest["yields"] = tuple(Yield.from_json(y) for y in rest["yields"])
     if cls in (Leaf, Fill):
         rest["type"] = TensorType.parse(rest["type"])
+    if rest.get("layout") is not None:
+        rest["layout"] = attr_from_json(rest["layout"])
     if cls is Opaque:
         for side in ("operands", "results"):
             rest[side] = tuple(TensorType.parse(t) for t in rest[side])

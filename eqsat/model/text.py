@@ -159,13 +159,29 @@ def _word(text: str) -> str:
 
 
 def _leaf(i: int, op: str, leaf: Leaf, argument: int, taken: set[str]) -> tuple[str, str]:
-    """The line of a leaf and the name that terms use for it: `%3` if its own name will not do."""
+    """The line of a leaf and the name that terms use for it: `%3` if its own name will not do.
+
+    The name of an input that arrives packed is that of the tensor, so terms that read what arrives
+    say `%3`.
+    """
     plain = _PLAIN.fullmatch(leaf.name) is not None and leaf.name not in taken
-    name = leaf.name if plain else f"%{i}"
-    shown = name if plain else f"{json.dumps(leaf.name)} as {name}"
+    own = plain and not isinstance(leaf.layout, Layout)
+    name = leaf.name if own else f"%{i}"
+    shown = leaf.name if plain else json.dumps(leaf.name)
+    shown = name if own else f"{shown} as {name}"
     key = f" key={_word(leaf.key)}" if leaf.key else ""
     index = f" index={leaf.index}" if op == "input" and leaf.index != argument else ""
-    return f"{op} {shown}: {leaf.type}{key}{index}", name
+    layout = "" if leaf.layout is None else f" layout={layout_text(leaf.layout)}"
+    return f"{op} {shown}: {leaf.plain}{key}{index}{layout}", name
+
+
+def layout_text(layout: Layout | Encoding) -> str:
+    """The op that lays a tensor out so, without its operand: `pack(pos=[0], tiles=[16], …)`."""
+    if isinstance(layout, Encoding):
+        return f"set_encoding({_encoding(layout)})"
+    if not layout.tiles:
+        return f"transpose(perm={_ints(layout.outer)})"
+    return f"pack({_layout(layout)})"
 
 
 def program_text(program: Program) -> str:

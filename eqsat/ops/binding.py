@@ -17,6 +17,7 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.extents import bound
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, infer
 
 Sizes = Mapping[str, int]
@@ -33,13 +34,20 @@ class BoundGraph:
 def bind_attr(attr: Attr, sizes: Sizes) -> Attr:
     """An attribute with the sizes put in; a tile that divides there pads nothing."""
     found = bound(attr, sizes)
-    if isinstance(found, Layout) and found is not attr:
-        pads = tuple(
-            "-" if found.source[d] % t == 0 else p
-            for d, t, p in zip(found.pos, found.tiles, found.pads, strict=True)
-        )
-        return replace(found, pads=pads)
-    return found
+    if found is attr:
+        return attr
+    if isinstance(found, Leaf) and isinstance(found.layout, Layout):
+        return replace(found, layout=_padded(found.layout))
+    return _padded(found) if isinstance(found, Layout) else found
+
+
+def _padded(layout: Layout) -> Layout:
+    """Without padding where tiles divide."""
+    pads = tuple(
+        "-" if layout.source[d] % t == 0 else p
+        for d, t, p in zip(layout.pos, layout.tiles, layout.pads, strict=True)
+    )
+    return replace(layout, pads=pads)
 
 
 def bind_program(program: Program, sizes: Sizes) -> Program:

@@ -23,6 +23,7 @@ class Row:
 
     layouts: Mapping[str, Layout]
     run: Finished
+    caller_ps: float = 0.0  # per call, what converting costs the caller
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Kept:
     types: Mapping[str, TensorType]
     rows: tuple[Row, ...]
     best: int
+    combinations: int  # of layouts that there are
 
 
 def state_text(kept: Kept) -> str:
@@ -41,20 +43,31 @@ def state_text(kept: Kept) -> str:
     head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
     lines = [_line(kept, i) for i in range(len(kept.rows))]
     table = table_text(("", *GOALS, "price", "kept"), lines)
-    return "\n".join([head, table, _advice(kept), *rule_check_lines(kept.rows[0].run), ""])
+    told = [head, table, _advice(kept), *_untried(kept), *rule_check_lines(kept.rows[0].run)]
+    return "\n".join([*told, ""])
+
+
+def _untried(kept: Kept) -> list[str]:
+    if len(kept.rows) >= kept.combinations:
+        return []
+    return [
+        f"{len(kept.rows)} of {count_text(kept.combinations, 'combination')} were searched: each "
+        "layout alone, then one changed at a time; another one may be better."
+    ]
 
 
 def _line(kept: Kept, i: int) -> tuple[str, ...]:
-    plain, own = (_values(kept.rows[at].run) for at in (0, i))
+    plain, own = (_values(kept.rows[at]) for at in (0, i))
     price = "" if not i else delta_text("time", own["time"] - plain["time"])
     texts = (goal_text(g, own[g]) for g in GOALS)
     return "*" if i == kept.best else "", *texts, price, _layouts(kept.rows[i])
 
 
-def _values(run: Finished) -> dict[str, int]:
-    _, _, schedule = chosen(run)
+def _values(row: Row) -> dict[str, int]:
+    """With what the caller pays for conversions in the time."""
+    _, _, schedule = chosen(row.run)
     return {
-        "time": schedule.time_ps,
+        "time": schedule.time_ps + round(row.caller_ps),
         "memory": schedule.peak_bytes,
         "dispatches": len(schedule.dispatches),
     }
@@ -98,6 +111,7 @@ def state_json(kept: Kept) -> dict[str, Any]:
         "states": {n: str(t) for n, t in kept.types.items()},
         "alternatives": [_row_json(r) for r in kept.rows],
         "best": kept.best,
+        "combinations": kept.combinations,
         "rule_check": kept.rows[0].run.summary()["rule_check"],
     }
 
@@ -109,5 +123,6 @@ def _row_json(row: Row) -> dict[str, Any]:
         "layouts": {n: _layout(layout) for n, layout in row.layouts.items()},
         **figures(schedule),
         "relayout_bytes": schedule.relayout_bytes,
+        "caller_us": row.caller_ps / 1e6,
         "gaps": gaps,
     }

@@ -6,7 +6,10 @@ import math
 from typing import Any
 
 from eqsat.model.control import COND, controls
+from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
+from eqsat.model.text import layout_text
+from eqsat.ops.border_layouts import stated
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 
@@ -36,6 +39,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
             "symbols": _symbols(run),
+            "layouts": border_layouts(run.program),
         },
         "target": run.target.name,
         "rules": [r.name for r in run.rules.rules],
@@ -60,6 +64,15 @@ def _symbols(run: Finished) -> dict[str, Any]:
     if family is None:
         return {}
     return {s.name: {"divisor": s.divisor, "size": s.size} for s in family.symbols}
+
+
+def border_layouts(program: Program) -> dict[str, str]:
+    """The layouts of arguments, by name, and of results, `result0`, that cross packed."""
+    return {
+        program.leaf(program.inputs[b.number]).name if b.kind == "input" else f"result{b.number}":
+        layout_text(layout)
+        for b, layout in stated(program).items()
+    }  # fmt: skip
 
 
 def _egraph(run: Finished) -> dict[str, Any] | None:

@@ -15,16 +15,22 @@ from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.origins import rules_in_result
+from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
-    lines = [*phase_lines(run), *rule_check_lines(run)]
+    lines = [*phase_lines(run), *rule_check_lines(run), *_border_lines(run)]
     if run.schedule is not None:
         lines += ["", *goal_table(run), *cut_lines(run), *_arena_line(run.schedule)]
         lines += _device_lines(run)
     return "\n".join(lines) + "\n"
+
+
+def _border_lines(run: Finished) -> list[str]:
+    """A line per argument and result that crosses packed."""
+    return [f"{name} crosses as {text}" for name, text in border_layouts(run.program).items()]
 
 
 def cut_lines(run: Finished) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.frontends.mlir.body import affine_of
@@ -13,6 +13,8 @@ from eqsat.frontends.mlir.parser import parse_attribute
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape
 from eqsat.model.layout import ROLES, Encoding
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Program
 
 _FIELD = re.compile(r"(\w+)\s*=\s*")
 _SIZES = re.compile(r"iteration_sizes\s*=\s*\[([^\]]*)\]")
@@ -35,6 +37,25 @@ def _encoded(scope: Scope, op: Any, name: str, typed: Any) -> list[Item]:
     x = scope.tensor(op.operands[0], op)
     encoding = encoding_of(scope, op, typed.type, x.shape)
     return [scope.ctx.add(name, (scope.ctx.materialise(x),), encoding)]
+
+
+def border_encoding(scope: Scope, op: Any, type_: Any, shape: Shape) -> Encoding | None:
+    """The encoding of an argument or result of this type; None if it is a plain tensor.
+
+    EqsatError E379 for a layout of IREE's that is no request.
+    """
+    text = str(getattr(type_, "encoding", None) or "")
+    if not text.startswith("#iree_encoding.") or text.startswith("#iree_encoding.identity"):
+        return None
+    return encoding_of(scope, op, type_, shape)
+
+
+def encodings_of(program: Program) -> Iterator[Encoding]:
+    """Every encoding that a program names."""
+    for n in program.nodes:
+        found = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
+        if isinstance(found, Encoding):
+            yield found
 
 
 def encoding_of(scope: Scope, op: Any, type_: Any, shape: Shape) -> Encoding:

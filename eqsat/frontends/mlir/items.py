@@ -12,6 +12,7 @@ from eqsat.frontends.mlir.source import Source
 from eqsat.frontends.values import Context, Value
 from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
+from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, fail
 
 
@@ -45,6 +46,7 @@ class Scope:
     ctx: Context
     values: dict[Any, Item] = field(default_factory=dict)
     contractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    borders: dict[Border, Span] = field(default_factory=dict)  # where encoded ones are
     # attributes and types are unique in their context: what was read of one holds for the next op
     maps: dict[Any, list[Map]] = field(default_factory=dict)
     reduced: dict[Any, list[bool]] = field(default_factory=dict)

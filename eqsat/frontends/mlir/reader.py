@@ -9,7 +9,7 @@ from typing import Any
 
 from eqsat.frontends.mlir.arithmetic import ARITHMETIC, held
 from eqsat.frontends.mlir.elements import tensor_type
-from eqsat.frontends.mlir.encodings import ENCODINGS
+from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
 from eqsat.frontends.mlir.extensions import EXTENSIONS
 from eqsat.frontends.mlir.items import Handler, Item, Nothing, Scope, Undefined
 from eqsat.frontends.mlir.kept import KEPT
@@ -20,12 +20,14 @@ from eqsat.frontends.mlir.source import Source, load
 from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Value, weight_key
 from eqsat.model.attr import ShapeError
-from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+from eqsat.model.border import Border
+from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
+from eqsat.ops.border_layouts import put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included
 DEEPEST_CALL = 64
@@ -46,6 +48,7 @@ class MlirProgram:
     program: Program
     weights: dict[str, Any] = field(repr=False)
     opaque: dict[str, Any] = field(repr=False, default_factory=dict)
+    places: dict[Border, Span] = field(repr=False, default_factory=dict)  # of encoded types
 
 
 def read_mlir(
@@ -67,7 +70,7 @@ def read_module(
     """The program of one function of a parsed module."""
     title = function or source.file.rpartition("/")[2].rpartition(".")[0].partition(".")[0]
     found, scope = _read_once(module, Scope(source, _context(title)), function, sizes)
-    if any(isinstance(n.attr, Encoding) and 0 in n.attr.sizes for n in found.nodes):
+    if any(0 in e.sizes for e in encodings_of(found)):
         known = Scope(source, _context(title), contractions=scope.contractions)
         found, scope = _read_once(module, known, function, sizes)
     program = prune(found)
@@ -77,6 +80,7 @@ def read_module(
         program,
         {k: v for k, v in scope.ctx.weights.items() if k in kept},
         {k: v for k, v in scope.ctx.opaque.items() if k in called},
+        scope.borders,
     )
 
 
@@ -164,8 +168,14 @@ class _Reader:
         shapes, self.symbols = argument_sizes(self.scope, _Only(block, typed), names, sizes)
         for a, shape, name in zip(typed, shapes, names, strict=True):
             dtype = tensor_type(a.type, None)[1]
-            self.scope.values[a] = self.input(TensorType(dtype, shape), name)
-        return [self._node(item, function) for item in self.run(block)]
+            encoding = border_encoding(self.scope, function, a.type, shape)
+            place = self._place(a)
+            if encoding is not None and place is not None:
+                self.scope.borders[Border("input", self.inputs)] = place
+            self.scope.values[a] = self.input(TensorType(dtype, shape), name, encoding)
+        results = self.run(block)
+        returned = block.operations[len(block.operations) - 1].operation
+        return [self._result(i, item, returned) for i, item in enumerate(results)]
 
     def _bind_fences(self, block: Any) -> None:
         for number, a in enumerate(block.arguments):
@@ -184,17 +194,26 @@ class _Reader:
         plain = word[1:] if word.startswith("%") else ""
         return _identifier(plain) if plain and not plain.isdigit() else f"arg{number}"
 
-    def input(self, t: TensorType, name: str) -> Value:
-        leaf = Leaf(self.scope.ctx.name(name), t, index=self.inputs)
+    def input(self, t: TensorType, name: str, encoding: Encoding | None = None) -> Value:
+        leaf = Leaf(self.scope.ctx.name(name), t, index=self.inputs, layout=encoding)
         self.inputs += 1
         return self.scope.ctx.add("input", (), leaf)
 
-    def _node(self, item: Item, function: Any) -> int:
-        if isinstance(item, Value):
-            return self.scope.ctx.materialise(item)
+    def _result(self, number: int, item: Item, op: Any) -> int:
+        """The node of a result, in the encoding that its type has."""
         if isinstance(item, Undefined):
-            raise self.scope.fail("E375", "the result is a tensor nobody has written", function)
-        raise self.scope.fail("E375", "a result is no tensor", function)
+            raise self.scope.fail("E375", "the result is a tensor nobody has written", op)
+        if not isinstance(item, Value):
+            raise self.scope.fail("E375", "a result is no tensor", op)
+        node = self.scope.ctx.materialise(item)
+        type_ = op.operands[number].type
+        encoding = border_encoding(self.scope, op, type_, item.shape)
+        if encoding is None:
+            return node
+        place = self.scope.where(op)
+        if place is not None:
+            self.scope.borders[Border("result", number)] = place
+        return put_in(self.scope.ctx.builder, node, encoding)
 
     def _block(self, function: Any) -> Any:
         blocks = list(function.regions[0].blocks)
