@@ -259,7 +259,9 @@ _ENCODING_KEYS = ("role", "contraction", "dtypes", "loops", "maps", "dims")
 READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {
     "generic": (None, _GENERIC_KEYS, _generic),
     "transpose": (
-        1, ("perm",), lambda c, t: Transpose(t[0].shape, c.get("perm", bodies.integers)),
+        1, ("perm", "order"), lambda c, t: Transpose(
+            t[0].shape, c.get("perm", bodies.integers), c.get("order", bodies.integers, ())
+        ),
     ),
     "reshape": (1, ("shape",), lambda c, t: Reshape(t[0].shape, c.get("shape", bodies.integers))),
     "pack": (1, _LAYOUT_KEYS[:-1], _pack),

@@ -16,8 +16,8 @@ from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
 from eqsat.ops.attrs import ARITY, FIELDS, PLURAL, WHOLE
 
-# fields of a layout that may be left out: `outer` is then the identity, `pad` none
-OPTIONAL_FIELDS = frozenset({"outer", "pad"})
+# fields that may be left out: `outer` is then the identity, `pad` none, `order` the canonical one
+OPTIONAL_FIELDS = frozenset({"outer", "pad", "order"})
 # what iterating over a kind gives
 ITEMS = {many: one for one, many in PLURAL.items() if one != "tensor"} | {"ints": "int"}
 
@@ -309,8 +309,7 @@ class _Terms:
                     message = f"`{op}` is given both as `{whole}` and by its field `{k.arg}`"
                     self.problems.append(Diagnostic("E013", message, self.tree.key(k)))
             return
-        optional = OPTIONAL_FIELDS if whole == "layout" else frozenset()
-        missing = [f for f in fields if f not in optional and f not in given]
+        missing = [f for f in fields if f not in OPTIONAL_FIELDS and f not in given]
         if missing and (not whole or set(given) & set(fields)):
             self._missing(op, node, missing[0])
         elif whole and not set(given) & set(fields):

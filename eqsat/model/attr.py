@@ -67,6 +67,27 @@ def _jsonable(value: Any) -> Any:
     return value
 
 
+def loop_order(attr: Attr) -> tuple[int, ...]:
+    """The loops of an op as it executes them, outermost first; () if in canonical order.
+
+    Generics and transposes may have one.
+    """
+    return getattr(attr, "order", ())
+
+
+def loop_order_text(attr: Attr) -> str:
+    """` in loop order [1, 0]` behind the name of an interchanged op; nothing else."""
+    order = loop_order(attr)
+    return f" in loop order [{', '.join(map(str, order))}]" if order else ""
+
+
+def check_order(order: tuple[int, ...], loops: int) -> None:
+    """ShapeError unless this is () or an order of so many loops that is not the canonical one."""
+    straight = tuple(range(loops))
+    known = not order or (order != straight and tuple(sorted(order)) == straight)
+    require(known, f"`order` names loops 0 … {loops - 1} once each, in another order than this")
+
+
 def check_operands(op: str, shapes: tuple[Shape, ...], operands: tuple[TensorType, ...]) -> None:
     """ShapeError unless the operands have these shapes."""
     if len(shapes) != len(operands):

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from eqsat.model.affine import Affine, Map
-from eqsat.model.attr import Attr, Shape, ShapeError, check_operands, require
+from eqsat.model.attr import Attr, Shape, ShapeError, check_operands, check_order, require
 from eqsat.model.expr import Expr
 from eqsat.model.precision import DEFAULT, HIGHEST, NONE, PRECISIONS
 from eqsat.model.tensor import TensorType, is_float
@@ -67,7 +67,7 @@ class Generic(Attr):
     tile: tuple[int, ...] = ()  # (m, n, k) if a rule packed this contraction, else ()
     dtypes: tuple[str, ...] = ()  # element type per operand
     precision: str = DEFAULT  # of a contraction, else NONE
-    order: tuple[int, ...] = ()  # the parallel loops as executed; () if in canonical order
+    order: tuple[int, ...] = ()  # the loops as executed, outermost first; () if in canonical order
     __hash__ = Attr.__hash__
 
     def __post_init__(self) -> None:
@@ -106,13 +106,8 @@ class Generic(Attr):
 
     @cached_property
     def executed(self) -> tuple[int, ...]:
-        """All loops in the order in which they are executed, reductions innermost."""
-        return (*(self.order or range(self.rank)), *self.reductions)
-
-    @property
-    def order_text(self) -> str:
-        """` in loop order [1, 0]` behind the name of an interchanged op; nothing else."""
-        return f" in loop order [{', '.join(map(str, self.order))}]" if self.order else ""
+        """The loops in the order in which they are executed, the outermost first."""
+        return self.order or tuple(range(len(self.sizes)))
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         check_operands("generic", self.shapes, operands)
@@ -141,7 +136,7 @@ class Generic(Attr):
         known = self.precision in (NONE, *PRECISIONS)
         require(known, f"no precision named `{self.precision}`")
         _check_nest(self.sizes, self.maps, self.shapes)
-        _check_order(self.order, self.rank)
+        check_order(self.order, len(self.sizes))
         for y in self.yields:
             require(bool(y.combine) == bool(len(self.reductions)), "`combine` goes with reductions")
             require(
@@ -157,12 +152,6 @@ def _check_nest(sizes: Shape, maps: tuple[Map, ...], shapes: tuple[Shape, ...]) 
         require(len(m) == len(shape), f"map {i} has {len(m)} results for {len(shape)} dims")
         for e, size in zip(m, shape, strict=True):
             _check_bounds(sizes, i, e, size)
-
-
-def _check_order(order: tuple[int, ...], rank: int) -> None:
-    straight = tuple(range(rank))
-    known = not order or (order != straight and tuple(sorted(order)) == straight)
-    require(known, f"`order` names loops 0 … {rank - 1} once each, in another order than this")
 
 
 def _check_bounds(sizes: Shape, i: int, e: Affine, size: int) -> None:

@@ -6,17 +6,22 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.attr import Attr, Shape, check_operands, check_order, require
 from eqsat.model.tensor import TensorType, cdiv
 
 
 @dataclass(frozen=True, eq=True)
 class Transpose(Attr):
-    """Result dim i reads source dim perm[i] (as MLIR's `linalg.transpose`)."""
+    """Result dim i reads source dim perm[i] (as MLIR's `linalg.transpose`).
+
+    Its loops are the result's dims; a chosen one may execute them in another `order`, such as that
+    of the source, and writes permuted then (see `Generic`).
+    """
 
     kind: ClassVar[str] = "transpose"
     source: Shape
     perm: tuple[int, ...]
+    order: tuple[int, ...] = ()
     __hash__ = Attr.__hash__
 
     @property
@@ -29,7 +34,13 @@ class Transpose(Attr):
             sorted(self.perm) == list(range(len(self.source))),
             f"{list(self.perm)} is not a permutation of {len(self.source)} dims",
         )
+        check_order(self.order, len(self.perm))
         return (operands[0].with_shape(self.result_shape),)
+
+    def to_json(self) -> Any:
+        """`order` is written where there is one."""
+        data = super().to_json()
+        return data if self.order else {k: v for k, v in data.items() if k != "order"}
 
 
 @dataclass(frozen=True, eq=True)

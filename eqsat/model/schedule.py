@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
-from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS, VIEWS
-from eqsat.model.program import Node, Program
+from eqsat.model.program import Program
 
 
 @dataclass(frozen=True)
@@ -291,6 +291,7 @@ class Schedule:
         nodes = self.program.nodes
         alone = [nodes[i].op for d, i in self.ops(CONVERSIONS) if self.is_conversion(d)]
         ahead = [nodes[i].op for i in self.ahead if nodes[i].op in CONVERSIONS]
+        orders = [loop_order(n.attr) for n in nodes]
         return {
             "dispatches": len(self.dispatches),
             "packs": alone.count("pack") + alone.count("retype"),
@@ -299,7 +300,7 @@ class Schedule:
             "fused_conversions": len(self.ops(CONVERSIONS)) - len(alone),
             "weight_packs": len(ahead),
             "opaque": len({i for _, i in self.ops({"opaque"})}),
-            "interchanged": len({i for _, i in self.ops({"generic"}) if _order_text(nodes[i])}),
+            "interchanged": len({m for d in self.dispatches for m in d.members if orders[m]}),
         }
 
     def ops(self, kinds: frozenset[str] | set[str]) -> list[tuple[Dispatch, int]]:
@@ -351,7 +352,7 @@ class Schedule:
             head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
             lines.append(f"{head} reads {reads} writes {writes}")
             nodes = [(m, self.program.nodes[m]) for m in d.members]
-            lines += [f"  %{m} = {n.op}{_order_text(n)} : {n.types[0]}" for m, n in nodes]
+            lines += [f"  %{m} = {n.op}{loop_order_text(n.attr)} : {n.types[0]}" for m, n in nodes]
             held = self.control(d)
             lines += [] if held is None else _body_lines(held)
         for b in self.buffers:
@@ -365,10 +366,6 @@ class Schedule:
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
-
-
-def _order_text(n: Node) -> str:
-    return n.attr.order_text if isinstance(n.attr, Generic) else ""
 
 
 def _body_lines(control: Control) -> list[str]:

@@ -92,7 +92,8 @@ def attr_text(op: str, attr: Attr) -> str:
         case Generic():
             return _generic(attr)
         case Transpose():
-            return f"perm={_ints(attr.perm)}"
+            order = f", order={_ints(attr.order)}" if attr.order else ""
+            return f"perm={_ints(attr.perm)}{order}"
         case Reshape():
             return f"shape={_ints(attr.shape)}"
         case Layout():

@@ -73,8 +73,11 @@ class Access(NamedTuple):
     def is_in_step(self, steps: Sequence[int], dims: Sequence[int]) -> bool:
         """Whether loops executed in the order `steps` want one element of the value after another.
 
-        dims: the value's, in the order in which its elements are computed, slowest first.
+        dims: the value's, in the order in which its elements are computed, slowest first. A loop
+        among them that is no dim is a reduction outside of one: no element is there in between.
         """
+        if any(i >= len(self.indices) for i in dims):
+            return False
         flat = _normal([d for i in dims for d in self.indices[i]], self.loops)
         return flat == _normal([_loop(d, self.loops[d]) for d in steps], self.loops)
 

@@ -88,7 +88,7 @@ WHOLE: dict[str, tuple[str, str]] = {
 }
 _LAYOUT_FIELDS = {"pos": "ints", "tiles": "ints", "outer": "ints", "pad": "pads"}
 FIELDS: dict[str, dict[str, str]] = {
-    "transpose": {"perm": "ints"},
+    "transpose": {"perm": "ints", "order": "ints"},
     "reshape": {"shape": "ints"},
     "pack": _LAYOUT_FIELDS,
     "unpack": _LAYOUT_FIELDS,

@@ -1,26 +1,28 @@
-"""The order in which a chosen generic executes its parallel loops, and who asks for another one.
+"""The order in which a chosen generic executes its loops, and who asks for another one.
 
 What comes in is a generic and one that it reads or that reads it; what goes out is the generic in
 the order in which both walk the value between them alike. After IREE's GenericOp interchange.
-Reductions stay innermost, as there.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from eqsat.model.affine import Map
-from eqsat.model.generic import Generic
+from eqsat.model.affine import Map, dim
+from eqsat.model.attr import loop_order
+from eqsat.model.expr import arg
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Transpose
 from eqsat.model.program import Builder, Program
 from eqsat.model.target import Target
 from eqsat.ops.contraction import contraction_roles, tile_dims
-from eqsat.ops.lists import is_block_diagonal
+from eqsat.ops.lists import inverse, is_block_diagonal
 from eqsat.ops.vocabulary import AttrFunction
 
 
 def in_order(g: Generic, order: tuple[int, ...]) -> Generic:
-    """The generic with its parallel loops executed in this order."""
-    return replace(g, order=() if order == tuple(range(g.rank)) else order)
+    """The generic with its loops executed in this order; () is the canonical one."""
+    return replace(g, order=() if order == tuple(range(len(order))) else order)
 
 
 def executed_map(g: Generic, m: Map) -> Map:
@@ -33,14 +35,29 @@ def executed_map(g: Generic, m: Map) -> Map:
 
 def without_orders(program: Program) -> Program:
     """The program as maths: an order that its author wrote is for the search to decide again."""
-    if not any(isinstance(n.attr, Generic) and n.attr.order for n in program.nodes):
+    if not any(loop_order(n.attr) for n in program.nodes):
         return program
     b = Builder(program.name)
     new: list[int] = []
     for n in program.nodes:
-        attr = in_order(n.attr, ()) if isinstance(n.attr, Generic) else n.attr
+        attr = n.attr
+        if isinstance(attr, Generic | Transpose):
+            attr = replace(attr, order=())
         new.append(b.add(n.op, tuple(new[o] for o in n.operands), attr))
     return b.build([new[r] for r in program.results], program.symbols)
+
+
+def turning(t: Transpose, dtype: str) -> Generic:
+    """A transpose as a generic in its order."""
+    m = tuple(dim(i) for i in inverse(t.perm))
+    body = Yield(arg(0), dtype)
+    shape = t.result_shape
+    return Generic(shape, len(shape), (m,), (t.source,), (body,), (), (dtype,), order=t.order)
+
+
+def as_it_lies(perm: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order in which a transpose reads its operand as it lies; None if it does so already."""
+    return None if list(perm) == sorted(perm) else inverse(perm)
 
 
 # ---- who asks for an order -----------------------------------------------------------------------
@@ -55,11 +72,10 @@ def contraction_as_written(g: Generic, i: int, made: Generic) -> Generic | None:
 
 
 def _as_written(g: Generic, i: int, made: Generic) -> Generic | None:
-    loops = _walked(g, i, made)
-    if loops is None:
+    loops, outer = _walked(g, i, made), made.executed[: made.rank]
+    if loops is None or any(d >= made.rank for d in outer):
         return None
-    order = [loops[d] for d in made.executed[: made.rank]]
-    return _reordered(g, order[: g.rank]) if order[g.rank :] == list(g.reductions) else None
+    return _reordered(g, [loops[d] for d in outer])
 
 
 def as_read(made: Generic, g: Generic, i: int) -> Generic | None:
@@ -74,7 +90,9 @@ def contraction_as_read(made: Generic, g: Generic, i: int) -> Generic | None:
 
 def _as_read(made: Generic, g: Generic, i: int) -> Generic | None:
     loops = _walked(g, i, made)
-    return None if loops is None else _reordered(made, [loops.index(d) for d in g.executed])
+    if loops is None:
+        return None
+    return _reordered(made, [*(loops.index(d) for d in g.executed), *made.reductions])
 
 
 def _walked(g: Generic, i: int, made: Generic) -> list[int] | None:
@@ -87,11 +105,18 @@ def _walked(g: Generic, i: int, made: Generic) -> list[int] | None:
 
 def _reordered(g: Generic, order: list[int]) -> Generic | None:
     """A canonical generic in another order; a packed one keeps its tiles in one piece."""
-    if g.order or order == list(range(g.rank)):
+    if g.order or order == sorted(order):
         return None
-    if g.tile and not is_block_diagonal(tuple(order), g.rank - tile_dims(g, None)):
+    if g.tile and not _keeps_tiles(g, tuple(order)):
         return None
     return replace(g, order=tuple(order))
+
+
+def _keeps_tiles(g: Generic, order: tuple[int, ...]) -> bool:
+    """Whether blocks are walked among blocks and a tile in one piece, reductions innermost."""
+    parallel, reduced = order[: g.rank], order[g.rank :]
+    blocks = g.rank - tile_dims(g, None)
+    return list(reduced) == list(g.reductions) and is_block_diagonal(parallel, blocks)
 
 
 def index_relation(target: Target) -> str:
@@ -106,6 +131,9 @@ def _any_target() -> str:
 
 
 FUNCTIONS: dict[str, AttrFunction] = {
+    "as_it_lies": AttrFunction(
+        ("ints",), "ints", "the order of loops in which a transpose reads in order", as_it_lies
+    ),
     "as_written": AttrFunction(
         ("sig", "int", "sig"),
         "sig",

@@ -38,7 +38,7 @@ def miswrites(g: Generic) -> bool:
 
 def _inner(g: Generic) -> int | None:
     """The innermost parallel loop of more than one iteration."""
-    return next((d for d in reversed(g.executed[: g.rank]) if g.sizes[d] > 1), None)
+    return next((d for d in reversed(g.executed) if d < g.rank and g.sizes[d] > 1), None)
 
 
 def misread(g: Generic) -> Iterator[int]:

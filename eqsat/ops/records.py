@@ -85,7 +85,7 @@ def make_attr(op: str, shapes: Sequence[Shape], given: dict[str, Any]) -> Attr:
     if op not in OPS:
         return make_custom(op, shapes, given)
     if op == "transpose":
-        attr: Attr = Transpose(shapes[0], given["perm"])
+        attr: Attr = Transpose(shapes[0], given["perm"], given.get("order", ()))
     elif op == "reshape":
         attr = Reshape(shapes[0], given["shape"])
     elif op == "transfer":

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.model.attr import loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.generic import Generic
@@ -131,7 +132,7 @@ def generic_word(node: ENode) -> str:
     Behind it, `in loop order [1, 0]`: the parallel loops as they are executed, if interchanged.
     """
     assert isinstance(node.attr, Generic)
-    return _word(node) + node.attr.order_text
+    return _word(node) + loop_order_text(node.attr)
 
 
 def _word(node: ENode) -> str:

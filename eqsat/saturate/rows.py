@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.attr import Attr, Shape, ShapeError
+from eqsat.model.attr import Attr, Shape, ShapeError, loop_order
 from eqsat.model.diag import fail
-from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import (
     Apply,
@@ -109,7 +108,7 @@ class Rows:
     def rows(self, attrs: list[Attr], uses: dict[str, int]) -> list[Row]:
         """All right sides for this match, each as the attributes of its ops in post-order."""
         env: Env = {}
-        if not self.takes_orders and any(isinstance(a, Generic) and a.order for a in attrs):
+        if not self.takes_orders and any(map(loop_order, attrs)):
             return []  # the canonical form of it is in the same class
         try:
             self._bind(env, attrs, uses)

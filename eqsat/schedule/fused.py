@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.attr import Shape
+from eqsat.model.attr import Shape, loop_order
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
@@ -227,10 +227,8 @@ class OneDispatch:
             return False
         dims, loops = list(range(len(found.indices))), list(range(len(found.loops)))
         if isinstance(maker, Generic) and path.below in self.ops and maker.order:
-            dims = list(maker.order)
-        if isinstance(reader, Generic) and reader.order:
-            loops[: reader.rank] = reader.order
-        return found.is_in_step(loops, dims)
+            dims = list(maker.order[: maker.rank])
+        return found.is_in_step(loop_order(reader) or loops, dims)
 
     def _relation_fault(self, path: _Path) -> str:
         wanted, where = self.target.fusion.index_relation, "fusion.index_relation"
@@ -242,8 +240,7 @@ class OneDispatch:
             return
         where = self.target.place("fusion.result_relation")
         for m in self.ops:
-            g = self.node(m).attr
-            if isinstance(g, Generic) and g.order:
+            if loop_order(self.node(m).attr):
                 yield f"%{m} writes its result permuted ({where})"
 
     def _repeat_faults(self) -> Iterator[str]:

@@ -40,7 +40,7 @@ def write_generic(w: Writer, g: Generic, operands: Sequence[str], name: str) -> 
     identity = tuple(dim(d) for d in range(g.rank))
     every = [o.map for o in (*ins, *[_result(o, identity) for o in outs])]
     maps = [syntax.affine_map(executed_map(g, m), loops) for m in every]
-    kinds = ["parallel" if d < g.rank else "reduction" for d in range(loops)]
+    kinds = ["parallel" if d < g.rank else "reduction" for d in g.executed]
     w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs, g.precision)
     _block(w, g, ins, outs)
     w.line(f"}} -> {syntax.listed([t for _, t in outs])}")

@@ -39,6 +39,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops.interchange import turning
 
 SMALL = 1024  # bytes of a weight that is written in place; larger ones go into the resources
 
@@ -190,6 +191,8 @@ def _write(w: Writer, node: Node, xs: Sequence[Value], name: str) -> list[str]:
             return write_generic(w, node.attr, [x.name for x in xs], name)
         case Layout():
             return [write_layout(w, node.op, node.attr, xs[0], name)]
+        case Transpose() if node.attr.order:
+            return write_generic(w, turning(node.attr, xs[0].type.dtype), [xs[0].name], name)
         case Transpose():
             return [write_transpose(w, node.attr, xs[0], name)]
         case Reshape():

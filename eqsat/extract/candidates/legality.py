@@ -13,6 +13,7 @@ from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Readers, Uses
+from eqsat.model.attr import loop_order
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
@@ -214,7 +215,7 @@ class Legality:
     def limit_of(self, node: int) -> Removed | None:
         """The limit a node breaks by its own tile, whatever dispatch it is in."""
         n = self.space.egraph.nodes[node]
-        if isinstance(n.attr, Generic) and n.attr.order and not self.writes_permuted:
+        if loop_order(n.attr) and not self.writes_permuted:
             place = self.target.place(RESULT_RELATION)
             what = f"interchanged {self.space.name(node)}"
             return Removed(what, 1, 0, RESULT_RELATION, place)

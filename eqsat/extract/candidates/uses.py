@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.space import Space
+from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.target import Fusion
 from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
@@ -138,10 +139,9 @@ class Uses:
 
     def _steps(self, use: Use) -> Sequence[int]:
         """The loops of a use, or the dims that a conversion writes, as they are executed."""
-        attr, found = self.space.egraph.nodes[use.node].attr, self.access(use)
-        if isinstance(attr, Generic):
-            return attr.executed
-        return range(len(found.loops)) if found else ()
+        found = self.access(use)
+        order = loop_order(self.space.egraph.nodes[use.node].attr)
+        return order or range(len(found.loops) if found else 0)
 
     def may_read(self, use: Use) -> bool:
         """Whether memory may be read so: under `identity`, nothing turns what is read inside."""
