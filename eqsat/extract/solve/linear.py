@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from eqsat.model.attr import loop_order
 from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode
@@ -71,11 +72,15 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
 
 def tie(node: ENode, moved: int) -> int:
     """What a node that moves so many bytes adds to the tie-break."""
-    return moved * OPS + (node.op not in LEAVES and node.op not in VIEWS)
+    is_op = node.op not in LEAVES and node.op not in VIEWS
+    return moved * OPS + is_op + bool(loop_order(node.attr))
 
 
 class Ties:
-    """Bytes that conversions move, and then how many ops there are: nobody wants idle ones."""
+    """Bytes that conversions move, and then how many ops there are: nobody wants idle ones.
+
+    An op whose loops are interchanged counts twice, so that none is without a reason.
+    """
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
         return sum(tie(egraph.nodes[m], moved_bytes(egraph, m)) for m in group.members)
