@@ -10,17 +10,18 @@ import pytest
 import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
+from eqsat.model.pipelines import Pipeline
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
-from eqsat.model.target import Fusion, Limits, Memory, Target, Workgroup
+from eqsat.model.target import Fusion, Limits, Memory, Target
 from eqsat.schedule.legal import faults
 
 
-def toy(limits: Limits | None = None, workgroup: Workgroup | None = None, **fusion: Any) -> Target:
+def toy(limits: Limits | None = None, *pipelines: Pipeline, **fusion: Any) -> Target:
     memory = (Memory("ram", 1 << 40, 1e9),)
     wide = {"multi_result": True, "siblings": True, "index_relation": "any", "members": 8}
     made = Target("toy", "", "xla", True, memory, 0, (), 1.0, 1.0, (), file="toy.yaml")
     rules = Fusion(**(wide | fusion))
-    return replace(made, fusion=rules, limits=limits or Limits(), workgroup=workgroup)
+    return replace(made, fusion=rules, limits=limits or Limits(), pipelines=pipelines)
 
 
 def scheduled(text: str, *groups: list[int]) -> Schedule:
@@ -44,7 +45,8 @@ def scheduled(text: str, *groups: list[int]) -> Schedule:
         writes = sorted(m for m in set(members) - is_view if m in later | results)
         writes = [w for w in writes if w not in written]
         written |= dict.fromkeys(writes, step)
-        dispatches.append(Dispatch(tuple(members), tuple(reads), tuple(writes), 5, step, "d"))
+        sides = tuple(reads), tuple(writes)
+        dispatches.append(Dispatch(tuple(members), *sides, 5, step, "d", pipeline="tiny"))
     for i, n in enumerate(program.nodes):
         roles = {"input": "argument", "weight": "weight"}
         if n.op in roles or i in written:
@@ -155,16 +157,15 @@ h = matmul(x, w)
 r = relu(h)
 return r
 """
-SUMMED = """
+Groups = tuple[list[int], ...]
+APART = """
 input x: f32[6, 4]
 s = generic(x, loops=[6, 4], maps=[[d0, d1]], body=x0, combine=add, rank=1)
-t = neg(s)
+t = generic(s, loops=[2, 2], maps=[[d0 + d1]], body=x0, rank=2)
 return t
 """
-
-# name -> (text, dispatches, target, what breaks it, words of the fault)
-Groups = tuple[list[int], ...]
-TINY = Workgroup((2,), (4,), (2,))  # 10 has no tile of 4
+TINY = Pipeline("tiny", (2,), (4,), (2,), unaligned="whole")  # 10 has no tile of 4
+FAST = replace(TINY, rate=1.0)  # 2 * 6 * 4 * 10 operations take 480 ps at 1 TFLOP/s
 MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "members": (CHAIN, ([2, 3, 4],), toy(members=3), toy(members=2), "fusion.members is 2"),
     "template": (
@@ -257,8 +258,29 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
         toy(Limits(scratch_bytes=47), TINY), "keeps of %2 needs 48 bytes",
     ),
     "scratch of a reduction": (
-        SUMMED, ([1, 2],), toy(Limits(scratch_bytes=3), TINY),
-        toy(Limits(scratch_bytes=3), replace(TINY, promote=("result",))), "%1 needs 4 bytes",
+        APART, ([1, 2],), toy(Limits(scratch_bytes=24), TINY),
+        toy(Limits(scratch_bytes=23), TINY), "%1 needs 24 bytes",
+    ),
+    "a pipeline that is not there": (
+        HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, name="other")),
+        "is computed by `tiny`, no pipeline of toy",
+    ),
+    "a pipeline for other types": (
+        HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, types=("f16",))),
+        "`tiny` does not take %2",
+    ),
+    "a pipeline that wants tiles": (
+        HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, unaligned="refused")),
+        "`tiny` does not take %2",
+    ),
+    "a pipeline's time": (
+        HELD, ([2], [3]), replace(toy(None, FAST), rates=(("f32", 1e15),)),
+        replace(toy(None, FAST), rates=(("f32", 1e12),)), "takes 5 ps, `tiny` needs 480 for %2",
+    ),
+    "a pipeline's padding": (
+        HELD, ([2], [3]), replace(toy(None, FAST), rates=(("f32", 2e14),)),
+        replace(toy(None, replace(FAST, n=(32,), unaligned="padded")), rates=(("f32", 2e14),)),
+        "takes 5 ps, `tiny` needs 8 for %2",
     ),
     "tiles forced": (
         HELD, ([2, 3],), toy(), replace(toy(), tiles_forced=True), "is an unpacked contraction",

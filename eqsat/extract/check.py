@@ -217,7 +217,7 @@ class Checker:
         """Picoseconds the dispatch takes; whatever it writes is traffic."""
         if self.target.devices:
             return self._at(g).price_ps(g)
-        return self.costs.group_ps(g.members, g.reads, g.writes)
+        return self.costs.group_ps(g.members, g.reads, g.writes, pipeline=g.pipeline)
 
     def _write_faults(self, g: Group) -> Iterator[str]:
         outputs = {c for m in g.members for c in self.space.outputs[m]}
@@ -301,7 +301,10 @@ class Checker:
 
     def _scratch_faults(self, g: Group) -> Iterator[str]:
         """Whether the tiles of the roots, read as they are read here, fit the scratch limit."""
-        over = self.legality.scratch(self.legality.roots_inside(g.members))
+        roots = self.legality.roots_inside(g.members)
+        if g.pipeline not in {w.name for w in self.legality.ways(roots)}:
+            yield f"is computed by no pipeline that takes it, `{g.pipeline}`"
+        over = self.legality.scratch(roots, g.pipeline)
         if over:
             yield f"{over.what} needs {over.bytes} bytes, the scratch limit is {over.limit}"
 

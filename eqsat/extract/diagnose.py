@@ -43,7 +43,10 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     untiled = assembly.pool.untiled
     if untiled:
         names = ", ".join(assembly.pool.space.name(i) for i in untiled[:SHOWN])
-        found.append(f"`tiles: forced` ({target.place('tiles')}) rules out unpacked {names}")
+        if target.tiles_forced:
+            found.append(f"`tiles: forced` ({target.place('tiles')}) rules out unpacked {names}")
+        else:
+            found.append(f"none of the `pipelines` ({target.place('pipelines')}) takes {names}")
     return found
 
 

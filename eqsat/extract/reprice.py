@@ -48,7 +48,9 @@ def _renumbered(nodes: Iterable[int], number: Mapping[int, int], where: str) -> 
 
 
 def _priced(checker: Checker, g: Group) -> Group:
-    return replace(g, time_ps=checker.price_ps(g))
+    """By the pipeline that is best at these sizes."""
+    piped = replace(g, pipeline=checker.costs.of(g.members).pipeline_of(g.members))
+    return replace(piped, time_ps=checker.price_ps(piped))
 
 
 def _goals(

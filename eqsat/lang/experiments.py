@@ -22,7 +22,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, f
 from eqsat.model.limits import Limits
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
-from eqsat.model.target import Memory, Target, Workgroup
+from eqsat.model.target import Memory, Target
 from eqsat.model.work import WORK_LIMIT
 from eqsat.plugins import find_names, search_path
 
@@ -33,7 +33,6 @@ VARIABLE = ("rules", "goals", "without", "weights", "set", "budget", "sizes", "l
 # settings are checked against this one: whether a key exists does not depend on the target
 _ANY = Target(
     "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
-    workgroup=Workgroup((1,), (1,), (1,)),
 )  # fmt: skip
 
 

@@ -286,18 +286,44 @@ _EXTENTS = {
 Extents = Annotated[list[int], BeforeValidator(_extents), WithJsonSchema(_EXTENTS)]
 
 
-class WorkgroupRecord(Record):
-    """How contractions are cut into workgroups, and what a workgroup keeps in scratch."""
+class PipelineRecord(Record):
+    """One way to compute unpacked contractions on a GPU."""
 
-    m: Extents
-    n: Extents
-    k: Extents
+    m: Extents = Field(default=[1])
+    n: Extents = Field(default=[1])
+    k: Extents = Field(default=[1])
+    cut: Literal["innermost", "any"] = Field(
+        default="innermost", description="loops of a role that may be cut"
+    )
+    collapse: bool = Field(
+        default=False, description="loops that lie together in all operands are one"
+    )
+    unaligned: Literal["refused", "padded", "whole"] = Field(
+        default="refused", description="what becomes of a role that no extent divides"
+    )
     promote: list[Literal["lhs", "rhs", "result"]] = Field(
         default=["lhs", "rhs"], description="tiles that are kept in scratch"
     )
-    unaligned: Literal["whole", "padded"] = Field(
-        default="whole", description="a role that no extent divides is held whole, or padded"
+    rate: Share | None = Field(
+        default=None, description="share of the peak; left out: that of unpacked contractions"
     )
+    rates: dict[Rated, Annotated[Rate, AfterValidator(_positive)]] = Field(
+        default={}, description="peaks that are not those of the target"
+    )
+    types: list[Rated] = Field(
+        default=[], description="element types of operands that it multiplies; none listed: all"
+    )
+    when: Annotated[list[When], BeforeValidator(_conditions)] = Field(default=[])
+
+
+def _pipeline_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise coded("E206", f"`{name}` is no name of a pipeline", "write it like `matrix-padded`")
+    return name
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
 
 
 class LimitsRecord(Record):
@@ -342,7 +368,9 @@ class TargetRecord(Record):
     tiles: TilesRecord = TilesRecord()
     tiles_forced: bool = False
     fusion: FusionRecord = FusionRecord()
-    workgroup: WorkgroupRecord | None = None
+    pipelines: dict[PipelineName, PipelineRecord | None] = Field(
+        default={}, description="of a GPU, for unpacked contractions; null: not this one"
+    )
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()
     originals: Literal["stored", "dropped", "held"] = Field(

@@ -17,18 +17,19 @@ from eqsat.lang.targetformat import (
     KERNEL_ROLES,
     ConvolutionTileRecord,
     FusionRecord,
+    PipelineRecord,
     StrategyRecord,
     TargetRecord,
     TileRecord,
-    WorkgroupRecord,
     condition,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile, Workgroup
+from eqsat.model.pipelines import Pipeline
+from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile
 from eqsat.plugins import find_names
 
 Folders = Iterable[str | Path]
-_KEY = re.compile(r"[a-z_0-9]+(\.[a-z_0-9/]+)*")
+_KEY = re.compile(r"[a-z_0-9]+(\.[a-z_0-9/-]+)*")
 # keys of a file that name it and are not taken over by a target that extends it
 _OWN = ("target", "extends")
 
@@ -163,6 +164,12 @@ def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]
         if slash and record.precisions and precision not in record.precisions:
             message = f"a rate of `{precision}`, which `precisions` does not list"
             yield Diagnostic("E215", message, span, help="list it, or leave the rate out")
+    for name, key in ((n, k) for n, p in record.pipelines.items() if p for k in p.rates):
+        dtype = key.partition("/")[0]
+        if dtype not in record.rates:
+            message = f"`{key}` of pipeline `{name}` stands beside no rate of {dtype} of the target"
+            span = source.span(("pipelines", name, "rates"), key=True)
+            yield Diagnostic("E215", message, span, help=f"write `{dtype}: …` in `rates` as well")
 
 
 def _join_problems(fusion: Fusion, source: Source | None) -> Iterator[Diagnostic]:
@@ -207,7 +214,7 @@ def _convert(r: TargetRecord) -> Target:
         r.launch, tuple(r.rates.items()), r.untiled_rate, r.elementwise_rate,
         _vocabularies(r), r.tiles_forced, _fusion(Fusion(), r.fusion),
         Limits(r.limits.scratch, r.limits.vector), r.budget.bounds(),
-        source=r.source, strategies=_strategies(r), workgroup=_workgroup(r.workgroup),
+        source=r.source, strategies=_strategies(r), pipelines=_pipelines(r),
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
         precisions=tuple(r.precisions), originals=r.originals,
     )  # fmt: skip
@@ -245,11 +252,21 @@ def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
     return Tile(sizes, t.rate, tuple(condition(c) for c in t.when), tuple(t.order), t.vnni)
 
 
-def _workgroup(r: WorkgroupRecord | None) -> Workgroup | None:
-    if r is None:
-        return None
-    promote = tuple(map(str, r.promote))
-    return Workgroup(tuple(r.m), tuple(r.n), tuple(r.k), promote, r.unaligned)
+def _pipelines(r: TargetRecord) -> tuple[Pipeline, ...]:
+    """Those that are not taken away, in the order of the file."""
+    found = {k: p for k, p in r.pipelines.items() if p is not None}
+    return tuple(_pipeline(Pipeline(k), p) for k, p in found.items())
+
+
+def _pipeline(base: Pipeline, r: PipelineRecord) -> Pipeline:
+    """The base with what is written."""
+    changes: dict[str, Any] = {k: getattr(r, k) for k in r.model_fields_set}
+    changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+    if "rates" in changes:
+        changes["rates"] = tuple(r.rates.items())
+    if "when" in changes:
+        changes["when"] = tuple(map(condition, r.when))
+    return replace(base, **changes)
 
 
 def _fusion(base: Fusion, r: FusionRecord) -> Fusion:
@@ -289,8 +306,6 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     """The target with one key changed; the rest of a record is filled up to check it."""
     base = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
     base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
-    if len(path) > 1 and path[0] == "workgroup" and target.workgroup is not None:
-        data = {"workgroup": _as_written(target.workgroup) | data["workgroup"]}
     whole = base | data
     lines = Lines("--set", "")
     try:
@@ -306,8 +321,19 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     return replace(changed, places=tuple(sorted(places.items())))
 
 
-def _as_written(workgroup: Workgroup) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(workgroup).items()}
+def _piped(target: Target, record: TargetRecord, path: list[str]) -> tuple[Pipeline, ...]:
+    """All of them anew, one of them (`null`: without it), or one key of one."""
+    made = {p.name: p for p in _pipelines(record)}
+    if len(path) == 1:
+        return tuple(made.values())
+    name, known = path[1], {p.name: p for p in target.pipelines}
+    written = record.pipelines[name]
+    if written is None:
+        if known and name not in known:  # where there are none, the answer is what was asked for
+            raise fail("E208", f"no pipeline named `{name}`", help=did_you_mean(name, known))
+        return tuple(p for p in target.pipelines if p.name != name)
+    base = known.get(name, Pipeline(name)) if len(path) > 2 else Pipeline(name)
+    return tuple((known | {name: _pipeline(base, written)}).values())
 
 
 def _changes(target: Target, new: Target, record: TargetRecord, path: list[str]) -> dict[str, Any]:
@@ -334,6 +360,8 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
             "tiles": tuple((k, v) for k, v in merged.items() if v),
             "strategies": tuple(computed.items()),
         }
+    if head == "pipelines":
+        return {"pipelines": _piped(target, record, path)}
     if head == "untiled" and len(path) > 1:
         written = record.untiled.model_fields_set
         merged = dict(target.untiled) | {kind: new.kernels(kind) for kind in written}

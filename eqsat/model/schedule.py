@@ -27,6 +27,7 @@ class Dispatch:
     step: int
     name: str  # e.g. "contraction+elementwise"
     device: str = ""  # that runs it, if there are several
+    pipeline: str = ""  # of the target, that computes its unpacked contractions
 
 
 @dataclass(frozen=True)
@@ -335,6 +336,7 @@ class Schedule:
                 d["step"],
                 d["name"],
                 d.get("device", ""),
+                d.get("pipeline", ""),
             )
             for d in data["dispatches"]
         )
@@ -349,6 +351,7 @@ class Schedule:
             reads = ", ".join(f"%{r}" for r in d.reads)
             writes = ", ".join(f"%{w}" for w in d.writes)
             where = f" on {d.device}" if d.device else ""
+            where += f" by {d.pipeline}" if d.pipeline else ""
             head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
             lines.append(f"{head} reads {reads} writes {writes}")
             nodes = [(m, self.program.nodes[m]) for m in d.members]

@@ -52,6 +52,7 @@ class Group:
     writes: tuple[int, ...]
     time_ps: int
     step: int  # groups of one step run one after another; buffers are freed after a step
+    pipeline: str = ""  # of the target, that computes its unpacked contractions
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Selection:
         return {
             "format": 1,
             "groups": [
-                [list(g.members), list(g.reads), list(g.writes), g.time_ps, g.step]
+                [list(g.members), list(g.reads), list(g.writes), g.time_ps, g.step, g.pipeline]
                 for g in self.groups
             ],
             "ahead": list(self.ahead),
@@ -131,7 +132,7 @@ class Selection:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Selection:
         groups = tuple(
-            Group(tuple(m), tuple(r), tuple(w), t, s) for m, r, w, t, s in data["groups"]
+            Group(tuple(m), tuple(r), tuple(w), *rest) for m, r, w, *rest in data["groups"]
         )
         goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
         removed = tuple(Removed(*r) for r in data["removed"])

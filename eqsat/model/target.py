@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
+from eqsat.model.pipelines import Pipeline
 from eqsat.model.precision import NONE
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
@@ -26,19 +28,6 @@ class Memory:
     name: str
     size_bytes: int
     bandwidth: float  # bytes per second
-
-
-@dataclass(frozen=True)
-class Condition:
-    """`left op right`, e.g. `m <= 8` or `lhs == f32`.
-
-    left: a loop extent (m, n, k, batch; of a convolution c, k, batch, and of a kernel for one also
-    window and places) or an element type (lhs, rhs, acc).
-    """
-
-    left: str
-    op: str  # == != < <= > >=
-    right: int | str
 
 
 @dataclass(frozen=True)
@@ -133,23 +122,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Workgroup:
-    """How a contraction is cut into the workgroups of a GPU, and what those keep in scratch.
-
-    m, n, k: extents, the first that divides the innermost loop of a role is taken.
-    """
-
-    m: tuple[int, ...]
-    n: tuple[int, ...]
-    k: tuple[int, ...]
-    promote: tuple[str, ...] = ("lhs", "rhs")  # tiles kept in scratch: lhs, rhs, result
-    unaligned: str = "whole"  # a role no extent divides: held whole, or padded to a tile
-
-    def extents(self, role: str) -> tuple[int, ...]:
-        return {"m": self.m, "n": self.n, "k": self.k}[role]
-
-
-@dataclass(frozen=True)
 class Target:
     """A machine as the search sees it; figures carry their `source`."""
 
@@ -174,7 +146,8 @@ class Target:
     places: tuple[tuple[str, str], ...] = ()
     # op kind -> the plugged-in strategy that computes its vocabulary
     strategies: tuple[tuple[str, str], ...] = ()
-    workgroup: Workgroup | None = None  # None: only tiles of packed contractions are in scratch
+    # of a GPU, for unpacked contractions; none: only tiles of packed ones are in scratch
+    pipelines: tuple[Pipeline, ...] = ()
     # op kind -> kernels for unpacked contractions, the first one that applies counts
     untiled: tuple[tuple[str, tuple[Kernel, ...]], ...] = ()
     trips: int = 1  # how often a while loop is taken to run
@@ -258,7 +231,7 @@ class Target:
         ]
         lines += [f"  relayout: {self.relayout:g} B/s"] if self.relayout else []
         lines += [f"  {self.fusion}", f"  {self.limits}"]
-        lines += [f"  {self.workgroup}"] if self.workgroup else []
+        lines += [f"  {p.to_text()}" for p in self.pipelines]
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
         lines += [f"  device {name}: {t.name}" for name, t in self.devices]
         lines += [
@@ -282,7 +255,7 @@ class Target:
         d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
         d["untiled"] = tuple((k, tuple(map(_kernel, v))) for k, v in d.get("untiled", ()))
         d["limits"] = Limits(**d["limits"])
-        d["workgroup"] = _workgroup(d.get("workgroup"))
+        d["pipelines"] = tuple(map(Pipeline.from_json, d.get("pipelines", ())))
         for key in ("rates", "budget", "places", "strategies"):
             d[key] = tuple((k, v) for k, v in d.get(key, ()))
         d["devices"] = tuple((name, Target.from_json(t)) for name, t in d.get("devices", ()))
@@ -302,13 +275,6 @@ class Target:
             raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
         if self.fusion.result_relation not in INDEX_RELATIONS:
             raise ValueError(f"result_relation is one of {', '.join(INDEX_RELATIONS)}")
-
-
-def _workgroup(data: dict[str, Any] | None) -> Workgroup | None:
-    if data is None:
-        return None
-    lists = {key: tuple(data[key]) for key in ("m", "n", "k", "promote")}
-    return Workgroup(**lists, unaligned=data["unaligned"])
 
 
 def _kernel(data: dict[str, Any]) -> Kernel:

@@ -202,6 +202,7 @@ def _choices(names: Names, selection: Selection, devices: tuple[str, ...]) -> tu
     found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
     for i, g in enumerate(selection.groups):
         on = f" on {devices[i]}" if devices[i] else ""
+        on += f" by {g.pipeline}" if g.pipeline else ""
         where = f"dispatch {i}{on} ({time_text(g.time_ps)})"
         found += [_choice(memory, n, where, g, nodes) for n in g.members]
     return tuple(c for c in found if _is_told(names, c.node))

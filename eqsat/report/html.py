@@ -119,7 +119,12 @@ def goals_table(run: Finished) -> str:
 
 
 def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> str:
-    """Each dispatch: its ops with the rules behind them, what it reads and writes, bytes, time."""
+    """Each dispatch: its ops with the rules behind them, what it reads and writes, bytes, time.
+
+    And the pipeline that computes it, where the target has any.
+    """
+    columns = ("", "ops", "reads", "writes", "moved", "time", "rules")
+    piped = any(g.pipeline for g in selection.groups)
     rows = [
         (
             str(i),
@@ -129,10 +134,11 @@ def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> 
             bytes_text(_traffic(names.egraph, g)),
             time_text(d.time_ps),
             _rules(names.egraph, g),
+            *([g.pipeline] if piped else []),
         )
         for i, (g, d) in enumerate(_paired(selection, schedule))
     ]
-    return html_table(("", "ops", "reads", "writes", "moved", "time", "rules"), rows, (0, 4, 5))
+    return html_table(columns + ("pipeline",) * piped, rows, (0, 4, 5))
 
 
 def buffers(schedule: Schedule) -> str:

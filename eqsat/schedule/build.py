@@ -166,9 +166,8 @@ class _Writer:
             self.read[r] = max(self.read.get(r, -1), g.step)
         members = list(dict.fromkeys(members))
         writes = [self._base(self.held[c]) for c in g.writes]
-        return Dispatch(
-            tuple(members), _unique(reads), _unique(writes), g.time_ps, g.step, self._name(members)
-        )
+        sides, name = (_unique(reads), _unique(writes)), self._name(members)
+        return Dispatch(tuple(members), *sides, g.time_ps, g.step, name, pipeline=g.pipeline)
 
     def _views(self, node: int, members: list[int]) -> list[int]:
         """The views between a node's operands and the buffers they are of, operands first."""

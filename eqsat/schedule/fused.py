@@ -18,8 +18,9 @@ from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
-from eqsat.ops.contraction import contraction_roles, kind
-from eqsat.schedule.workgroups import operand_tile_bytes, tile_bytes, workgroup_tile
+from eqsat.ops.contraction import kind
+from eqsat.schedule.pipelines import Root, pipeline_faults
+from eqsat.schedule.workgroups import tile_bytes
 
 
 def behind_views(program: Program, node: int) -> int:
@@ -57,6 +58,7 @@ class OneDispatch:
     dispatch: Dispatch
     program: Program
     target: Target
+    is_own: bool = True  # whether the schedule was made for this target
 
     def faults(self) -> Iterator[str]:
         yield from self._operand_faults()
@@ -70,7 +72,7 @@ class OneDispatch:
         yield from self._connection_faults()
         for m in self.ops:
             yield from self._tile_faults(m)
-        yield from self._scratch_faults()
+        yield from self._pipeline_faults()
 
     # ---- what it holds
     def node(self, i: int) -> Node:
@@ -333,34 +335,25 @@ class OneDispatch:
         rows, columns, depth = n.attr.tile
         result = tile_bytes((rows, columns), n.attr.yields[0].dtype)
         yield from self._over("vector", f"the tile of %{m}", result)
-        if self.target.workgroup is None:
+        if not self.target.pipelines:
             left, right = n.attr.dtypes[:2]
             sides = tile_bytes((rows, depth), left) + tile_bytes((depth, columns), right)
             yield from self._over("scratch", f"the tiles of %{m}", result + sides)
 
-    def _scratch_faults(self) -> Iterator[str]:
-        if self.target.workgroup is None:
-            return
-        nbytes = sum(self._held_bytes(r) for r in self.roots)
-        names = " and ".join(f"%{r}" for r in self.roots)
-        yield from self._over("scratch", f"what a workgroup keeps of {names}", nbytes)
-
-    def _held_bytes(self, root: int) -> int:
-        """Rules 4 to 6 of "Scratch memory of a GPU"."""
-        g, workgroup = self.node(root).attr, self.target.workgroup
-        if not isinstance(g, Generic) or workgroup is None:
-            return 0
-        extents, aligned = workgroup_tile(g, workgroup)
-        held = 0
-        if aligned and contraction_roles(g) is not None:
-            sides = [i for i, s in enumerate(("lhs", "rhs")) if s in workgroup.promote]
-            held = sum(operand_tile_bytes(g, i, extents) for i in sides)
-        readers = [p for p in self.paths if p.below == root]
-        is_along = self._is_tiled_along(root)
-        if not readers or (aligned and "result" not in workgroup.promote and is_along):
-            return held
-        shape = extents[: g.rank] if is_along else g.sizes[: g.rank]
-        return held + sum(tile_bytes(tuple(shape), y.dtype) for y in g.yields)
+    def _pipeline_faults(self) -> Iterator[str]:
+        """What a workgroup computes of its contractions and reductions, and keeps."""
+        attrs = ((r, self.node(r).attr) for r in self.roots)
+        roots = [
+            Root(r, a, any(p.below == r for p in self.paths), self._is_tiled_along(r))
+            for r, a in attrs
+            if isinstance(a, Generic)
+        ]
+        found = pipeline_faults(roots, self.dispatch, self.target, is_own=self.is_own)
+        for fault in found:
+            if isinstance(fault, str):
+                yield fault
+            else:
+                yield from self._over("scratch", *fault)
 
     def _is_tiled_along(self, op: int) -> bool:
         """Whether all that use an op's result, and what they compute from it, follow its tiles."""

@@ -32,7 +32,8 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
         return [str(error)]
     found, machines = _flow_faults(schedule), dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
-        one = OneDispatch(i, d, schedule.program, machines.get(d.device, target))
+        own = schedule.target == target.name
+        one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), own)
         found += [f"dispatch {i} ({d.name}): {fault}" for fault in one.faults()]
         found += _body_faults(schedule, i, target, given)
     programs = () if given is None else every_program(given)

@@ -1,55 +1,165 @@
-"""What a workgroup of a GPU computes of a contraction: "Scratch memory of a GPU" in targets.md."""
+"""What a workgroup of a GPU computes of a contraction: "Pipelines of a GPU" in targets.md.
+
+Written from that page, apart from the search: loops that a pipeline puts together stay a list here.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
-from eqsat.model.target import Workgroup
+from eqsat.model.pipelines import Pipeline
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contraction import contraction_roles, inner_loops
+from eqsat.ops.tiles import COMPARE
+
+Run = tuple[int, ...]  # loops that count as one
 
 
 def tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
     return cdiv(math.prod(extents) * DTYPES[dtype][0], 8)
 
 
-def operand_tile_bytes(g: Generic, operand: int, extents: list[int]) -> int:
-    dims = []
-    for e, size in zip(g.maps[operand], g.shapes[operand], strict=True):
-        span = 1 + sum(abs(stride) * (extents[d] - 1) for d, stride in e.terms)
-        dims.append(min(span, size))
-    return tile_bytes(tuple(dims), g.dtypes[operand])
+@dataclass(frozen=True)
+class Workgroup:
+    """How many of its iterations one workgroup takes of every run of loops."""
+
+    g: Generic
+    taken: dict[Run, int]
+    rows: int = 1  # of a contraction without an m loop, and columns of one without n
+    columns: int = 1
+    padded: Fraction = Fraction(1)  # what is computed, by what there is to compute
+    aligned: bool = True
+
+    def operand_bytes(self, i: int) -> int:
+        """Of the tile of an operand, padding included."""
+        beside = (self.rows, self.columns)[i]
+        bare = {e.dim for e in self.g.maps[i]}
+        dims = [n for run, n in self.taken.items() if set(run) & bare]
+        for e in self.g.maps[i]:
+            if e.dim is None:  # a window slides over this dim
+                dims.append(1 + sum(abs(s) * (self._extent(d) - 1) for d, s in e.terms))
+        return tile_bytes((*dims, beside), self.g.dtypes[i])
+
+    def _extent(self, loop: int) -> int:
+        return self.taken.get((loop,), 1)
+
+    @property
+    def result_tile(self) -> tuple[int, ...]:
+        mine = [n for run, n in self.taken.items() if run[0] < self.g.rank]
+        return (*mine, self.rows, self.columns)
 
 
-def _role(loop: int, lhs: set[int], rhs: set[int]) -> str:
-    return {(True, False): "m", (False, True): "n"}.get((loop in lhs, loop in rhs), "batch")
+def reduction_workgroup(g: Generic) -> Workgroup:
+    """One result."""
+    return Workgroup(g, {(d,): 1 if d < g.rank else s for d, s in enumerate(g.sizes)})
 
 
-def workgroup_tile(g: Generic, workgroup: Workgroup) -> tuple[list[int], bool]:
-    """The extent of every loop in one workgroup; False if some role's loops are whole."""
-    if contraction_roles(g) is None:
-        return [1] * g.rank + list(g.sizes[g.rank :]), True
-    if g.tile:
-        inner = sorted(inner_loops(g))
-        depths = [d for d in inner if d >= g.rank]  # two of them are one k tile, cut twice
-        depth = g.tile[-1] if len(depths) == 1 else max(g.sizes)
-        tile = {d: g.sizes[d] if d < g.rank else min(depth, g.sizes[d]) for d in inner}
-        return [tile.get(d, 1) for d in range(len(g.sizes))], True
-    used = [loops_of(m) for m in g.maps]
-    role = ["k" if d >= g.rank else _role(d, *used) for d in range(len(g.sizes))]
-    extents, aligned = [1] * len(g.sizes), True
-    for name in "mnk":
-        loops = [d for d, r in enumerate(role) if r == name and g.sizes[d] > 1]
-        options = workgroup.extents(name)
-        tile = next((t for t in options if loops and g.sizes[loops[-1]] % t == 0), None)
-        if tile is None and workgroup.unaligned == "padded":
-            tile = min(options)
-        if loops and tile is not None:
-            extents[loops[-1]] = tile
-        elif loops:
+def packed_workgroup(g: Generic) -> Workgroup:
+    """The tile a rule packed by; of a longer block of k a piece."""
+    inner = sorted(inner_loops(g))
+    depths = [d for d in inner if d >= g.rank]  # two of them are one k tile, cut twice
+    depth = g.tile[-1] if len(depths) == 1 else max(g.sizes)
+    return Workgroup(g, {(d,): g.sizes[d] if d < g.rank else min(depth, g.sizes[d]) for d in inner})
+
+
+def workgroup(g: Generic, pipeline: Pipeline) -> Workgroup | None:
+    """Of an unpacked contraction; None if the pipeline does not take it."""
+    if not pipeline.multiplies(g.dtypes, g.precision) or not all(_conditions(g, pipeline)):
+        return None
+    runs = _runs(g) if pipeline.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
+    taken, padded, aligned = dict.fromkeys(runs, 1), Fraction(1), True
+    lone = {"m": 1, "n": 1, "k": 1}
+    for role in lone:
+        mine = [run for run in runs if _role(g, run[0]) == role]
+        sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
+        within = sizes[-1:] if pipeline.cut == "innermost" else sizes
+        options = pipeline.extents(role)
+        at, extent = _fitting(within, options)
+        if not extent and pipeline.unaligned == "refused":
+            return None
+        if not extent and pipeline.unaligned == "padded":
+            at, extent = _least_padding(within, options)
+        if extent:
+            padded *= Fraction(cdiv(within[at], extent) * extent, within[at])
+            if mine:
+                taken[mine[at - len(within)]] = extent
+            else:
+                lone[role] = extent
+        elif mine:
             aligned = False
-            for d in loops:
-                extents[d] = g.sizes[d]
-    return extents, aligned
+            taken |= dict(zip(mine, sizes, strict=True))
+    return Workgroup(g, taken, lone["m"], lone["n"], padded, aligned)
+
+
+def _fitting(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
+    """The innermost loop that an option divides, and the first that does; extent 0 if none."""
+    for at in reversed(range(len(sizes))):
+        for e in options:
+            if sizes[at] % e == 0:
+                return at, e
+    return 0, 0
+
+
+def _least_padding(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
+    best = Fraction(0)
+    found = 0, 0
+    for at in reversed(range(len(sizes))):
+        for e in options:
+            share = Fraction(sizes[at], cdiv(sizes[at], e) * e)
+            if share > best:
+                best, found = share, (at, e)
+    return found
+
+
+def _role(g: Generic, loop: int) -> str:
+    if loop >= g.rank:
+        return "k"
+    lhs, rhs = (loop in loops_of(m) for m in g.maps)
+    return {(True, False): "m", (False, True): "n"}.get((lhs, rhs), "batch")
+
+
+def _conditions(g: Generic, pipeline: Pipeline) -> Iterator[bool]:
+    """Extents of all loops of a role together, and element types."""
+    extents = {"m": 1, "n": 1, "k": 1, "batch": 1}
+    for d, size in enumerate(g.sizes):
+        extents[_role(g, d)] *= size
+    known: dict[str, int | str] = {"lhs": g.dtypes[0], "rhs": g.dtypes[1]}
+    known |= extents | {"acc": g.yields[0].dtype}
+    return (COMPARE[c.op](known[c.left], c.right) for c in pipeline.when)
+
+
+def _runs(g: Generic) -> list[Run]:
+    """Loops above 1; neighbours, in this order, in the result and every operand are one."""
+    rows = [[d for d in range(g.rank) if g.sizes[d] > 1]]
+    slid = set[int]()
+    for m, shape in zip(g.maps, g.shapes, strict=True):
+        row = []
+        for e, size in zip(m, shape, strict=True):
+            is_whole = e.dim is not None and g.sizes[e.dim] == size
+            slid |= set() if is_whole else {d for d, _ in e.terms}
+            if size > 1:  # a dim that is not a whole loop parts its neighbours
+                row.append(e.dim if is_whole and e.dim is not None else -1)
+        rows.append(row)
+    runs: list[Run] = []
+    for d in (d for d, s in enumerate(g.sizes) if s > 1):
+        alike = (r for r in runs if (r[-1] < g.rank) == (d < g.rank) and not slid & {r[-1], d})
+        before = [r for r in alike if all(_follows(row, r[-1], d) for row in rows)]
+        runs = [(*r, d) if r in before else r for r in runs] + ([] if before else [(d,)])
+    return runs
+
+
+def _follows(row: Sequence[int], first: int, second: int) -> bool:
+    """Whether both stand there as neighbours, or neither does."""
+    if first not in row and second not in row:
+        return True
+    at = row.index(first) + 1 if first in row else len(row)
+    return at < len(row) and row[at] == second and row.count(first) == row.count(second) == 1
+
+
+def is_unpacked_contraction(g: Generic) -> bool:
+    return not g.tile and contraction_roles(g) is not None

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.devices import Devices
-from eqsat.extract.candidates.legality import iterations
+from eqsat.extract.candidates.legality import Legality, iterations
+from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
@@ -16,6 +17,7 @@ from eqsat.model.egraph import ENode
 from eqsat.model.expr import count_all
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
+from eqsat.model.pipelines import Pipeline
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
 from eqsat.ops.contraction import contraction_roles
@@ -170,7 +172,73 @@ class Costs:
         share = self.share(node) if kind == "contraction" else self.target.elementwise_rate
         rate = self._peak(node)
         assert rate is not None, "targets without rates were handled above"
-        return operations, rate * share
+        rates = [self._piped(node, p) for p in self.target.pipelines]
+        return operations, max((r for r in rates if r is not None), default=rate * share)
+
+    # ---- pipelines -----------------------------------------------------------------------------
+    @cached_property
+    def _legality(self) -> Legality:
+        return Legality(self.space, self.target)
+
+    def _piped(self, node: int, pipeline: Pipeline) -> float | None:
+        """Useful operations a second of an unpacked contraction: padding is computed as well.
+
+        None if the pipeline does not take it.
+        """
+        g = self.space.egraph.nodes[node].attr
+        if not isinstance(g, Generic) or not needs_pipeline(g):
+            return None
+        found = cut(g, pipeline)
+        if found is None:
+            return None
+        own = pipeline.peak(g.dtypes[0], g.precision)
+        peak = self._peak(node) if own is None else own
+        assert peak is not None, "targets without rates are not asked"
+        share = self.share(node) if pipeline.rate is None else pipeline.rate
+        return peak * share * self.iterations[node] / max(1, found.computed)
+
+    def _ways(self, members: Iterable[int]) -> list[Way]:
+        """The pipelines that a dispatch may be computed by."""
+        legality = self._legality
+        return [w for w in legality.ways(legality.roots_inside(members)) if legality.fits(w)]
+
+    def pipeline_of(self, members: tuple[int, ...]) -> str:
+        """The pipeline that takes the least time, the first listed of equal ones; "" if none."""
+        if not self.target.pipelines:
+            return ""
+        runs = self.runs(members)
+        found = self._ways(members)
+        return min(found, key=lambda w: self._arithmetic_ps(members, runs, w)).name if found else ""
+
+    def _arithmetic_ps(
+        self, members: Iterable[int], runs: Mapping[int, int], way: Way | None
+    ) -> float:
+        """Picoseconds of all members' arithmetic, by one pipeline or each by its best."""
+        pipeline = None if way is None else way.pipeline
+        total = 0.0
+        for m in members:
+            work = self._work[m]
+            piped = None if pipeline is None or work is None else self._piped(m, pipeline)
+            if work is not None and piped:
+                total += work[0] * runs[m] * PS_PER_SECOND / piped
+            elif work is not None:
+                total += self.compute_ps(m, runs[m])
+        return total
+
+    def _least_ps(
+        self, members: tuple[int, ...], busy: list[int], runs: Mapping[int, int], pipeline: str
+    ) -> float:
+        """Picoseconds of arithmetic by the named pipeline, or by the best that may be used."""
+        found: list[Way] = []
+        if self.target.pipelines and not self._piped_nodes.isdisjoint(busy):
+            found = [w for w in self._ways(members) if w.name == (pipeline or w.name)]
+        return min([self._arithmetic_ps(busy, runs, w) for w in found or (None,)])
+
+    @cached_property
+    def _piped_nodes(self) -> frozenset[int]:
+        """Unpacked contractions."""
+        attrs = ((i, n.attr) for i, n in enumerate(self.space.egraph.nodes))
+        return frozenset(i for i, a in attrs if isinstance(a, Generic) and needs_pipeline(a))
 
     def compute_ps(self, node: int, runs: int) -> float:
         """Picoseconds of arithmetic if a node's body runs `runs` times."""
@@ -268,10 +336,14 @@ class Costs:
         return link.price_ps(self.space.nbytes(n.eclass))
 
     def group_ps(
-        self, members: tuple[int, ...], reads: Iterable[int], writes: Iterable[int]
+        self,
+        members: tuple[int, ...],
+        reads: Iterable[int],
+        writes: Iterable[int],
+        pipeline: str = "",
     ) -> int:
         """Time of a dispatch that reads and writes these classes."""
-        return self.price(members, reads, writes)[0]
+        return self.price(members, reads, writes, pipeline=pipeline)[0]
 
     def price(
         self,
@@ -279,10 +351,12 @@ class Costs:
         reads: Iterable[int],
         writes: Iterable[int],
         runs: Mapping[int, int] | None = None,
+        pipeline: str = "",
     ) -> tuple[int, int]:
         """(time of a dispatch, traffic that could be added before it takes longer), picoseconds.
 
-        `runs` of the members, if somebody knows them already.
+        `runs` of the members, if somebody knows them already. Without a name, that of the best
+        pipeline.
         """
         class_ps, compute = self.class_ps, 0.0
         if self.target.links and self.space.kinds[members[-1]] == "transfer":
@@ -293,7 +367,7 @@ class Costs:
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs
-            compute = sum([self.compute_ps(m, runs[m]) for m in busy])
+            compute = self._least_ps(members, busy, runs, pipeline)
         traffic = self._reads_ps(members, reads) + sum([class_ps[c] for c in writes])
         slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])

@@ -328,7 +328,7 @@ class Grower:
     def _crowds(self, state: State, roots: Iterable[int]) -> bool:
         """Whether these roots together break the scratch limit, read as they are read here."""
         legality = self.legality
-        if legality.target.workgroup is None:
+        if not legality.target.pipelines:
             return False
         return legality.crowds([legality.inside(n, state.readers) for n in roots])
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from eqsat.extract.candidates.devices import Devices
-from eqsat.extract.candidates.scratch import ALONG, APART, NOT_READ, cut, root_bytes
+from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Readers, Uses
 from eqsat.model.attr import loop_order
@@ -143,10 +143,12 @@ class Legality:
         return self.fusion.result_relation != "identity"
 
     def is_admissible(self, node: int) -> bool:
-        """`tiles: forced` leaves no unpacked contraction."""
+        """`tiles: forced` leaves no unpacked contraction, and some pipeline takes every one."""
         attr = self.space.egraph.nodes[node].attr
-        forced = self.target.tiles_forced and self.space.kinds[node] == "contraction"
-        return not (forced and isinstance(attr, Generic) and not attr.tile)
+        if not isinstance(attr, Generic) or not needs_pipeline(attr):
+            return True
+        alone = Inside(node, (), NOT_READ)
+        return not self.target.tiles_forced and bool(self.ways([alone]))
 
     def repeats(self, consumer: int, operand: int) -> bool:
         """Whether a consumer runs more often than its operand has elements (a broadcast)."""
@@ -238,7 +240,7 @@ class Legality:
         sides = [_tile_bytes(e, t.dtype) for e, t in zip(both, types, strict=False)]
         what = f"a {m}x{n}x{k} tile of {self.space.name(node)}"
         over = self._over("vector", result, what, node)
-        if over or self.target.workgroup is not None:  # a workgroup keeps other tiles: `crowded`
+        if over or self.target.pipelines:  # a workgroup keeps other tiles: `crowded`
             return over
         return self._over("scratch", result + sum(sides), what, node)
 
@@ -263,25 +265,33 @@ class Legality:
         is_along = all(self.uses.is_along(maker, use) for maker, use in links)
         return Inside(root, users, ALONG if is_along else APART)
 
-    def scratch(self, roots: Iterable[Inside]) -> Removed | None:
-        """The scratch limit a dispatch breaks by its roots, each among its readers."""
-        workgroup, asked = self.target.workgroup, tuple(roots)
-        if workgroup is None or self.target.limits.scratch_bytes is None:
+    def ways(self, roots: Iterable[Inside]) -> tuple[Way, ...]:
+        """The pipelines that take a dispatch of these roots."""
+        if not self.target.pipelines:
+            return (Way(None, 0),)
+        attrs = ((self.space.egraph.nodes[r.root].attr, r.reading) for r in roots)
+        asked = tuple((a, reading) for a, reading in attrs if isinstance(a, Generic))
+        return ways(self.target.pipelines, asked)
+
+    def fits(self, way: Way) -> bool:
+        """Whether what a pipeline keeps in scratch keeps the limit."""
+        limit = self.target.limits.scratch_bytes
+        return limit is None or way.scratch_bytes <= limit
+
+    def scratch(self, roots: Iterable[Inside], pipeline: str = "") -> Removed | None:
+        """The scratch limit a dispatch breaks in every pipeline that takes it, or in this one."""
+        asked = tuple(roots)
+        found = [w for w in self.ways(asked) if w.name == (pipeline or w.name)]
+        if not found or any(map(self.fits, found)):
             return None
-        nbytes, names, whole = 0, [], []
-        for root, readers, reading in asked:
-            attr = self.space.egraph.nodes[root].attr
-            if not isinstance(attr, Generic):
-                continue
-            nbytes += root_bytes(attr, workgroup, reading)
-            names += [self.space.name(i) for i in (root, *readers)]
-            whole.append(cut(attr, workgroup).whole_text(attr))
-        if nbytes <= self.target.limits.scratch_bytes:
-            return None
-        what = "a dispatch of " + " and ".join(dict.fromkeys(names))
-        if any(whole):
-            what += f" ({'; '.join(filter(None, whole))})"
-        return self._over("scratch", nbytes, what, asked[0].root)
+        return self._too_large(asked, min(found, key=lambda w: w.scratch_bytes))
+
+    def _too_large(self, roots: Iterable[Inside], way: Way) -> Removed | None:
+        numbers = dict.fromkeys(i for r in roots for i in (r.root, *r.users))
+        what = "a dispatch of " + " and ".join(dict.fromkeys(map(self.space.name, numbers)))
+        if way.name:
+            what += f" by {way.name}" + (f" ({way.whole})" if way.whole else "")
+        return self._over("scratch", way.scratch_bytes, what, next(iter(numbers)))
 
     def readers(self, members: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
         """Per buffer that members of a dispatch read, also through relaxed views: by which."""
@@ -308,11 +318,16 @@ class Legality:
         return [self.inside(m, readers) for m in ops if self.is_root(m)]
 
     def crowds(self, roots: Iterable[Inside]) -> bool:
-        """Whether a dispatch breaks the scratch limit; what it was is kept in `crowded`."""
-        found = self.scratch(roots)
-        if found is not None:
-            self.crowded.setdefault(found.what, found)
-        return found is not None
+        """Whether no pipeline takes a dispatch in the scratch there is.
+
+        Every pipeline that would need more is kept in `crowded`.
+        """
+        asked = tuple(roots)
+        found = self.ways(asked)
+        for w in found:
+            if not self.fits(w) and (removed := self._too_large(asked, w)):
+                self.crowded.setdefault(removed.what, removed)
+        return not any(map(self.fits, found))
 
     def _over(self, limit_name: str, nbytes: int, what: str, node: int) -> Removed | None:
         limits = self.target.limits

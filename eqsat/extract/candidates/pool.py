@@ -47,12 +47,12 @@ class Pool:
 
     @cached_property
     def _plain(self) -> tuple[int, ...]:
-        """Unpacked contractions, where `tiles: forced` removes them from every dispatch."""
+        """Unpacked contractions in no dispatch: tiles are forced, or no pipeline takes them."""
         return tuple(i for i in self._nodes if not self.legality.of((i,)).is_admissible(i))
 
     @cached_property
     def untiled(self) -> tuple[int, ...]:
-        """Unpacked contractions that `tiles: forced` removes."""
+        """Unpacked contractions that `tiles: forced` removes, or that no pipeline takes."""
         return tuple(i for i in self._plain if not self.is_ahead_node(i))
 
     @cached_property

@@ -52,12 +52,13 @@ class Variant(NamedTuple):
 
 
 def group_of(
-    space: Space, c: Candidate, buffers: Iterable[int], time_ps: int, step: int = 0
+    costs: Costs, c: Candidate, buffers: Iterable[int], time_ps: int, step: int = 0
 ) -> Group:
     """A candidate that writes these buffers as a group of a selection."""
+    space, pipeline = costs.space, costs.of(c.members).pipeline_of(c.members)
     written = frozenset(buffers)
     extra = tuple(w for w in c.exposable if space.buffer[w] in written)
-    return Group(c.members, c.reads, (*extra, *c.writes), time_ps, step)
+    return Group(c.members, c.reads, (*extra, *c.writes), time_ps, step, pipeline)
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Variants:
             elif type(goal) in fixed:
                 found.append(fixed[type(goal)])
             else:
-                group = group_of(self.space, c, writes, time_ps)
+                group = group_of(self.costs, c, writes, time_ps)
                 sides = self.space.egraph, self.pool.legality.target
                 found.append(added(name, goal, *sides, group))
         return tuple(found)

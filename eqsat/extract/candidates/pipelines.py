@@ -1,0 +1,190 @@
+"""Pipelines of a GPU: which take a dispatch, the scratch bytes they need, what they compute.
+
+Every loop of a contraction gets the extent one workgroup computes; tiles of operands and results
+follow from the maps. The rules are written down in docs/targets.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from eqsat.model.affine import loops_of
+from eqsat.model.generic import Generic
+from eqsat.model.pipelines import Pipeline
+from eqsat.model.tensor import DTYPES, cdiv
+from eqsat.ops.collapse import collapse_loops
+from eqsat.ops.contraction import contraction_roles, inner_loops
+from eqsat.ops.kernels import facts
+from eqsat.ops.tiles import holds
+
+NOT_READ, ALONG, APART = range(3)  # how the other members of a dispatch read a root's result
+Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What one workgroup computes of a contraction: an extent per loop of a nest."""
+
+    nest: Generic  # the contraction, with its loops put together if the pipeline does that
+    extents: tuple[int, ...]
+    computed: int  # iterations of the whole nest, with what is padded
+    rows: tuple[int, int] = (1, 1)  # extents of m and n where the nest has no such loop
+    # role -> its loops, held whole as no extent divides one of them
+    whole: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def whole_text(self) -> str:
+        """`no tile divides 56x56 of m, 64x3x3 of k`; nothing if all roles are cut."""
+        sizes = ["x".join(str(self.nest.sizes[d]) for d in loops) for _, loops in self.whole]
+        texts = [f"{s} of {role}" for s, (role, _) in zip(sizes, self.whole, strict=True)]
+        return f"no tile divides {', '.join(texts)}" if texts else ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One pipeline for a dispatch; None if it holds nothing that needs one."""
+
+    pipeline: Pipeline | None
+    scratch_bytes: int
+    whole: str = ""  # what is not cut, in words
+
+    @property
+    def name(self) -> str:
+        return "" if self.pipeline is None else self.pipeline.name
+
+
+def needs_pipeline(g: Generic) -> bool:
+    """Packed contractions have kernels of their own, and reductions need none."""
+    return not g.tile and contraction_roles(g) is not None
+
+
+@lru_cache(maxsize=50_000)
+def ways(pipelines: tuple[Pipeline, ...], roots: tuple[Root, ...]) -> tuple[Way, ...]:
+    """The pipelines that take all unpacked contractions of a dispatch, in the target's order."""
+    asked = [g for g, _ in roots if needs_pipeline(g)]
+    if not asked:
+        return (Way(None, sum(root_bytes(g, None, reading) for g, reading in roots)),)
+    found = []
+    for p in pipelines:
+        cuts = [c for g in asked if (c := cut(g, p)) is not None]
+        if len(cuts) == len(asked):
+            nbytes = sum(root_bytes(g, p, reading) for g, reading in roots)
+            found.append(Way(p, nbytes, "; ".join(filter(None, (c.whole_text() for c in cuts)))))
+    return tuple(found)
+
+
+# ---- how a contraction is cut ----------------------------------------------------------------
+@lru_cache(maxsize=50_000)
+def cut(g: Generic, pipeline: Pipeline) -> Cut | None:
+    """An unpacked contraction cut into workgroups; None if the pipeline does not take it."""
+    known = facts(g, "matmul")
+    if not pipeline.multiplies(g.dtypes, g.precision) or not all(
+        holds(c, known) for c in pipeline.when
+    ):
+        return None
+    nest = _collapsed(g) if pipeline.collapse else g
+    extents, computed = [1] * len(nest.sizes), math.prod(nest.sizes)
+    rows, whole = {"m": 1, "n": 1, "k": 1}, []
+    for role, loops in _roles(nest).items():
+        sizes = [nest.sizes[d] for d in loops] or [1]
+        found = _tile(sizes, pipeline.extents(role), pipeline)
+        if found is not None:
+            at, extent = found
+            if loops:
+                extents[loops[at]] = extent
+            else:
+                rows[role] = extent
+            computed = computed // sizes[at] * cdiv(sizes[at], extent) * extent
+        elif pipeline.unaligned == "refused":
+            return None
+        else:
+            whole += [(role, tuple(loops))] if loops else []
+            for d in loops:
+                extents[d] = nest.sizes[d]
+    return Cut(nest, tuple(extents), computed, (rows["m"], rows["n"]), tuple(whole))
+
+
+def _collapsed(g: Generic) -> Generic:
+    """With loops that lie together as one; the pipeline orders them as they lie."""
+    found = collapse_loops(g)
+    return replace(g, order=()) if found is None else found.sig
+
+
+def _tile(
+    sizes: Sequence[int], listed: Sequence[int], pipeline: Pipeline
+) -> tuple[int, int] | None:
+    """Which loop of a role is cut, and into which extent; None if none divides it.
+
+    The innermost loop that some extent divides, into the first that does; else, where the pipeline
+    pads, the loop and extent with the least share of padding, of equal ones the first as before.
+    """
+    tried = range(len(sizes) - 1, len(sizes) - 2 if pipeline.cut == "innermost" else -1, -1)
+    fits = ((d, e) for d in tried for e in listed if sizes[d] % e == 0)
+    found = next(fits, None)
+    if found is not None or pipeline.unaligned != "padded":
+        return found
+    both = [(d, e) for d in tried for e in listed]
+    return min(both, key=lambda x: cdiv(sizes[x[0]], x[1]) * x[1] / sizes[x[0]])
+
+
+def _roles(g: Generic) -> dict[str, list[int]]:
+    """Loops above 1 by role, the innermost last; those of windows too, by the operand with them.
+
+    A loop of an output that both operands have is a batch loop, and is cut to 1.
+    """
+    lhs, rhs = (loops_of(m) for m in g.maps)
+    large = [d for d in g.executed if g.sizes[d] > 1]
+    return {
+        "m": [d for d in large if d < g.rank and d in lhs and d not in rhs],
+        "n": [d for d in large if d < g.rank and d in rhs and d not in lhs],
+        "k": [d for d in large if d >= g.rank],
+    }
+
+
+def _packed(g: Generic) -> Cut:
+    """The kernel's tile; blocks of k may be longer than that, and are read a piece at a time."""
+    inner = inner_loops(g)
+    extents = [s if d in inner else 1 for d, s in enumerate(g.sizes)]
+    blocks = [d for d in inner if d >= g.rank]
+    if len(blocks) == 1:
+        extents[blocks[0]] = min(extents[blocks[0]], g.tile[2])
+    return Cut(g, tuple(extents), math.prod(g.sizes))
+
+
+# ---- what a workgroup keeps ------------------------------------------------------------------
+def tile_bytes(found: Cut, operand: int) -> int:
+    """Bytes of the part of an operand that a workgroup reads, padding included."""
+    nest = found.nest
+    reach = (
+        1 + sum(abs(s) * (found.extents[d] - 1) for d, s in e.terms) for e in nest.maps[operand]
+    )
+    return cdiv(math.prod(reach) * found.rows[operand] * DTYPES[nest.dtypes[operand]][0], 8)
+
+
+def root_bytes(g: Generic, pipeline: Pipeline | None, reading: int) -> int:
+    """Scratch bytes of a contraction or reduction whose result the other members read so.
+
+    A reduction is cut into single results; they and the tile of a packed contraction's result stay
+    in registers.
+    """
+    promote: tuple[str, ...] = ("lhs", "rhs")
+    found = Cut(g, tuple(1 if d < g.rank else s for d, s in enumerate(g.sizes)), 0)
+    is_contraction = contraction_roles(g) is not None
+    if is_contraction and g.tile:
+        found = _packed(g)
+    elif is_contraction:
+        assert pipeline is not None, "unpacked contractions are asked about by pipeline"
+        taken = cut(g, pipeline)
+        assert taken is not None, "asked of pipelines that take it"
+        found, promote = taken, pipeline.promote
+    total = 0
+    if is_contraction and not found.whole:
+        total = sum(tile_bytes(found, i) for i, s in enumerate(("lhs", "rhs")) if s in promote)
+    in_registers = reading == ALONG and not found.whole and "result" not in promote
+    if reading == NOT_READ or in_registers:
+        return total
+    tile = (*found.extents[: found.nest.rank], *found.rows)
+    held = g.result_shape if reading == APART else tile
+    return total + sum(cdiv(math.prod(held) * DTYPES[y.dtype][0], 8) for y in g.yields)

@@ -1,0 +1,64 @@
+"""Pipeline: one way in which the compiler of a GPU computes unpacked contractions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.model.condition import Condition
+
+CUTS = ("innermost", "any")  # loops of a role that an extent may cut
+UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides
+_LISTS = ("m", "n", "k", "promote", "types")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How contractions are cut into workgroups, what these keep in scratch, and how fast they are.
+
+    m, n, k: extents a workgroup may compute, the preferred one first. types: the element type that
+    both operands have is one of these, as `f16` or at a precision as `f32/high`; empty: any.
+    rates: operations per second where they are not the target's, by the same keys. rate: the share
+    of that; None: what the target says of unpacked contractions.
+    """
+
+    name: str
+    m: tuple[int, ...] = (1,)
+    n: tuple[int, ...] = (1,)
+    k: tuple[int, ...] = (1,)
+    cut: str = "innermost"
+    collapse: bool = False  # loops that lie together in all operands are one loop
+    unaligned: str = "refused"
+    promote: tuple[str, ...] = ("lhs", "rhs")  # tiles kept in scratch: lhs, rhs, result
+    rate: float | None = None
+    rates: tuple[tuple[str, float], ...] = ()
+    types: tuple[str, ...] = ()
+    when: tuple[Condition, ...] = ()
+
+    def extents(self, role: str) -> tuple[int, ...]:
+        return {"m": self.m, "n": self.n, "k": self.k}[role]
+
+    def multiplies(self, dtypes: tuple[str, ...], precision: str) -> bool:
+        """Whether it takes operands of these element types, one for all, at this precision."""
+        keys = {key for t in dtypes for key in (t, f"{t}/{precision}")}
+        return not self.types or (len(set(dtypes)) == 1 and not keys.isdisjoint(self.types))
+
+    def peak(self, dtype: str, precision: str) -> float | None:
+        """Its own operations per second for an element type; None: those of the target."""
+        rates = dict(self.rates)
+        return rates.get(f"{dtype}/{precision}", rates.get(dtype))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Pipeline:
+        changes: dict[str, Any] = {key: tuple(data[key]) for key in _LISTS}
+        changes["rates"] = tuple((k, v) for k, v in data["rates"])
+        changes["when"] = tuple(Condition(**c) for c in data["when"])
+        return cls(**(data | changes))
+
+    def to_text(self) -> str:
+        """Its extents and what it does with the rest, on one line."""
+        extents = ", ".join(f"{r} {list(self.extents(r))}" for r in "mnk")
+        how = [f"cuts the {self.cut} loop" if self.cut == "innermost" else "cuts any loop"]
+        how += ["collapsed first"] * self.collapse + [f"unaligned: {self.unaligned}"]
+        how += [f"{self.rate:g} of the peak"] if self.rate is not None else []
+        return f"pipeline {self.name}: {extents}; {', '.join(how)}"
