@@ -22,6 +22,11 @@ TINY: dict[str, dict[str, Any]] = {
         "layers": 2, "width": 16, "heads": 2, "vocabulary": 40, "positions": 12, "tokens": 8,
     },
     "llama": {"width": 32, "heads": 4, "shared": 2, "hidden": 48, "tokens": 8},
+    "sdxl": {
+        "channels": (8,), "blocks": (1,), "layers": 1, "head": 4, "groups": 2, "size": 4,
+        "prompt": 3, "context": 6, "added": 5,
+    },
+    "stablecode": {"width": 32, "heads": 4, "hidden": 48, "tokens": 8},
     "stablelm": {"width": 32, "heads": 4, "hidden": 48, "tokens": 8, "rotary": 0.5},
     "swin": {
         "image": 16, "patch": 2, "width": 8, "depths": (2, 2), "heads": (2, 4), "window": 4,
