@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
@@ -146,3 +147,28 @@ def operands_of(program: Program, i: int) -> tuple[Node, Generic]:
     node = program.nodes[i]
     assert isinstance(node.attr, Generic)
     return node, node.attr
+
+
+def operand_places(
+    p: Program, wanted: Callable[[Generic, Map], bool]
+) -> list[tuple[int, int]]:  # fmt: skip
+    return [
+        (i, k)
+        for i in generics(p, lambda g: True)
+        for k, m in enumerate(operands_of(p, i)[1].maps)
+        if wanted(operands_of(p, i)[1], m)
+    ]
+
+
+def with_operand(
+    p: Program, i: int, k: int, write: Callable[[Builder, int, Map], Operand]
+) -> Program:
+    """The program with operand k of generic i read in another way."""
+    _, g = operands_of(p, i)
+
+    def anew(b: Builder, xs: tuple[int, ...]) -> int:
+        reads = list(zip(xs, g.maps, strict=True))
+        reads[k] = write(b, *reads[k])
+        return nest(b, g.sizes, range(g.rank), reads, g.yields[0], g.precision)
+
+    return rewritten(p, {i: anew})

@@ -30,6 +30,7 @@ from eqsat.ops import (
     permuted_moves,
     propagate,
     reassociate,
+    reductions,
     relayout,
     simplify,
     unitdims,
@@ -61,6 +62,7 @@ MODULES = (
     algebra,
     merging,
     reassociate,
+    reductions,
     simplify,
 )
 FUNCTIONS: dict[str, AttrFunction] = {k: f for m in MODULES for k, f in m.FUNCTIONS.items()}

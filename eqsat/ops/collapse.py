@@ -90,7 +90,7 @@ def reshape_operand(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | N
     """
     if len(groups.source) >= len(groups.shape) or contraction_roles(g) is not None:
         return None
-    return _operand(g, i, groups) if len(g.yields) == 1 else None
+    return before_reshape(g, i, groups) if len(g.yields) == 1 else None
 
 
 def reshape_result(g: Generic, groups: Reshape) -> Regrouped | None:
@@ -140,13 +140,14 @@ def expand_loops(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None
     """
     if contraction_roles(g) is None or convolution(g) is not None:
         return None
-    found = _operand(g, i, groups)
+    found = before_reshape(g, i, groups)
     apart = None if found is None else convolution(found.sig)
     # fewer places would be one more form of every 1x1 convolution, for the tiles of `conv1d`
     return found if apart is not None and len(apart.spatial) == 2 else None
 
 
-def _operand(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
+def before_reshape(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
+    """Read y instead of operand i = reshape(y), over the loops that y has."""
     parts = _partition(groups.shape, groups.source)
     loops = [e.dim for e in g.maps[i]]
     if parts is None or g.tile or None in loops or groups.shape != g.shapes[i]:

@@ -24,9 +24,12 @@ from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.interchange import without_orders
 from eqsat.ops.normal import normal
+from eqsat.ops.parts import shared
+from eqsat.ops.reductions import joined
 from eqsat.ops.scalar import FUNCTIONS
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
+from eqsat.ops.views import through_views
 
 MOST_OPERANDS = 6  # a rule is compiled once per arity and position
 MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
@@ -45,7 +48,7 @@ def canonical(program: Program) -> Program:
 def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
     while True:
-        found = normal(merge_elementwise(program))
+        found = normal(through_views(joined(merge_elementwise(shared(program)))))
         if found == program:
             return found
         program = found

@@ -10,7 +10,7 @@ Every node is written once, by what stands in front of it already, so it costs i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from eqsat.model.affine import Map, affine, dim
@@ -24,11 +24,9 @@ from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import (
-    MAX_OPERANDS,
     compose_pads,
     compose_slices,
     concat_of,
-    join_slices,
     moves_nothing,
     respell_slice,
     slice_of,
@@ -36,22 +34,29 @@ from eqsat.ops.moves import (
     slice_pad,
 )
 from eqsat.ops.operandorder import ordered
-from eqsat.ops.regrouped import regrouped_concat
 from eqsat.ops.simplify import permuted_copy, simplified
+from eqsat.ops.splits import put_together
+
+Writer = Callable[[Builder, str, tuple[int, ...], Attr], int]
 
 
 def normal(program: Program) -> Program:
     """The same program in its one spelling."""
+    # splits are seen as long as their parts are slices of one value
+    first = _written(program, {"concat": _concat})
+    return _written(first, _WRITERS)
+
+
+def _written(program: Program, writers: dict[str, Writer]) -> Program:
+    if not any(n.op in writers for n in program.nodes):
+        return program
     b = Builder(program.name)
     new: dict[int, int] = {}
     for i, n in enumerate(program.nodes):
-        write = _WRITERS.get(n.op, _as_it_is)
-        new[i] = write(b, n.op, tuple([new[o] for o in n.operands]), n.attr)
+        operands = tuple([new[o] for o in n.operands])
+        write = writers.get(n.op)
+        new[i] = b.move(n, operands) if write is None else write(b, n.op, operands, n.attr)
     return prune(b.build([new[r] for r in program.results], program.symbols))
-
-
-def _as_it_is(b: Builder, op: str, operands: tuple[int, ...], attr: Attr) -> int:
-    return b.add(op, operands, attr)
 
 
 # ---- generics ------------------------------------------------------------------------------------
@@ -205,8 +210,8 @@ def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) ->
         return _slice(b, "slice", operands, compose_slices(below, m))
     if below.op == "pad":
         found = slice_pad(m, below)
-        if found is None:
-            return None
+        if found is None or (found.slice is not None and found.pad is not None):
+            return None  # windows of one padded image would be as many padded slices
         (x,) = operands if found.slice is None else (_slice(b, "slice", operands, found.slice),)
         return x if found.pad is None else _pad(b, "pad", (x,), found.pad)
     if below.op == "concat":
@@ -219,55 +224,16 @@ def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) ->
 
 def _concat(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
     assert isinstance(m, Move)
-    (axis,) = m.args
-    parts = _joined(b, _flat(b, operands, axis), axis)
+    parts, whole = put_together(b, operands, m.args[0])
+    if whole is not None:
+        y = _transpose(b, "transpose", (_reshaped(b, parts[0], whole.split),), whole.transpose)
+        return _reshaped(b, y, whole.shape)
     if len(parts) == 1:
         return parts[0]
-    whole = regrouped_concat(b, parts, axis)
-    if whole is not None:
-        x, split, perm, shape = whole
-        y = _transpose(b, "transpose", (_reshaped(b, x, split),), Transpose(split, perm))
-        return _reshaped(b, y, shape)
-    sources = [b.type(p).shape for p in parts]
-    return b.add(op, tuple(parts), concat_of(sources, axis))
+    return b.add(op, parts, concat_of([b.type(p).shape for p in parts], m.args[0]))
 
 
-def _flat(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
-    """The operands, and those of concats among them: as many as rules are made for, at most."""
-    found: list[int] = []
-    for k, o in enumerate(operands):
-        below = b.nodes[o].attr
-        is_same = isinstance(below, Move) and below.op == "concat" and below.args == (axis,)
-        inner = list(b.nodes[o].operands) if is_same else [o]
-        rest = len(operands) - k - 1
-        found += inner if len(found) + len(inner) + rest <= MAX_OPERANDS else [o]
-    return found
-
-
-def _joined(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
-    """The operands without what is empty; slices of one value that lie side by side are one."""
-    kept = [o for o in operands if b.type(o).shape[axis]] or list(operands[:1])
-    found: list[int] = []
-    for o in kept:
-        whole = _side_by_side(b, found[-1], o, axis) if found else None
-        found = [*found, o] if whole is None else [*found[:-1], whole]
-    return found
-
-
-def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
-    one, two = b.nodes[left], b.nodes[right]
-    if one.op != "slice" or two.op != "slice" or one.operands != two.operands:
-        return None
-    assert isinstance(one.attr, Move) and isinstance(two.attr, Move)
-    concat = concat_of([one.type.shape, two.type.shape], axis)
-    found = join_slices(concat, one.attr, two.attr)
-    if found is None:
-        return None
-    (x,) = one.operands
-    return x if found.move is None else _slice(b, "slice", (x,), found.move)
-
-
-_WRITERS: dict[str, Callable[[Builder, str, tuple[int, ...], Attr], int]] = {
+_WRITERS: dict[str, Writer] = {
     "generic": _generic,
     "transpose": _transpose,
     "reshape": _reshape,

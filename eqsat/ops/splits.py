@@ -7,20 +7,73 @@ heads that are put side by side again are its inverse.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
-from eqsat.model.movement import Move
+from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Builder
+from eqsat.ops.moves import MAX_OPERANDS, concat_of, join_slices
 
-Regrouped = tuple[int, Shape, tuple[int, ...], Shape]
+
+@dataclass(frozen=True)
+class Whole:
+    """A value with its parts in another place: reshaped, transposed, reshaped."""
+
+    split: Shape  # the dim that was cut in two, no dims of extent 1
+    transpose: Transpose
+    shape: Shape
 
 
-def regrouped_concat(b: Builder, operands: Sequence[int], axis: int) -> Regrouped | None:
-    """(value, its shape with the cut dim in two and no dim of extent 1, the permutation, the shape
-    of the result).
+def put_together(
+    b: Builder, operands: Sequence[int], axis: int
+) -> tuple[tuple[int, ...], Whole | None]:
+    """What is left of a concat, where parts of one value that lie side by side are one.
 
-    None unless the operands are slices of one value, dims of extent 1 aside, in order, of one
-    width, and all of it.
+    If all of it is one value with its parts in another place, that value, and where they go.
+    """
+    parts = _joined(b, _flat(b, operands, axis), axis)
+    found = _whole(b, parts, axis) if len(parts) > 1 else None
+    return (tuple(parts), None) if found is None else ((found[0],), found[1])
+
+
+def _flat(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
+    """The operands, and those of concats among them: as many as rules are made for, at most."""
+    found: list[int] = []
+    for k, o in enumerate(operands):
+        below = b.nodes[o].attr
+        is_same = isinstance(below, Move) and below.op == "concat" and below.args == (axis,)
+        inner = list(b.nodes[o].operands) if is_same else [o]
+        rest = len(operands) - k - 1
+        found += inner if len(found) + len(inner) + rest <= MAX_OPERANDS else [o]
+    return found
+
+
+def _joined(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
+    """The operands without what is empty; slices of one value that lie side by side are one."""
+    kept = [o for o in operands if b.type(o).shape[axis]] or list(operands[:1])
+    found: list[int] = []
+    for o in kept:
+        both = _side_by_side(b, found[-1], o, axis) if found else None
+        found = [*found, o] if both is None else [*found[:-1], both]
+    return found
+
+
+def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
+    one, two = b.nodes[left], b.nodes[right]
+    if one.op != "slice" or two.op != "slice" or one.operands != two.operands:
+        return None
+    assert isinstance(one.attr, Move) and isinstance(two.attr, Move)
+    concat = concat_of([one.type.shape, two.type.shape], axis)
+    found = join_slices(concat, one.attr, two.attr)
+    if found is None:
+        return None
+    return one.operands[0] if found.move is None else b.add("slice", one.operands, found.move)
+
+
+def _whole(b: Builder, operands: Sequence[int], axis: int) -> tuple[int, Whole] | None:
+    """The value that the operands are slices of, in order, of one width, and all of it.
+
+    Dims of extent 1 aside, which operands may have gained or lost.
     """
     slices = [_slice_of(b, o) for o in operands]
     found = [s for s in slices if s is not None]
@@ -42,7 +95,8 @@ def regrouped_concat(b: Builder, operands: Sequence[int], axis: int) -> Regroupe
     result = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
     large = [d for d, s in enumerate(split) if s != 1]
     perm = tuple(large.index(d) for d in dims if d in large)
-    return x, tuple(split[d] for d in large), perm, result
+    shape = tuple(split[d] for d in large)
+    return x, Whole(shape, Transpose(shape, perm), result)
 
 
 def _slice_of(b: Builder, node: int) -> tuple[int, Move] | None:
