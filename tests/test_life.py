@@ -11,6 +11,8 @@ import eqsat
 from eqsat.execute.weights import packed_per_run, resident
 from eqsat.execute.xla import build
 from eqsat.model.diag import EqsatError
+from eqsat.report.html import page
+from eqsat.report.text import summary_text
 
 FORCED = ("tiles_forced=true", "tiles={matmul: [{mnk: [16, 16, 4], rate: 1}]}")
 KIB = 1024
@@ -132,6 +134,29 @@ def test_a_budget_of_weights_below_the_originals_is_refused(goal: str):
     assert value(tied(budget={goal: 256 * KIB}), goal) == 256 * KIB
     with pytest.raises(EqsatError, match=rf"\(proven\).*least {goal} any choice needs is 262,144"):
         tied(budget={goal: 255 * KIB})
+
+
+def test_a_plan_tells_how_its_weights_live(small: eqsat.Run, two_tables: str):
+    (table,) = small.summary()["weights"]
+    assert table["lives"] == ["as it is", "packed where it is read"]
+    assert (table["original_bytes"], table["copies_bytes"]) == (256 * KIB, 0)
+    assert (table["resident_bytes"], table["load_bytes"]) == (256 * KIB, 256 * KIB)
+    assert table["run_bytes"] == 256 * KIB
+    assert "weights 256 KiB (X): resident 256 KiB (1.00X), at load 256 KiB" in summary_text(small)
+    assert "as it is; packed where it is read" in small.explain().to_text()
+    assert "as it is; packed where it is read" in page(small)
+    run = eqsat.optimize(
+        eqsat.read(two_tables), target="reference", settings=FORCED, goals=("time",)
+    )
+    lives = run.summary()["weights"]
+    assert [w["lives"] for w in lives] == [["as it is", "packed at load"]] * 2
+    assert sum(w["resident_bytes"] for w in lives) == run.schedule.resident_bytes
+    apart = eqsat.optimize(
+        eqsat.read(two_tables), target="reference", goals=("resident", "time"),
+        settings=(*FORCED, "fusion.members=1"),
+    )  # fmt: skip
+    for w in apart.summary()["weights"]:
+        assert w["lives"] == ["as it is", "packed per run"] and w["run_time_us"] > 0
 
 
 def test_what_is_packed_in_every_run_is_packed_by_what_is_compiled(small: eqsat.Run):

@@ -232,7 +232,7 @@ class Schedule:
     def kept(self) -> tuple[int, ...]:
         """Nodes of weights that dispatches read or that are results, as they are in memory."""
         read = {r for d in self.dispatches for r in d.reads} | {
-            self._viewed(r) for r in self.program.results
+            self.viewed(r) for r in self.program.results
         }
         if not self.dispatches:  # a schedule of nothing but weights says what it keeps
             return tuple(b.node for b in self.buffers if b.role == "weight")
@@ -272,7 +272,7 @@ class Schedule:
             worst = max(worst, sum(nodes[i].type.nbytes for i in live))
         return worst
 
-    def _viewed(self, node: int) -> int:
+    def viewed(self, node: int) -> int:
         """The node whose bytes this one reads, through views."""
         while self.program.nodes[node].op in VIEWS:
             (node,) = self.program.nodes[node].operands

@@ -10,6 +10,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
+from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
@@ -23,7 +24,9 @@ from eqsat.report.alternatives import (
 )
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.origins import Names, Step, chosen_nodes, rule_chain
+from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
+from eqsat.report.weights import COLUMNS, life_rows, weights_json
 
 _SHOWN = 6  # removed groups listed before "and n more"
 
@@ -76,6 +79,7 @@ class Explanation:
     choices: tuple[Choice, ...]
     elsewhere: tuple[Choice, ...]  # the same data in other layouts
     removed: tuple[Removed, ...]
+    schedule: Schedule | None = None  # whose weights are told of
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
@@ -86,6 +90,9 @@ class Explanation:
             lines += ["the same data in other layouts", ""]
         for c in self.elsewhere:
             lines += [*choice_lines(c), ""]
+        rows = life_rows(self.schedule) if self.schedule is not None else []
+        if rows:
+            lines += ["weights", table_text(COLUMNS, rows)]
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
 
     __str__ = to_text
@@ -99,6 +106,7 @@ class Explanation:
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
             "removed": [dict(vars(r)) for r in self.removed],
+            "weights": weights_json(self.schedule),
         }
 
 
@@ -115,7 +123,7 @@ def explain(run: Finished, value: str | None = None, prices: Prices | None = Non
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
-        return Explanation(title, goal, all_choices, (), selection.removed)
+        return Explanation(title, goal, all_choices, (), selection.removed, schedule)
     number = _value_number(names, value)
     c = egraph.values[number]
     here = tuple(x for x in everything if egraph.nodes[x.node].eclass == c)

@@ -26,6 +26,7 @@ from eqsat.report.text import (
     verification_text,
 )
 from eqsat.report.units import bytes_text, goal_text, time_text
+from eqsat.report.weights import COLUMNS, FIGURES, life_rows
 
 STYLE = """
 :root{--ink:#1b1f24;--soft:#59636e;--paper:#fff;--line:#d1d9e0;--tint:#f3f5f7;--mark:#0b62c4;
@@ -69,6 +70,7 @@ def page(run: Finished) -> str:
         section("Phases", pre("\n".join(phase_lines(run)))),
         section("Dispatches", dispatches_table(names, selection, schedule)),
         section("Buffers", buffers(schedule)),
+        section("Weights", _weights(schedule)),
         section("Choices", _choices(run)),
         section("Removed by limits", _removed(selection)),
         section("Rules", html_table(RULE_COLUMNS, rules_table(run, "result"), range(1, 5))),
@@ -139,6 +141,12 @@ def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> 
         for i, (g, d) in enumerate(_paired(selection, schedule))
     ]
     return html_table(columns + ("pipeline",) * piped, rows, (0, 4, 5))
+
+
+def _weights(schedule: Schedule) -> str:
+    """How each weight lives; nothing if there are none."""
+    rows = life_rows(schedule)
+    return html_table(COLUMNS, rows, FIGURES) if rows else ""
 
 
 def buffers(schedule: Schedule) -> str:

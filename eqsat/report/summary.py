@@ -12,6 +12,7 @@ from eqsat.model.text import layout_text
 from eqsat.ops.border_layouts import stated
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.weights import weights_json
 
 PS_PER_US = 1e6
 # goal -> (key of the object, divisor from the solver's integers)
@@ -51,6 +52,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
         "bytes": _bytes(run.schedule),
+        "weights": weights_json(run.schedule),
         "loops": _loops(run),
         "devices": _devices(run),
         "verify": _verify(run.verification),
@@ -131,10 +133,11 @@ def _counts(run: Finished) -> dict[str, int] | None:
     return None if run.schedule is None else run.schedule.counts()
 
 
-def _bytes(schedule: Schedule | None) -> dict[str, int | None] | None:
+def _bytes(schedule: Schedule | None) -> dict[str, int | str | None] | None:
     if schedule is None:
         return None
     return {
+        "originals": schedule.originals,
         "bytes_moved": schedule.bytes_moved,
         "relayout_bytes": schedule.relayout_bytes,
         "resident_bytes": schedule.resident_bytes,

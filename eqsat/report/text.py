@@ -17,13 +17,15 @@ from eqsat.report.finished import Finished
 from eqsat.report.origins import rules_in_result
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
+from eqsat.report.weights import life_line
 
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
     lines = [*phase_lines(run), *rule_check_lines(run), *_border_lines(run)]
     if run.schedule is not None:
-        lines += ["", *goal_table(run), *cut_lines(run), *_arena_line(run.schedule)]
+        lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
+        lines += _arena_line(run.schedule)
         lines += _device_lines(run)
     return "\n".join(lines) + "\n"
 
