@@ -38,9 +38,10 @@ known: $(TEST) ## write rules/known.txt, the rules that need no hunt before thei
 mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
 	$(BIN)/python benchmarks/mutants.py
 
-never-worse: $(DEMO) ## 1,000 random searches, never worse than their input; 2,000 respelled, equal; JSON (an hour)
+never-worse: $(DEMO) ## 1,000 random searches, never worse than their input; 2,000 respelled, equal; 1,000 identities; JSON (an hour)
 	$(BIN)/python benchmarks/never_worse.py --jobs $(JOBS)
 	$(BIN)/python benchmarks/equal.py --jobs $(JOBS)
+	$(BIN)/python benchmarks/monotone.py --jobs $(JOBS)
 
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling

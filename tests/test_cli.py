@@ -22,7 +22,8 @@ COMMANDS = (
     "calibrate", "export",
 )  # fmt: skip
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
-APART = "fusion.join={conversion: [elementwise, reduction, conversion]}"
+PLAIN = "[elementwise, reduction, conversion, move]"
+APART = f"fusion.join={{elementwise: {PLAIN}, conversion: {PLAIN}}}"
 MULTI = "fusion.multi_result=true"
 FORCED = ["--set", TILE, "--set", "tiles_forced=true", "--set", APART, "--set", MULTI]
 SMALL = """program small

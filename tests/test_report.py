@@ -76,7 +76,8 @@ def runs():
     settings = (
         "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]",
         "tiles_forced=true",
-        "fusion.join={conversion: [elementwise, reduction, conversion]}",
+        "fusion.join={elementwise: [elementwise, reduction, conversion, move],"
+        " conversion: [elementwise, reduction, conversion, move]}",
         "fusion.multi_result=true",
         "fusion.siblings=true",
         "limits.vector=8 KiB",

@@ -34,14 +34,12 @@ SEVERAL = (
 FAST = ("untiled_rate=0.2", "rates={f32: 2 GFLOP/s}")  # packed contractions pay
 FORCED = ("tiles_forced=true", "tiles.matmul=[{mnk: [4, 8, 4], rate: 1.0}]")
 # conversions that run in front of the kernel, as in compilers that pack there; or by themselves
-IN_FRONT = (
-    "fusion.join={elementwise: [elementwise, reduction, contraction, conversion, move],"
-    " conversion: [elementwise, reduction, conversion], reduction: [elementwise, conversion],"
-    " contraction: [elementwise, conversion], move: [elementwise, conversion]}"
-)
+_PLAIN = "[elementwise, reduction, conversion, move]"
+_WITHOUT = "[elementwise, reduction, contraction, move]"
+IN_FRONT = f"fusion.join={{elementwise: {_PLAIN}, conversion: {_PLAIN}}}"
 APART = (
-    "fusion.join={elementwise: [elementwise, reduction, contraction, move], conversion: [],"
-    " reduction: [elementwise], contraction: [elementwise], move: [elementwise]}"
+    f"fusion.join={{elementwise: {_WITHOUT}, conversion: [], reduction: {_WITHOUT},"
+    f" contraction: {_WITHOUT}, move: {_WITHOUT}}}"
 )
 # targets with the settings that are drawn for them, by name, and in how many shares
 MACHINES: dict[str, tuple[str, tuple[str, ...], int]] = {
