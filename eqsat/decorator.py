@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, Run, optimize
+from eqsat.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.reading import shape_of
@@ -20,6 +21,7 @@ from eqsat.reading import shape_of
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
 
+DERIVATIVES = OWN, SEARCHED = ("own", "searched")
 # settings of JAX that change what a trace gives
 SETTINGS = (
     "jax_enable_x64",
@@ -54,15 +56,18 @@ def jit(
     rules: Sequence[str] | str = ("default",),
     weights: Sequence[str] = (),
     goals: Sequence[str] = DEFAULT_GOALS,
+    derivatives: str = OWN,
     **options: Any,
 ) -> Optimized | Callable[[Callable[..., Any]], Optimized]:
     """Optimize a JAX function on its first call for each set of argument shapes.
 
     target, rules, goals and further options are those of `eqsat.optimize`. weights: names of
     arguments that are packed ahead of time, once per array. Where the answer is the input, the
-    function itself runs. The result can be called under `jax.grad`, `jax.vmap` and `jax.jit`;
-    derivatives are those of the function itself. EqsatError (E400) for an option `eqsat.optimize`
-    does not have; a call that has to be traced raises what `eqsat.optimize` does.
+    function itself runs. The result can be called under `jax.grad`, `jax.vmap` and `jax.jit`.
+    derivatives: `own` are those of the function as it is, in both modes. With `searched` the two
+    passes of `jax.grad` are searched as the function is, and JAX refuses forward mode. EqsatError
+    (E400) for an option `eqsat.optimize` does not have; a call that has to be traced raises what
+    `eqsat.optimize` does.
     """
     known = set(inspect.signature(optimize).parameters)
     for name in options:
@@ -70,13 +75,16 @@ def jit(
             raise fail(
                 "E400", f"`eqsat.jit` has no option `{name}`", help=did_you_mean(name, known)
             )
+    if derivatives not in DERIVATIVES:
+        message = f"no derivatives `{derivatives}`"
+        raise fail("E400", message, help=did_you_mean(derivatives, DERIVATIVES))
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
     if function is None:
-        return lambda f: _jitted(f, settings | options)
-    return _jitted(function, settings | options)
+        return lambda f: _jitted(f, settings | options, derivatives)
+    return _jitted(function, settings | options, derivatives)
 
 
-def _jitted(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+def _jitted(function: Callable[..., Any], options: dict[str, Any], derivatives: str) -> Any:
     import jax
 
     from eqsat.execute.calls import Packing
@@ -90,8 +98,15 @@ def _jitted(function: Callable[..., Any], options: dict[str, Any]) -> Any:
             packing.prepare_for(callee)
         return function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
 
+    if derivatives == SEARCHED:
+
+        def jit_of(f: Callable[..., Any], weights: tuple[str, ...] = ()) -> Any:
+            return _jitted(f, options | {"weights": weights}, OWN)
+
+        traced = in_reverse(function, traced, jit_of, options["weights"])
     jitted = jax.jit(traced)
-    packing = Packing(jitted, searches.callee) if options["weights"] else None
+    whole = derivatives == OWN
+    packing = Packing(jitted, searches.callee, whole) if options["weights"] else None
     found: Any = jitted if packing is None else packing.function
     found.optimize, found.runs = searches.optimize, searches.runs
     return found

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 from library import module
 
 import eqsat
+import eqsat.decorator
+from eqsat.model.diag import EqsatError
 
 FORCED = ["tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true"]
 
@@ -51,3 +56,59 @@ def test_no_policy_beats_the_search_of_a_step():
         assert run.selection is not None
         times.append(run.selection.goal("time").value)
     assert times[0] <= min(times)
+
+
+# ---- derivatives of what is jitted ---------------------------------------------------------------
+X = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
+W = np.random.default_rng(2).standard_normal((8, 12)).astype(np.float32)
+
+
+Y = np.random.default_rng(3).standard_normal((16, 12)).astype(np.float32)
+
+
+def _layer(x, w):
+    return jax.nn.relu(x @ w)
+
+
+def test_both_passes_of_a_gradient_are_searched(monkeypatch):
+    made = []
+
+    @functools.wraps(eqsat.decorator.optimize)
+    def optimize(*args, **kwargs):
+        made.append(eqsat.optimize(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(eqsat.decorator, "optimize", optimize)
+    fast = eqsat.jit(_layer, rules="policy/keep", settings=FORCED, derivatives="searched")
+    (got,) = jax.vjp(fast, X, W)[1](Y)[1:]
+    np.testing.assert_allclose(got, X.T @ (Y * (X @ W > 0)), rtol=1e-4, atol=1e-5)
+    products = [sum(n.op == "generic" and len(n.attr.maps) > 1 and bool(n.attr.reductions)
+                    for n in run.program.nodes) for run in made]  # fmt: skip
+    assert sorted(products) == [1, 1, 2]  # the layer itself, its forward and its backward pass
+    packed = [{n.op for n in run.schedule.program.nodes} >= {"pack", "unpack"} for run in made]
+    assert packed == [True] * 3
+
+
+def test_searched_derivatives_of_weights_trees_integers_and_keywords():
+    def f(p, ids, *, scale=2.0):
+        return {"y": jax.nn.relu(p["table"][ids] @ p["w"]) * scale}
+
+    options = {
+        "rules": "policy/keep",
+        "goals": ["time"],
+        "weights": ("p",),
+        "derivatives": "searched",
+    }
+    fast = eqsat.jit(f, **options)
+    p, ids = {"table": X, "w": W}, np.array([3, 1, 3], np.int32)
+
+    def loss(g):
+        return lambda p: (g(p, ids, scale=2.0)["y"] ** 2).sum()
+
+    got, want = jax.grad(loss(fast))(p), jax.grad(loss(f))(p)
+    for name in p:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(lambda p: fast(p, ids)["y"], (p,), (p,))
+    with pytest.raises(EqsatError, match="E400"):
+        eqsat.jit(f, derivatives="serched")

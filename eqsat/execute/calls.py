@@ -144,9 +144,13 @@ class Packing:
     object, or the jitted function alone once it turns out that nothing is packed.
     """
 
-    def __init__(self, plain: Any, find: Callable[..., Callee]):
-        """plain: the jitted function; find: the callee for (args, kwargs), arrays or tracers."""
-        self.plain, self.find = plain, find
+    def __init__(self, plain: Any, find: Callable[..., Callee], looks_under_traces: bool = True):
+        """plain: the jitted function; find: the callee for (args, kwargs), arrays or tracers.
+
+        looks_under_traces: whether a call with some tracers takes packed weights, too; if not, it
+        is the jitted function's, which may have derivatives of its own.
+        """
+        self.plain, self.find, self.looks_under_traces = plain, find, looks_under_traces
         # tree of a call → which of its leaves are weights
         self.weights: dict[Any, tuple[bool, ...]] = {}
         # a call's weights and the forms of its inputs → function, weak references
@@ -174,6 +178,8 @@ class Packing:
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
+        if not self.looks_under_traces and any(isinstance(x, Tracer) for x in leaves):
+            return self.plain(*args, **kwargs)
         found = self.ready.get(self._key(leaves, tree))
         return found[0](*args, **kwargs) if found else self._first(args, kwargs, leaves, tree)
 
