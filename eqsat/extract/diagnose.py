@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.conflict import Budgets, Need
+from eqsat.extract.everyorder import EveryOrder
+from eqsat.extract.ordered import Limits
 from eqsat.extract.solve.goals import Search
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed
 from eqsat.model.target import Target
 
+BYTES = ("memory", "resident", "load_peak", "relayout")  # goals that are counted in them
 SHOWN = 5  # removed groups named in a message
-MANY = 10_000  # options: more are not searched for the sake of a message
 SECONDS = 10.0  # for all "smallest possible" figures, at most
-UNITS = {
-    "time": "ps", "memory": "bytes", "dispatches": "dispatches", "resident": "bytes",
-    "load_peak": "bytes",
-}  # fmt: skip
+UNITS = {"time": "ps", "dispatches": "dispatches"} | dict.fromkeys(BYTES, "bytes")
 
 
 def _amount(goal: str, value: int) -> str:
@@ -57,24 +57,22 @@ def inadmissible(
 
     seconds: how long it may look for what the budgets would have to be.
     """
-    lines = [
-        f"the budget {goal} <= {_amount(goal, limit)} ({target.place(f'budget.{goal}')})"
-        for goal, limit in search.budget.items()
-    ]
-    free = replace(search, budget={}, deadline=time.monotonic() + min(seconds, SECONDS))
-    needs: list[str] = []
-    with suppress(OutOfTime), until(free.deadline):
-        for goal in search.budget:
-            asked = _any_order(assembly, free) if goal == "memory" else free
-            needs.append(_need(asked, goal))
-    causes = [*lines, *(n for n in needs if n), *_reasons(assembly, target)]
+    deadline = time.monotonic() + min(seconds, SECONDS)
+    sentences: list[str] | None = []
+    with suppress(OutOfTime), until(deadline):
+        if search.budget:
+            limits = Limits(deadline, search.seed, search.stop)
+            every = EveryOrder.of(assembly, {}, limits)
+            sentences = _sentences(Budgets(assembly, every, search.budget, deadline))
+    lines = [_budget(target, goal, limit) for goal, limit in search.budget.items()]
+    causes = [*lines, *(sentences or ()), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
     short_of_time = any(c.by == TIME_LIMIT for c in assembly.cuts)
     if short_of_time:
         head += ": candidates were left out for want of time"
     elif not search.budget:
         head += ": some result cannot be computed on this target"
-    elif len(needs) == len(search.budget) and not any(needs):
+    elif sentences is None:
         head += ": some result cannot be computed on this target, whatever the budgets"
     message = "; ".join([head, *causes])
     advice = "raise a budget or a limit, or add rules that reach other forms"
@@ -83,23 +81,52 @@ def inadmissible(
     return fail("E410", message, help=advice, exit_code=3)
 
 
-def _any_order(assembly: Assembly, search: Search) -> Search:
-    """The same questions without an order: what memory needs has to hold in every one."""
-    return replace(search, problem=assembly.unordered().problem, hints=(), relaxed={})
+def _budget(target: Target, goal: str, limit: int) -> str:
+    return f"the budget {_held({goal: limit}, (goal,))} ({target.place(f'budget.{goal}')})"
 
 
-def _need(search: Search, goal: str) -> str:
-    """What a goal needs at least; nothing if there is no choice without the budgets either."""
-    relaxed = search.relaxation(goal)
-    if relaxed is None:
-        return ""
-    least = max(relaxed.bound, search.least_bytes if goal == "memory" else 0)
-    at_least = f"any choice needs a {goal} of at least {_amount(goal, least)}"
-    if len(search.problem.options) > MANY:
-        return at_least
-    found = search.minimise({goal: 1}, {}, None, SECONDS)
-    if found.status == "infeasible":
-        return ""
-    if found.status == "optimal":
-        return f"the least {goal} any choice needs is {_amount(goal, found.bound)}"
-    return at_least
+def _held(budget: Mapping[str, int], goals: Sequence[str]) -> str:
+    """`time <= 300.000 us and memory <= 1,024 bytes`."""
+    return _listed([f"{g} <= {_amount(g, budget[g])}" for g in goals])
+
+
+def _listed(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([p for p in (", ".join(items[:-1]), *items[-1:]) if p])
+
+
+def _sentences(budgets: Budgets) -> list[str] | None:
+    """What any choice needs, or which budgets exclude each other; None: whatever the budgets."""
+    alone, impossible = budgets.alone, budgets.impossible
+    if not any(alone.values()):
+        return None
+    needs = [_need(n) for n in alone.values() if n is not None and n.value]
+    if len(budgets.budget) == 1:
+        return needs
+    if impossible:
+        others = (tuple(o for o in budgets.budget if o != g) for g in impossible)
+        both = [budgets.need(g, held) for g, held in zip(impossible, others, strict=True)]
+        more = [n for n in both if n is not None and n.value > budgets.least(n.goal)]
+        return needs + [_with(budgets, n) for n in more]
+    conflict = budgets.conflict()
+    if not conflict:
+        return needs
+    names = _listed([n.goal for n in conflict])
+    return [f"the budgets {names} exclude each other", *(_with(budgets, n) for n in conflict)]
+
+
+def _need(need: Need) -> str:
+    amount = _amount(need.goal, need.value)
+    if need.is_exact:
+        return f"the least {need.goal} any choice needs is {amount}"
+    return f"any choice needs a {need.goal} of at least {amount}"
+
+
+def _with(budgets: Budgets, need: Need) -> str:
+    """What a budget would have to be while the others are held."""
+    amount = _amount(need.goal, need.value)
+    words = "the least {} is {}" if need.is_exact else "the {} is at least {}"
+    value = words.format(need.goal, amount)
+    short = len(need.held) + 1 < len(budgets.budget)
+    more = " (alone not enough: the other budgets exclude each other as well)" if short else ""
+    return f"with {_held(budgets.budget, need.held)} {value}{more}"

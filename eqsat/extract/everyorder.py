@@ -20,7 +20,9 @@ from eqsat.model.cycles import uncollected
 from eqsat.model.selection import Group
 
 MEMORY = "memory"  # the goal whose value depends on the order
-ROUNDS = 12  # answers that are barred before a gap is left
+ROUNDS = 12  # questions with something more barred, before a gap is left
+FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
+LONG = 2  # questions about the memory of more dispatches: each is a solve of its own
 Barred = tuple[tuple[int, ...], int]  # options, how many of them at most
 
 
@@ -75,7 +77,7 @@ class EveryOrder:
         if start is None and value is not None and len(weights) == 1:
             (goal,) = weights
             limits[goal] = min(limits.get(goal, value), value - 1)
-        for _ in range(ROUNDS):
+        for n in range(ROUNDS):
             found = search.minimise(weights, limits, start, end - time.monotonic(), self.among)
             if found.status == "infeasible":
                 return Least("proven", value or 0)
@@ -90,8 +92,9 @@ class EveryOrder:
             if best and is_kept and (value is None or best.worth(weights) < value):
                 return Least("better", bound, found.proof, best)
             near = near or best
+            is_long = MEMORY in weights and len(found.answer) > FEW
             barred = self._barred(found.answer, best, weights, caps, value)
-            if barred is None:
+            if barred is None or (is_long and n + 1 >= LONG):
                 break
             more = (*search.problem.barred, barred)
             search = replace(search, problem=replace(search.problem, barred=more))
@@ -119,7 +122,8 @@ class EveryOrder:
     ) -> Barred | None:
         """What keeps an answer from being found again; nothing if its best order is not known.
 
-        A circle of dispatches that wait for each other goes with all others of its kind.
+        Nor if it has many dispatches: whatever they have in common, others have too. A circle
+        of dispatches that wait for each other goes with all others of its kind.
         """
         problem = self.free.problem
         if best is None:
@@ -128,7 +132,7 @@ class EveryOrder:
         least = best.worth(weights) - weights.get(MEMORY, 0) * spare
         is_over = best.least_bytes > caps.get(MEMORY, best.least_bytes)
         is_proven = is_over or (value is not None and least >= value)
-        return (answer, len(answer) - 1) if is_proven else None
+        return (answer, len(answer) - 1) if is_proven and len(answer) <= FEW else None
 
 
 def circle(problem: ExtractionProblem, answer: Answer) -> Barred:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
-from eqsat.extract.solve.goals import Outcome, limit
+from eqsat.extract.solve.goals import Outcome, Search, limit
+from eqsat.extract.solve.problem import Answer
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
@@ -99,8 +100,8 @@ class _Joint:
         if not self.is_new or not self._has_time():
             return
         with suppress(OutOfTime):
-            search = self.limits.search(self.best.assembly, caps, self.best.answer)
-            later = search.run(self.requests[n:], self.reference)
+            search = self._search(self.best.assembly, caps, self.best.answer)
+            later = search.run(self.requests[n:], self.reference, caps)
             if later.answer is not None:
                 self.outcome, self.is_new = later, False
                 self.best = Ordered(self.best.assembly, later.answer)
@@ -139,7 +140,7 @@ class _Joint:
     def _least(self, weights: dict[str, int], caps: dict[str, int], value: int) -> Least:
         """No answer within the caps is worth less in any order; or one that is worth less."""
         try:
-            if weights == {MEMORY: 1}:
+            if weights == {MEMORY: 1} and self.every is None:
                 known = min(self.assembly.least_bytes(), value)
                 if known == value:
                     return Least("proven", value)
@@ -153,15 +154,18 @@ class _Joint:
             return Least(self.limits.ended)
 
     def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
-        """A better answer under the order of one that does not quite keep the caps."""
-        if least.best is None or not self._has_time():
+        """A better answer under the order of one that does not quite keep the caps.
+
+        For memory `_descend` has looked there.
+        """
+        if least.best is None or goal == MEMORY or not self._has_time():
             return None
         with suppress(OutOfTime):
             there = under(self.assembly, least.best.groups)
             if there is None:
                 return None
             asked = caps | {goal: min(caps.get(goal, value), value - 1)}
-            search = self.limits.search(there.assembly, asked)
+            search = self._search(there.assembly, asked)
             found = search.minimise({goal: 1}, asked, None, self.limits.seconds * SHARE)
             if found.answer is not None:
                 return in_best_order(there.assembly, found.answer)
@@ -187,7 +191,7 @@ class _Joint:
             if whole.peak_bytes <= least or not self._has_time():
                 break
             with suppress(OutOfTime):
-                search = self.limits.search(whole.assembly, caps, whole.answer)
+                search = self._search(whole.assembly, caps, whole.answer)
                 found = search.minimise({MEMORY: 1}, caps, whole.answer, self.limits.seconds * 0.3)
                 if found.answer is None:
                     break
@@ -233,6 +237,11 @@ class _Joint:
                     self.bounds[goal] = relaxed.bound
 
     # ---- all of them -------------------------------------------------------------------------
+    def _search(self, assembly: Assembly, caps: Mapping[str, int], *hints: Answer) -> Search:
+        """Options over a cap are left out at once; of memory only where it is a budget."""
+        early = {g: v for g, v in caps.items() if g != MEMORY or g in self.budget}
+        return self.limits.search(assembly, early, *hints)
+
     def _has_time(self) -> bool:
         """To state the problem, and as much again for what is asked of it."""
         return self.limits.seconds > 2 * self.assembly.seconds + ENOUGH

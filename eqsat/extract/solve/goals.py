@@ -127,11 +127,16 @@ class Search:
     stop: Stop | None = None
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that are known already
 
-    def run(self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None) -> Outcome:
-        """Minimise the goals; `reference` are the baseline's values, if there is one."""
+    def run(
+        self,
+        requests: tuple[GoalRequest, ...],
+        reference: dict[str, int] | None,
+        caps: Mapping[str, int] | None = None,
+    ) -> Outcome:
+        """Minimise the goals, under further caps; `reference` are the baseline's values, if any."""
         if requests[0].weight is not None:
             return self._weighted(requests, reference)
-        return self._in_order(requests, reference or {})
+        return self._in_order(requests, reference or {}, self.budget | dict(caps or {}))
 
     def best_hint(self, weights: dict[str, int], caps: dict[str, int]) -> Answer | None:
         """The best known answer that keeps the caps."""
@@ -333,8 +338,10 @@ class Search:
         status = "optimal" if solution.status == "optimal" else "wall"
         return Found(status, self.problem.pruned(answer), solution.bound)
 
-    def _in_order(self, requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> Outcome:
-        caps, bounds, proofs, values = dict(self.budget), {}, {}, {}
+    def _in_order(
+        self, requests: tuple[GoalRequest, ...], reference: dict[str, int], caps: dict[str, int]
+    ) -> Outcome:
+        bounds, proofs, values = {}, {}, {}
         among: tuple[int, ...] | None = None
         answer: Answer | None = None
         stop = "optimal"
