@@ -169,6 +169,9 @@ def test_the_interchange_is_what_joins_them():
     apart = searched(BY_MAP, IDENTITY, rules=rules, without=["interchange"])
     assert len(apart.schedule.dispatches) == 2
     assert apart.selection.goal("time").value > run.selection.goal("time").value
+    told = str(eqsat.compare(run, apart))
+    assert "max in loop order [1, 0]" in told
+    assert "interchange-reader" in told
 
 
 def test_contractions_can_be_kept_as_they_are():

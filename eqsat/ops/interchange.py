@@ -12,9 +12,10 @@ from eqsat.model.affine import Map, dim
 from eqsat.model.attr import loop_order
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.movement import Transpose
+from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.program import Builder, Program
 from eqsat.model.target import Target
+from eqsat.ops.access import Access, access, seen_as
 from eqsat.ops.contraction import contraction_roles, tile_dims
 from eqsat.ops.lists import inverse, is_block_diagonal
 from eqsat.ops.vocabulary import AttrFunction
@@ -63,49 +64,82 @@ def as_it_lies(perm: tuple[int, ...]) -> tuple[int, ...] | None:
 # ---- who asks for an order -----------------------------------------------------------------------
 def as_written(g: Generic, i: int, made: Generic) -> Generic | None:
     """A generic that is no contraction, in the order in which `made` writes its operand i."""
-    return None if contraction_roles(g) is not None else _as_written(g, i, made)
+    return None if contraction_roles(g) is not None else _as_written(g, i, made, None)
+
+
+def as_written_behind(g: Generic, i: int, made: Generic, view: Reshape) -> Generic | None:
+    """The same if operand i is the result of `made` in another shape."""
+    return None if contraction_roles(g) is not None else _as_written(g, i, made, view)
 
 
 def contraction_as_written(g: Generic, i: int, made: Generic) -> Generic | None:
-    """The same for a contraction; it must read operand i by all of its loops."""
-    return None if contraction_roles(g) is None else _as_written(g, i, made)
-
-
-def _as_written(g: Generic, i: int, made: Generic) -> Generic | None:
-    loops, outer = _walked(g, i, made), made.executed[: made.rank]
-    if loops is None or any(d >= made.rank for d in outer):
-        return None
-    return _reordered(g, [loops[d] for d in outer])
+    """As `as_written`, for a contraction; it must read operand i by all of its loops."""
+    return None if contraction_roles(g) is None else _as_written(g, i, made, None)
 
 
 def as_read(made: Generic, g: Generic, i: int) -> Generic | None:
     """A generic that is no contraction, in the order in which g reads its result as operand i."""
-    return None if contraction_roles(made) is not None else _as_read(made, g, i)
+    return None if contraction_roles(made) is not None else _as_read(made, g, i, None)
+
+
+def as_read_behind(made: Generic, g: Generic, i: int, view: Reshape) -> Generic | None:
+    """The same if g reads the result in another shape."""
+    return None if contraction_roles(made) is not None else _as_read(made, g, i, view)
 
 
 def contraction_as_read(made: Generic, g: Generic, i: int) -> Generic | None:
-    """The same for a contraction."""
-    return None if contraction_roles(made) is None else _as_read(made, g, i)
+    """As `as_read`, for a contraction."""
+    return None if contraction_roles(made) is None else _as_read(made, g, i, None)
 
 
-def _as_read(made: Generic, g: Generic, i: int) -> Generic | None:
-    loops = _walked(g, i, made)
-    if loops is None:
+def contraction_as_read_behind(made: Generic, g: Generic, i: int, view: Reshape) -> Generic | None:
+    """As `as_read_behind`, for a contraction."""
+    return None if contraction_roles(made) is None else _as_read(made, g, i, view)
+
+
+def _as_written(g: Generic, i: int, made: Generic, view: Reshape | None) -> Generic | None:
+    """In step with what `made` writes: its loops come in the order in which the dims name them."""
+    seen, dims = _seen(g, i, made, view), made.executed[: made.rank]
+    if seen is None or any(d >= made.rank for d in dims):
         return None
-    return _reordered(made, [*(loops.index(d) for d in g.executed), *made.reductions])
+    named = [p.source for d in dims for p in seen.indices[d] if isinstance(p.source, int)]
+    units = [d for d in range(len(g.sizes)) if d not in named]
+    order = [*units, *dict.fromkeys(named)]
+    return _reordered(g, order) if seen.is_in_step(order, dims) else None
 
 
-def _walked(g: Generic, i: int, made: Generic) -> list[int] | None:
-    """The loop of g per dim of operand i, the result of `made`; None unless these are all loops."""
-    if made.result_shape != g.shapes[i] or len(made.yields) != 1:
+def _as_read(made: Generic, g: Generic, i: int, view: Reshape | None) -> Generic | None:
+    """In step with what g reads: the dims come in the order of the loops that index them."""
+    seen = _seen(g, i, made, view)
+    if seen is None:
         return None
-    loops = [-1 if e.dim is None else e.dim for e in g.maps[i]]
-    return loops if sorted(loops) == list(range(len(g.sizes))) else None
+    place = {d: n for n, d in enumerate(g.executed)}
+
+    def first(dim: int) -> tuple[int, int]:
+        part = next(iter(seen.indices[dim]), None)
+        if part is None or not isinstance(part.source, int):
+            return -1, 0  # of extent 1, or nothing that is in step
+        return place[part.source], -part.div
+
+    dims = sorted(range(made.rank), key=first)
+    return (
+        _reordered(made, [*dims, *made.reductions]) if seen.is_in_step(g.executed, dims) else None
+    )
+
+
+def _seen(g: Generic, i: int, made: Generic, view: Reshape | None) -> Access | None:
+    """How g reads the result of `made` as operand i, behind a view or not."""
+    shown, source = (made.result_shape,) * 2 if view is None else (view.shape, view.source)
+    if len(made.yields) != 1 or shown != g.shapes[i] or source != made.result_shape:
+        return None
+    found = access("generic", g, i, shown)
+    return None if found is None else seen_as(found, shown, source)
 
 
 def _reordered(g: Generic, order: list[int]) -> Generic | None:
     """A canonical generic in another order; a packed one keeps its tiles in one piece."""
-    if g.order or order == sorted(order):
+    wide = [d for d in order if g.sizes[d] > 1]
+    if g.order or wide == sorted(wide):
         return None
     if g.tile and not _keeps_tiles(g, tuple(order)):
         return None
@@ -141,6 +175,13 @@ FUNCTIONS: dict[str, AttrFunction] = {
         as_written,
         orders=True,
     ),
+    "as_written_behind": AttrFunction(
+        ("sig", "int", "sig", "groups"),
+        "sig",
+        "the same where operand i is seen in another shape",
+        as_written_behind,
+        orders=True,
+    ),
     "contraction_as_written": AttrFunction(
         ("sig", "int", "sig"),
         "sig",
@@ -155,11 +196,25 @@ FUNCTIONS: dict[str, AttrFunction] = {
         as_read,
         orders=True,
     ),
+    "as_read_behind": AttrFunction(
+        ("sig", "sig", "int", "groups"),
+        "sig",
+        "the same where it is read in another shape",
+        as_read_behind,
+        orders=True,
+    ),
     "contraction_as_read": AttrFunction(
         ("sig", "sig", "int"),
         "sig",
         "a contraction in the order in which another generic reads it as operand i",
         contraction_as_read,
+        orders=True,
+    ),
+    "contraction_as_read_behind": AttrFunction(
+        ("sig", "sig", "int", "groups"),
+        "sig",
+        "the same where it is read in another shape",
+        contraction_as_read_behind,
         orders=True,
     ),
     "target.index_relation": AttrFunction(

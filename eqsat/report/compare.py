@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.model.egraph import EGraph
+from eqsat.model.leaves import Leaf
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.report.finished import Finished, chosen
-from eqsat.report.origins import Names, Step, rule_chain
+from eqsat.report.origins import Names, Step, op_word, rule_chain
 from eqsat.report.units import bytes_text, time_text
 
 
@@ -158,7 +159,7 @@ def _work(side: Side, number: int, by_value: bool) -> Work:
     egraph, names = side.egraph, side.names
     group = side.selection.groups[number]
     nodes = [egraph.nodes[m] for m in group.members]
-    ops = tuple(names.node_text(n).partition("(")[0] for n in nodes)
+    ops = tuple(n.attr.name if isinstance(n.attr, Leaf) else op_word(n) for n in nodes)
     writes = tuple(names.of(c) for c in group.writes)
     key = (
         tuple(sorted({names.logical_name(c) for c in group.writes}))

@@ -13,7 +13,7 @@ from eqsat.model.textfile import write_text
 from eqsat.report.explain import choice_lines, explain, removed_lines
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.lifetimes import lifetime_chart
-from eqsat.report.origins import Names, generic_word, rule_chain
+from eqsat.report.origins import Names, op_word, rule_chain
 from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
@@ -189,8 +189,7 @@ def _paired(selection: Selection, schedule: Schedule) -> list[tuple[Group, Dispa
 
 def _ops(names: Names, group: Group) -> str:
     nodes = [names.egraph.nodes[m] for m in group.members]
-    words = [generic_word(n) if n.op == "generic" else n.op for n in nodes if n.op not in LEAVES]
-    return " + ".join(words)
+    return " + ".join(op_word(n) for n in nodes if n.op not in LEAVES)
 
 
 def _values(names: Names, classes: tuple[int, ...]) -> str:

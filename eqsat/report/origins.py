@@ -126,6 +126,11 @@ class Names:
         return f"{node.op}({', '.join(t for t in (operands, attrs) if t)})"
 
 
+def op_word(node: ENode) -> str:
+    """The op as a word: what a generic computes, and the order of loops if it has one."""
+    return generic_word(node) if node.op == "generic" else node.op + loop_order_text(node.attr)
+
+
 def generic_word(node: ENode) -> str:
     """`contraction 16x16x1`, `reduction max` or the scalar function of an elementwise op.
 
