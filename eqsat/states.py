@@ -26,7 +26,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
-from eqsat.ops.border_layouts import demanded, put_in, taken_out
+from eqsat.ops.border_layouts import demanded, put_in, refuse_other, taken_out
 from eqsat.ops.weightnames import root
 from eqsat.run import Run, Source
 
@@ -200,11 +200,15 @@ def _settled(
     left = []
     for tie in ties:
         held = {b: fixed.get(b, held_at(source, b)) for b in tie.borders}
-        said = [h for b, h in held.items() if b in fixed or h is not None]
-        if said:
-            fixed |= dict.fromkeys(tie.borders, said[0])
-        else:
+        said = {b: h for b, h in held.items() if b in fixed or h is not None}
+        if not said:
             left.append(tie)
+            continue
+        (first, one), *others = sorted(said.items(), key=lambda pair: pair[1] is None)
+        for border, other in others:
+            what = f"state `{tie.name}`, on its other side,"
+            refuse_other(what, one, other, source.places.get(first) or source.places.get(border))
+        fixed |= dict.fromkeys(tie.borders, one)
     return fixed_in(source, fixed), left
 
 

@@ -91,7 +91,7 @@ def test_what_arrives_packed_is_the_packed_tensor() -> None:
 def test_an_encoded_matmul_is_one_packed_contraction(target: str, accumulates: bool) -> None:
     """Dims that no tile divides: m and n lanes may hold anything, k lanes hold zeros."""
     program = encoded_matmul(40, 20, 18, accumulates=accumulates)
-    run = eqsat.optimize(program, target=target, time_limit=10)
+    run = eqsat.optimize(program, target=target)
     assert run.schedule is not None
     assert conversions(run) == []
     (dispatch,) = run.schedule.dispatches
@@ -136,7 +136,7 @@ def test_a_target_without_tiles_turns_encodings_into_nothing() -> None:
 
 def test_a_lone_encoding_that_is_returned_packs() -> None:
     text = f"input a: f32[64, 48]\nreturn a layout={encoding('lhs', 64, 32, 48)}\n"
-    run = eqsat.optimize(parse_program(text), target="avx512", time_limit=5)
+    run = eqsat.optimize(parse_program(text), target="avx512")
     assert run.schedule is not None
     assert conversions(run) == ["pack"]
     assert run.summary()["program"]["layouts"] == {
@@ -152,7 +152,7 @@ ROWS = "pack(pos=[0], tiles=[16], pad=any)"
 def test_the_same_open_layout_on_both_sides_converts_nothing() -> None:
     """What serves as a result with open lanes is written as it is."""
     layouts = {"a": ROWS, "result0": ROWS}
-    run = eqsat.optimize(parse_program(PLAIN), target="avx512", layouts=layouts, time_limit=5)
+    run = eqsat.optimize(parse_program(PLAIN), target="avx512", layouts=layouts)
     assert conversions(run) == []
     assert run.verify(samples=1).ok
     assert run.egraph is not None
@@ -164,7 +164,7 @@ def test_the_same_open_layout_on_both_sides_converts_nothing() -> None:
 def test_a_traced_function_takes_and_gives_what_was_asked_for() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     layouts = {"x": "transpose(perm=[1, 0])", "result0": "pack(pos=[0], tiles=[2], pad=0)"}
-    run = eqsat.optimize(lambda x: (x + 1, x * 2), x, layouts=layouts, time_limit=5)
+    run = eqsat.optimize(lambda x: (x + 1, x * 2), x, layouts=layouts)
     y, z = run.compile()(x.T)
     np.testing.assert_array_equal(y, pack(Layout((3, 4), (0,), (2,), (0, 1), ("0",)), x + 1))
     np.testing.assert_array_equal(z, x * 2)
@@ -172,7 +172,7 @@ def test_a_traced_function_takes_and_gives_what_was_asked_for() -> None:
 
 def test_where_the_answer_is_the_input_the_function_itself_takes_the_layout() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    run = eqsat.optimize(lambda x: x + 1, x, layouts={"x": "transpose(perm=[1, 0])"}, time_limit=5)
+    run = eqsat.optimize(lambda x: x + 1, x, layouts={"x": "transpose(perm=[1, 0])"})
     assert run.is_input
     np.testing.assert_array_equal(run.compile()(x.T), x + 1)
 
@@ -207,3 +207,118 @@ def test_another_layout_than_the_file_says_is_refused_at_its_place(
     assert f"{path}:2:29" in told
     assert "error[E393]" in told
     assert "help: " in told
+
+
+# ---- from MLIR -----------------------------------------------------------------------------------
+MLIR = "\n".join(
+    [
+        "#a = affine_map<(m, n, k) -> (m, k)>",
+        "#b = affine_map<(m, n, k) -> (k, n)>",
+        "#c = affine_map<(m, n, k) -> (m, n)>",
+        *(
+            f"#{name} = #iree_encoding.encoding<operand_index = {i} : index, op_type = matmul, "
+            "element_types = [f32, f32, f32], user_indexing_maps = [#a, #b, #c]>"
+            for i, name in enumerate(("lhs", "rhs", "out"))
+        ),
+        """func.func @matmul(%a: tensor<40x18xf32, #lhs>, %b: tensor<18x20xf32, #rhs>,
+    %c: tensor<40x20xf32, #out>) -> tensor<40x20xf32, #out> {
+  %y = linalg.matmul ins(%a, %b : tensor<40x18xf32, #lhs>, tensor<18x20xf32, #rhs>)
+    outs(%c : tensor<40x20xf32, #out>) -> tensor<40x20xf32, #out>
+  return %y : tensor<40x20xf32, #out>
+}
+func.func @set(%a: tensor<40x18xf32>) -> tensor<40x18xf32, #lhs> {
+  %l = iree_encoding.set_encoding %a : tensor<40x18xf32> -> tensor<40x18xf32, #lhs>
+  return %l : tensor<40x18xf32, #lhs>
+}
+func.func @odd(%a: tensor<40x18xf32, #iree_encoding.padding<[0, 64]>>)
+    -> tensor<40x18xf32, #iree_encoding.padding<[0, 64]>> {
+  return %a : tensor<40x18xf32, #iree_encoding.padding<[0, 64]>>
+}""",
+    ]
+)
+
+
+@pytest.fixture
+def mlir(tmp_path: Path) -> str:
+    pytest.importorskip("iree.compiler")
+    path = tmp_path / "encoded.mlir"
+    path.write_text(MLIR)
+    return str(path)
+
+
+def test_encoded_types_of_mlir_are_read_as_what_they_are(mlir: str) -> None:
+    """The extents of loops that a type does not show are those of the contraction that reads it."""
+    source = eqsat.read(f"{mlir}:matmul")
+    wanted = encoded_matmul(40, 20, 18, accumulates=True)
+    layouts = [source.program.leaf(i).layout for i in source.program.inputs]
+    assert layouts == [wanted.leaf(i).layout for i in wanted.inputs]
+    assert source.program.nodes[source.program.results[0]].op == "set_encoding"
+    assert [span.line for span in source.places.values()] == [7, 7, 8, 11]
+    lone = eqsat.read(f"{mlir}:set").program
+    assert [n.op for n in resolved(lone, eqsat.target("avx512")).nodes] == ["input", "pack"]
+
+
+def test_an_encoded_argument_asked_for_in_another_layout_is_refused(
+    mlir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["optimize", f"{mlir}:matmul", "--target", "avx512", "-q"]
+    assert cli([*command, "--layout", "b=pack(pos=[0], tiles=[6])"]) == 2
+    told = capsys.readouterr().err
+    assert f"{mlir}:7:" in told
+    assert "`b` is set_encoding(" in told
+    assert cli([*command, "--layout", "result0=plain"]) == 2
+    assert f"{mlir}:11:3" in capsys.readouterr().err
+    assert cli(["optimize", f"{mlir}:odd", "-q"]) == 2
+    assert "E379" in capsys.readouterr().err
+
+
+# ---- chosen by the search ------------------------------------------------------------------------
+STEP = """
+input v: f32[32, 16]
+input w: f32[16, 32]
+input x: f32[16, 32]
+h = matmul(x, v)
+y = matmul(h, w)
+v1 = add(v, v)
+w1 = add(w, w)
+return y, v1, w1
+"""
+
+
+def test_states_are_kept_packed_together() -> None:
+    """Every combination is searched, also that of two states in two layouts."""
+    found = eqsat.keep_state(
+        parse_program(STEP), state={"v": 1, "w": 2}, target="vmvx-like", goals=["time"]
+    )
+    assert len(found.alternatives) == found.combinations
+    assert found.combinations == 6
+    assert {t.name for t in found.best.layouts} == {"v", "w"}
+    alone = [a.values for a in found.alternatives if len(a.layouts) < 2]
+    assert found.best.values < min(alone)
+    assert found.run.verify(samples=1).ok
+    names = [b.number for t in found.ties for b in t.borders if b.kind == "result"]
+    assert names == [1, 2]
+
+
+def test_a_free_argument_is_chosen_at_the_price_of_converting_it() -> None:
+    text = "input a: f32[64, 48]\ninput b: f32[48, 64]\ny = matmul(a, b)\nreturn y\n"
+    options: dict[str, Any] = {"target": "vmvx-like", "goals": ["time"]}
+    program = parse_program(text)
+    free = eqsat.keep_state(program, layouts={"b": "free"}, **options)
+    once = eqsat.keep_state(program, layouts={"b": "free(calls=1)"}, **options)
+    assert [t.name for t in free.best.layouts] == ["b"]
+    (held,) = free.best.layouts.values()
+    (packed,) = [a for a in once.alternatives if [*a.layouts.values()] == [held]]
+    assert packed.caller_ps > 0
+    assert packed.values[0] == free.best.values[0] + packed.caller_ps
+
+
+def test_one_fixed_side_of_a_state_fixes_the_other() -> None:
+    program = parse_program("input a: f32[32, 16]\ny = add(a, a)\nreturn y\n")
+    layouts: dict[str, Any] = {"a": "pack(pos=[0], tiles=[16])"}
+    found = eqsat.keep_state(program, state={"a": 0}, layouts=layouts)
+    assert [*stated(found.run.program)] == [Border("input", 0), Border("result", 0)]
+    assert len(found.alternatives) == 1
+    other = layouts | {"result0": "transpose(perm=[1, 0])"}
+    with pytest.raises(EqsatError, match="E393"):
+        eqsat.keep_state(program, state={"a": 0}, layouts=other)

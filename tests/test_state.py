@@ -81,7 +81,7 @@ def attend(x: Any, cache: Any) -> Any:
 
 def kept(**request: Any) -> Kept:
     x = np.ones((64, 48), np.float32)
-    more = {"state": {"cache": 1}, "target": "avx512", "time_limit": 4} | request
+    more = {"state": {"cache": 1}, "target": "avx512"} | request
     return eqsat.keep_state(attend, x, (x, x), **more)
 
 
@@ -135,7 +135,7 @@ def test_a_text_program_names_its_state_by_input_and_result(
 ) -> None:
     path = tmp_path / "t.eqs"
     path.write_text(TEXT)
-    options = ["--target", "avx512", "--time-limit", "2s", "--output-format", "json", "-q"]
+    options = ["--target", "avx512", "--output-format", "json", "-q"]
     assert cli(["state", str(path), "--state", "cache=1", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["states"] == {"cache": "f32[32, 48]"}

@@ -83,7 +83,7 @@ def _layouts(row: Row) -> str:
 
 
 def _names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} like it"
+    return " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} like it"
 
 
 def _layout(layout: Layout) -> str:
