@@ -1,4 +1,4 @@
-"""Equal programs, equal answers: respelled random programs, and JAX functions in several spellings.
+"""Equal programs, equal answers: respelled random programs, JAX functions in several spellings.
 
     python benchmarks/equal.py [--seeds 0:320] [--jobs N] [--kinds A,B] [--identities]
                                [--time-limit S] [--whole] [--log FILE] [--out FILE]
@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
-from eqsat.lab.equal import hunt
+from eqsat.lab.equal import answer, compare, hunt, remembered
+from eqsat.lab.spellings import FAMILIES, spelled_pairs
 
 Row = dict[str, Any]
 OUTCOMES = ("same", "different", "unproven", "refused", "unequal")
@@ -39,6 +40,12 @@ def rows_of(seed: int, kinds: Sequence[str], seconds: float, shrink: bool) -> li
     return [pair.to_json() for pair in hunt(seed, kinds, seconds, shrink)]
 
 
+def rows_of_family(name: str, seconds: float) -> list[Row]:
+    """JAX functions in several spellings."""
+    ask = remembered(answer)
+    return [compare(pair, ask).to_json() for pair in spelled_pairs(name, seconds)]
+
+
 def run(
     seeds: range, jobs: int, kinds: Sequence[str], seconds: float, shrink: bool, log: Path | None
 ) -> list[Row]:
@@ -46,13 +53,16 @@ def run(
     known = _logged(log)
     missing = [s for s in seeds if s not in known]
     ask = partial(rows_of, kinds=kinds, seconds=seconds, shrink=shrink)
+    spelled = FAMILIES if set(kinds) == set(RESPELLINGS) else ()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        families = pool.map(partial(rows_of_family, seconds=seconds), spelled)
         for seed, rows in zip(missing, pool.map(ask, missing), strict=True):
             known[seed] = rows
             if log is not None:
                 with log.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"seed": seed, "rows": rows}) + "\n")
-    return [row for s in seeds for row in known[s]]
+        found = [row for rows in families for row in rows]
+    return found + [row for s in seeds for row in known[s]]
 
 
 def _logged(log: Path | None) -> dict[int, list[Row]]:

@@ -14,6 +14,15 @@ from eqsat.lab.equal import Answer, Pair, Question, are_equal, compare, pairs, s
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
 
+
+@pytest.mark.parametrize("seed", [10, 25, 53])
+def test_equal_programs_have_equal_answers(seed: int):
+    """A share of benchmarks/equal.py; the sums of seed 25 are joined under a policy."""
+    found = equal.hunt(seed, seconds=60.0)
+    assert len(found) > 3
+    assert {p.outcome for p in found} == {"same"}, [p.to_json() for p in found]
+
+
 TIME = Question("reference", ("time", "memory", "dispatches"))
 
 

@@ -9,6 +9,7 @@ import pytest
 from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
 from eqsat.hunt.small import small_program
 from eqsat.lab.equal import are_equal
+from eqsat.lab.spellings import programs
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program, is_same
 from eqsat.ops.merge import canonical
@@ -17,13 +18,13 @@ from eqsat.ops.normal import normal
 ONE_SPELLING = (
     *(k for k in IDENTITIES if k != "packs"),  # layouts that were asked for stay
     "map-for-transpose", "map-for-slice", "broadcast", "unit-dims", "operands-swapped",
-    "split-elementwise", "duplicated",
+    "split-elementwise", "merged-elementwise", "recomputed", "duplicated", "two-step-extremum",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ONE_SPELLING)
 def test_a_respelling_is_the_same_program(kind: str):
-    for seed in range(12):
+    for seed in range(5):
         first = small_program(seed)
         other = RESPELLINGS[kind](first, random.Random(seed))
         if other is not None:
@@ -117,6 +118,45 @@ HEADS = "input x: f32[6, 8]\nr = reshape(x, shape=[6, 2, 4])\n"
 )  # fmt: skip
 def test_two_spellings(first: str, other: str):
     assert one(first, other)
+
+
+@pytest.mark.parametrize("name", ["bias", "convolution-1x1", "heads", "heads-together", "maximum"])
+def test_a_jax_function_in_several_spellings(name: str):
+    """But for a transposed bias and the rows of a convolution, which rules lead to each other."""
+    first, *others = programs(name)
+    same = [is_same(canonical(first), canonical(other)) for other in others]
+    assert sum(same) >= len(others) - (name in ("bias", "convolution-1x1"))
+
+
+ROWS = "input x: f32[4, 6]\nf = reshape(x, shape=[24])\nr = relu(f)\n"
+
+
+def test_a_reshape_that_is_not_undone_stays_where_it_is():
+    undone = read(ROWS + "y = reshape(r, shape=[4, 6])\nreturn y")
+    assert [n.op for n in canonical(undone).nodes] == ["input", "generic"]
+    kept = read(ROWS + "y = reshape(r, shape=[6, 4])\nreturn y")
+    assert [n.op for n in canonical(kept).nodes] == ["input", "reshape", "generic", "reshape"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "combine", "count"),
+    [("f32", "max", 1), ("f32", "add", 2), ("i32", "add", 1), ("bool", "and", 1)],
+)
+def test_two_steps_are_one_where_that_is_exact(dtype: str, combine: str, count: int):
+    found = canonical(
+        read(f"""input x: {dtype}[4, 2, 8]
+    a = generic(x, loops=[4, 2, 8], maps=[[d0, d1, d2]], body=x0, combine={combine}, rank=2)
+    y = generic(a, loops=[4, 2], maps=[[d0, d1]], body=x0, combine={combine}, rank=1)
+    return y""")
+    )
+    assert found.op_count == count
+
+
+def test_a_value_that_others_read_is_not_computed_in_a_body():
+    text = "input x: f32[4, 6]\ninput z: f32[4, 6]\na = exp(x)\nb = %s\nreturn a, b"
+    assert one(text % "add(a, z)", text % "add(exp(x), z)")
+    other = canonical(read(text % "add(exp(z), x)"))
+    assert "exp" in str(other.nodes[other.results[1]].attr.body)
 
 
 DIFFERENT = [
