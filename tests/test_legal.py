@@ -10,7 +10,7 @@ import pytest
 import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.model.pipelines import Pipeline
+from eqsat.model.pipelines import Intrinsic, Pipeline
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.target import Fusion, Limits, Memory, Target
 from eqsat.schedule.legal import faults
@@ -165,6 +165,7 @@ t = generic(s, loops=[2, 2], maps=[[d0 + d1]], body=x0, rank=2)
 return t
 """
 TINY = Pipeline("tiny", (2,), (4,), (2,), unaligned="whole")  # 10 has no tile of 4
+F16 = (Intrinsic((1, 1, 1), ("f16",)),)
 FAST = replace(TINY, rate=1.0)  # 2 * 6 * 4 * 10 operations take 480 ps at 1 TFLOP/s
 MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "members": (CHAIN, ([2, 3, 4],), toy(members=3), toy(members=2), "fusion.members is 2"),
@@ -266,7 +267,7 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
         "is computed by `tiny`, no pipeline of toy",
     ),
     "a pipeline for other types": (
-        HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, types=("f16",))),
+        HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, intrinsics=F16)),
         "`tiny` does not take %2",
     ),
     "a pipeline that wants tiles": (

@@ -286,6 +286,17 @@ _EXTENTS = {
 Extents = Annotated[list[int], BeforeValidator(_extents), WithJsonSchema(_EXTENTS)]
 
 
+class IntrinsicRecord(Record):
+    """What one instruction of a matrix unit multiplies."""
+
+    mnk: Annotated[list[int], BeforeValidator(_mnk), WithJsonSchema(_MNK)]
+    types: Annotated[
+        list[Rated],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        Field(min_length=1, description="the element type that both operands have is one of these"),
+    ]
+
+
 class PipelineRecord(Record):
     """One way to compute unpacked contractions on a GPU."""
 
@@ -310,10 +321,23 @@ class PipelineRecord(Record):
     rates: dict[Rated, Annotated[Rate, AfterValidator(_positive)]] = Field(
         default={}, description="peaks that are not those of the target"
     )
-    types: list[Rated] = Field(
-        default=[], description="element types of operands that it multiplies; none listed: all"
+    intrinsics: list[IntrinsicRecord] = Field(
+        default=[], description="of a matrix unit; none listed: any extents and types"
     )
     when: Annotated[list[When], BeforeValidator(_conditions)] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _extents_fit(self) -> PipelineRecord:
+        for i in self.intrinsics:
+            for role, size in zip("mnk", i.mnk, strict=True):
+                if all(e % size for e in getattr(self, role)) and role in self.model_fields_set:
+                    what = "x".join(map(str, i.mnk))
+                    raise coded(
+                        "E206",
+                        f"no extent of `{role}` is a multiple of the {size} of intrinsic {what}",
+                        f"list {size} or a multiple of it",
+                    )
+        return self
 
 
 def _pipeline_name(name: str) -> str:

@@ -24,7 +24,7 @@ from eqsat.lang.targetformat import (
     condition,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.pipelines import Pipeline
+from eqsat.model.pipelines import Intrinsic, Pipeline
 from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile
 from eqsat.plugins import find_names
 
@@ -266,6 +266,9 @@ def _pipeline(base: Pipeline, r: PipelineRecord) -> Pipeline:
         changes["rates"] = tuple(r.rates.items())
     if "when" in changes:
         changes["when"] = tuple(map(condition, r.when))
+    if "intrinsics" in changes:
+        made = (((i.mnk[0], i.mnk[1], i.mnk[2]), tuple(i.types)) for i in r.intrinsics)
+        changes["intrinsics"] = tuple(Intrinsic(*i) for i in made)
     return replace(base, **changes)
 
 

@@ -9,17 +9,30 @@ from eqsat.model.condition import Condition
 
 CUTS = ("innermost", "any")  # loops of a role that an extent may cut
 UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides
-_LISTS = ("m", "n", "k", "promote", "types")
+_LISTS = ("m", "n", "k", "promote")
+Unit = tuple[int, int, int]  # extents of m, n and k that are computed at once
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """What one instruction multiplies.
+
+    types: the element type that both operands have is one of these, as `f16` or at a precision as
+    `f32/high`.
+    """
+
+    mnk: Unit
+    types: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """How contractions are cut into workgroups, what these keep in scratch, and how fast they are.
 
-    m, n, k: extents a workgroup may compute, the preferred one first. types: the element type that
-    both operands have is one of these, as `f16` or at a precision as `f32/high`; empty: any.
-    rates: operations per second where they are not the target's, by the same keys. rate: the share
-    of that; None: what the target says of unpacked contractions.
+    m, n, k: extents a workgroup may compute, the preferred one first. intrinsics: those of a matrix
+    unit, of which extents are multiples and whose types it takes; none: any extents and types.
+    rates: operations per second where they are not the target's, by type or `type/precision`.
+    rate: the share of that; None: what the target says of unpacked contractions.
     """
 
     name: str
@@ -32,16 +45,25 @@ class Pipeline:
     promote: tuple[str, ...] = ("lhs", "rhs")  # tiles kept in scratch: lhs, rhs, result
     rate: float | None = None
     rates: tuple[tuple[str, float], ...] = ()
-    types: tuple[str, ...] = ()
+    intrinsics: tuple[Intrinsic, ...] = ()
     when: tuple[Condition, ...] = ()
 
-    def extents(self, role: str) -> tuple[int, ...]:
-        return {"m": self.m, "n": self.n, "k": self.k}[role]
+    def extents(self, role: str, unit: Unit = (1, 1, 1)) -> tuple[int, ...]:
+        """Those of a role that are multiples of what is computed at once."""
+        listed = {"m": self.m, "n": self.n, "k": self.k}[role]
+        return tuple(e for e in listed if e % unit["mnk".index(role)] == 0)
 
-    def multiplies(self, dtypes: tuple[str, ...], precision: str) -> bool:
-        """Whether it takes operands of these element types, one for all, at this precision."""
-        keys = {key for t in dtypes for key in (t, f"{t}/{precision}")}
-        return not self.types or (len(set(dtypes)) == 1 and not keys.isdisjoint(self.types))
+    def units(self, dtypes: tuple[str, ...], precision: str) -> tuple[Unit, ...]:
+        """What may be computed at once of operands of these types; nothing: it does not take them.
+
+        One element of each where there are no intrinsics.
+        """
+        if not self.intrinsics:
+            return ((1, 1, 1),)
+        if len(set(dtypes)) > 1:
+            return ()
+        keys = {dtypes[0], f"{dtypes[0]}/{precision}"}
+        return tuple(i.mnk for i in self.intrinsics if not keys.isdisjoint(i.types))
 
     def peak(self, dtype: str, precision: str) -> float | None:
         """Its own operations per second for an element type; None: those of the target."""
@@ -52,6 +74,8 @@ class Pipeline:
     def from_json(cls, data: dict[str, Any]) -> Pipeline:
         changes: dict[str, Any] = {key: tuple(data[key]) for key in _LISTS}
         changes["rates"] = tuple((k, v) for k, v in data["rates"])
+        made = (Intrinsic(tuple(i["mnk"]), tuple(i["types"])) for i in data["intrinsics"])
+        changes["intrinsics"] = tuple(made)
         changes["when"] = tuple(Condition(**c) for c in data["when"])
         return cls(**(data | changes))
 
@@ -60,5 +84,7 @@ class Pipeline:
         extents = ", ".join(f"{r} {list(self.extents(r))}" for r in "mnk")
         how = [f"cuts the {self.cut} loop" if self.cut == "innermost" else "cuts any loop"]
         how += ["collapsed first"] * self.collapse + [f"unaligned: {self.unaligned}"]
+        units = ("x".join(map(str, i.mnk)) + f" {'|'.join(i.types)}" for i in self.intrinsics)
+        how += [f"by {', '.join(units)}"] if self.intrinsics else []
         how += [f"{self.rate:g} of the peak"] if self.rate is not None else []
         return f"pipeline {self.name}: {extents}; {', '.join(how)}"

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
-from eqsat.model.pipelines import Pipeline
+from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contraction import contraction_roles, inner_loops
 from eqsat.ops.tiles import COMPARE
@@ -69,8 +69,24 @@ def packed_workgroup(g: Generic) -> Workgroup:
 
 def workgroup(g: Generic, pipeline: Pipeline) -> Workgroup | None:
     """Of an unpacked contraction; None if the pipeline does not take it."""
-    if not pipeline.multiplies(g.dtypes, g.precision) or not all(_conditions(g, pipeline)):
+    if not all(_conditions(g, pipeline)):
         return None
+    best = None
+    for unit in pipeline.units(g.dtypes, g.precision):
+        found = _by(g, pipeline, unit)
+        if found is None:
+            continue
+        is_better = best is not None and (found.aligned, -found.padded) > (
+            best.aligned,
+            -best.padded,
+        )
+        if best is None or is_better:
+            best = found
+    return best
+
+
+def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
+    """By one intrinsic."""
     runs = _runs(g) if pipeline.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
     taken, padded, aligned = dict.fromkeys(runs, 1), Fraction(1), True
     lone = {"m": 1, "n": 1, "k": 1}
@@ -78,12 +94,12 @@ def workgroup(g: Generic, pipeline: Pipeline) -> Workgroup | None:
         mine = [run for run in runs if _role(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
         within = sizes[-1:] if pipeline.cut == "innermost" else sizes
-        options = pipeline.extents(role)
+        options = pipeline.extents(role, unit)
         at, extent = _fitting(within, options)
-        if not extent and pipeline.unaligned == "refused":
-            return None
         if not extent and pipeline.unaligned == "padded":
             at, extent = _least_padding(within, options)
+        if not extent and pipeline.unaligned != "whole":
+            return None
         if extent:
             padded *= Fraction(cdiv(within[at], extent) * extent, within[at])
             if mine:

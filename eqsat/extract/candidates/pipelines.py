@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
-from eqsat.model.pipelines import Pipeline
+from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.collapse import collapse_loops
 from eqsat.ops.contraction import contraction_roles, inner_loops
@@ -78,18 +78,26 @@ def ways(pipelines: tuple[Pipeline, ...], roots: tuple[Root, ...]) -> tuple[Way,
 # ---- how a contraction is cut ----------------------------------------------------------------
 @lru_cache(maxsize=50_000)
 def cut(g: Generic, pipeline: Pipeline) -> Cut | None:
-    """An unpacked contraction cut into workgroups; None if the pipeline does not take it."""
+    """An unpacked contraction cut into workgroups; None if the pipeline does not take it.
+
+    Of several intrinsics the one by which the least is computed, the first of equal ones; one that
+    aligns all loops comes before one that does not.
+    """
     known = facts(g, "matmul")
-    if not pipeline.multiplies(g.dtypes, g.precision) or not all(
-        holds(c, known) for c in pipeline.when
-    ):
+    if not all(holds(c, known) for c in pipeline.when):
         return None
     nest = _collapsed(g) if pipeline.collapse else g
+    tried = (_cut(nest, pipeline, u) for u in pipeline.units(g.dtypes, g.precision))
+    found = [c for c in tried if c is not None]
+    return min(found, key=lambda c: (bool(c.whole), c.computed), default=None)
+
+
+def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> Cut | None:
     extents, computed = [1] * len(nest.sizes), math.prod(nest.sizes)
     rows, whole = {"m": 1, "n": 1, "k": 1}, []
     for role, loops in _roles(nest).items():
         sizes = [nest.sizes[d] for d in loops] or [1]
-        found = _tile(sizes, pipeline.extents(role), pipeline)
+        found = _tile(sizes, pipeline.extents(role, unit), pipeline)
         if found is not None:
             at, extent = found
             if loops:
@@ -97,7 +105,7 @@ def cut(g: Generic, pipeline: Pipeline) -> Cut | None:
             else:
                 rows[role] = extent
             computed = computed // sizes[at] * cdiv(sizes[at], extent) * extent
-        elif pipeline.unaligned == "refused":
+        elif pipeline.unaligned != "whole":
             return None
         else:
             whole += [(role, tuple(loops))] if loops else []
@@ -126,7 +134,7 @@ def _tile(
     if found is not None or pipeline.unaligned != "padded":
         return found
     both = [(d, e) for d in tried for e in listed]
-    return min(both, key=lambda x: cdiv(sizes[x[0]], x[1]) * x[1] / sizes[x[0]])
+    return min(both, key=lambda x: cdiv(sizes[x[0]], x[1]) * x[1] / sizes[x[0]], default=None)
 
 
 def _roles(g: Generic) -> dict[str, list[int]]:
