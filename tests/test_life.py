@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,22 @@ from eqsat.report.text import summary_text
 
 FORCED = ("tiles_forced=true", "tiles={matmul: [{mnk: [16, 16, 4], rate: 1}]}")
 KIB = 1024
+OUTSIDE = """
+target: outside
+doc: Contractions read packed operands; nothing is packed inside of them.
+extends: reference
+tiles_forced: true
+tiles:
+  matmul:
+    - {mnk: [16, 16, 4], rate: 1.0}
+fusion:
+  join:
+    elementwise: []
+    reduction: []
+    contraction: [conversion]
+    conversion: [move, conversion]
+    move: [conversion]
+"""
 
 
 def tied(*settings: str, **options: Any) -> eqsat.Run:
@@ -31,7 +48,7 @@ def value(run: eqsat.Run, goal: str) -> int:
 
 @pytest.fixture(scope="module")
 def small() -> eqsat.Run:
-    return tied(goals=("memory",))
+    return tied(goals=("memory", "time"))
 
 
 def test_a_tied_table_is_kept_once_where_memory_counts(small: eqsat.Run):
@@ -134,6 +151,28 @@ def test_a_budget_of_weights_below_the_originals_is_refused(goal: str):
     assert value(tied(budget={goal: 256 * KIB}), goal) == 256 * KIB
     with pytest.raises(EqsatError, match=rf"\(proven\).*least {goal} any choice needs is 262,144"):
         tied(budget={goal: 255 * KIB})
+
+
+def test_rows_are_gathered_from_the_packed_table_where_nothing_is_packed_inside(tmp_path: Path):
+    path = tmp_path / "outside.yaml"
+    path.write_text(OUTSIDE)
+    found = {
+        without: eqsat.optimize(
+            eqsat.read("tied_table"), target=str(path), goals=("resident", "time"),
+            without=without,
+        )
+        for without in ((), ("gather-from-packed",))
+    }  # fmt: skip
+    packed, apart = found.values()
+    assert [r.schedule.resident_bytes for r in found.values()] == [256 * KIB] * 2
+    lives = [r.summary()["weights"][0]["lives"] for r in found.values()]
+    assert lives == [
+        ["packed at load", "unpacked where it is read"],
+        ["as it is", "packed per run"],
+    ]
+    blocks = 16 * 16 * 128 * 4  # 16 rows, each in 16 that are packed together
+    assert value(packed, "time") == (blocks + 64 + 2 * 8 * KIB + 256 * KIB + 32 * KIB) * 1000
+    assert value(apart, "time") > value(packed, "time")
 
 
 def test_a_plan_tells_how_its_weights_live(small: eqsat.Run, two_tables: str):

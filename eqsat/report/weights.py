@@ -12,6 +12,7 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.units import bytes_text, count_text, time_text
 
 AS_IT_IS, PER_RUN, INSIDE = "as it is", "packed per run", "packed where it is read"
+UNPACKED = "unpacked where it is read"
 UNREAD = "not read"
 COLUMNS = (
     "weight", "type", "original", "copies", "resident", "at load", "per run", "time", "lives",
@@ -105,12 +106,12 @@ class _Lives:
         held = size if stays else 0
         own = [d for d in self.alone if any(w in self.made[m] for m in self._works(d))]
         here = [m for m, below in self.made.items() if w in below]
-        apart = {m for d in own for m in self._works(d)}
+        inside = sorted(set(here) - {m for d in own for m in self._works(d)})
         lives = [
             *([AS_IT_IS] if w in self.read else []),
             *([self.ahead_word] if any(w in s.sources[i] and i != w for i in kept) else []),
             *([PER_RUN] if own else []),
-            *([INSIDE] if set(here) - apart else []),
+            *dict.fromkeys(UNPACKED if nodes[m].op == "unpack" else INSIDE for m in inside),
         ]
         at_load = held + extra if s.originals == "stored" else (size if used else 0) + extra
         moved = sum(

@@ -17,9 +17,12 @@ from eqsat.model.egraph import ENode
 from eqsat.model.expr import count_all
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
+from eqsat.model.tensor import cdiv
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
 from eqsat.ops.passes import misread, miswrites, moves_innermost
@@ -289,15 +292,39 @@ class Costs:
     def _gathers(self) -> frozenset[int]:
         return frozenset(i for i, n in enumerate(self.space.egraph.nodes) if n.op == "gather")
 
+    def in_blocks(self, members: Iterable[int]) -> dict[int, int]:
+        """Members that unpack a table for gathers alone, by class: nobody needs all of it."""
+        nodes = self.space.egraph.nodes
+        found = {nodes[m].eclass: m for m in members if nodes[m].op == "unpack"}
+        if not found:
+            return {}
+        gathered = {nodes[m].children[0] for m in self._gathers.intersection(members)}
+        seen = {c for m in members if m not in self._gathers for c in nodes[m].children}
+        return {c: m for c, m in found.items() if c in gathered and c not in seen}
+
     def _gathered_ps(self, members: tuple[int, ...]) -> dict[int, int]:
         """Per table that these gathers alone read: picoseconds to read what they take of it."""
         nodes, found = self.space.egraph.nodes, dict[int, int]()
+        unpacks = self.in_blocks(members)
         for m in self._gathers.intersection(members):
-            table = nodes[m].children[0]
-            found[table] = found.get(table, 0) + self.space.nbytes(nodes[m].eclass)
-        other = {c for m in members if m not in self._gathers for c in nodes[m].children}
+            table, nbytes = nodes[m].children[0], self.space.nbytes(nodes[m].eclass)
+            if table in unpacks:
+                table, nbytes = self._blocks(m, unpacks[table])
+            found[table] = found.get(table, 0) + nbytes
+        inside = {*unpacks.values(), *self._gathers.intersection(members)}
+        other = {c for m in members if m not in inside for c in nodes[m].children}
         indices = {c for m in self._gathers.intersection(members) for c in nodes[m].children[1:]}
         return {c: self._rows_ps(c, b) for c, b in found.items() if c not in other | indices}
+
+    def _blocks(self, gather: int, unpack: int) -> tuple[int, int]:
+        """A packed table, and the bytes of the blocks that hold what is gathered from it."""
+        nodes, space = self.space.egraph.nodes, self.space
+        move, layout, (table,) = nodes[gather].attr, nodes[unpack].attr, nodes[unpack].children
+        assert isinstance(move, Move) and isinstance(layout, Layout)
+        axis = int(move.args[0])
+        tile = dict(zip(layout.pos, layout.tiles, strict=True)).get(axis, 1)
+        block = space.nbytes(table) // cdiv(layout.source[axis], tile)
+        return table, min(space.type(nodes[gather].children[1]).size * block, space.nbytes(table))
 
     def _rows_ps(self, table: int, nbytes: int) -> int:
         """Rows of a table, at the bandwidth of the level that holds it.

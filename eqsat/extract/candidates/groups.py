@@ -336,7 +336,10 @@ class Grower:
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]
-        exposable = tuple(space.outputs[m][0] for m in members if m != sink and space.is_op[m])
+        hidden = {sink, *self.costs.in_blocks(members).values()}
+        exposable = tuple(
+            space.outputs[m][0] for m in members if m not in hidden and space.is_op[m]
+        )
         reads = tuple(state.reads.values())
         runs = None if state.met else state.runs
         price = self.costs.price(members, reads, writes, runs)

@@ -106,15 +106,18 @@ def _supplied(problem: AnyOrder) -> AnyOrder:
     """With the rule that keeps layouts of a value from being converted in a circle.
 
     Per value: (options that compute it and write a layout of it, options that read one); readers
-    need one of the former.
+    need one of the former. A value that is there from the start is not computed: somebody makes its
+    first layout of the run from what is there.
     """
     writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for i, o in enumerate(problem.options):
         layouts = {problem.value_of[b] for b in o.writes}
-        for v in sorted(layouts.intersection(problem.computes[i])):
+        read = {problem.value_of[b] for b in o.reads}
+        first = (layouts & problem.sources) - read
+        for v in sorted(first.union(layouts.intersection(problem.computes[i]))):
             writers.setdefault(v, []).append(i)
-        for v in sorted({problem.value_of[b] for b in o.reads} - problem.sources):
+        for v in sorted(read):
             readers.setdefault(v, []).append(i)
     pairs = tuple((tuple(writers.get(v, ())), tuple(r)) for v, r in sorted(readers.items()))
     return replace(problem, supplies=pairs)
