@@ -30,7 +30,7 @@ _CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>)\s*(\w+)\s*")
 
 Kind = Literal["elementwise", "reduction", "contraction", "conversion", "move", "opaque"]
 Clone = Literal[
-    "fill", "broadcast", "cast", "dequantise", "all",
+    "fill", "broadcast", "cast", "cheap", "dequantise", "all",
     "elementwise", "reduction", "contraction", "conversion", "move",
 ]  # fmt: skip
 

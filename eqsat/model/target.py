@@ -18,6 +18,8 @@ STORED, DROPPED, HELD = "stored", "dropped", "held"
 ORIGINALS = (STORED, DROPPED, HELD)
 # kinds of ops as fusion sees them
 KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "opaque")
+# of `Fusion.clone`: what widens elements beside any reader; what reads no more than it writes
+DEQUANTISE, CHEAP = "dequantise", "cheap"
 _FUSED = KINDS[:-1]  # an opaque op is a dispatch of its own
 
 
@@ -87,7 +89,7 @@ class Fusion:
         *((kind, _FUSED) for kind in _FUSED),
         ("opaque", ()),
     )
-    # what may be computed again in several dispatches: kinds, or fill, broadcast, cast,
+    # what may be computed again in several dispatches: kinds, or fill, broadcast, cast, cheap,
     # dequantise, all
     clone: tuple[str, ...] = ("fill", "broadcast", "cast")
 

@@ -101,6 +101,16 @@ def widens(attr: Attr) -> bool:
     return bool(sides) and max(sides)[1] < DTYPES[attr.yields[0].dtype][0]
 
 
+def is_cheap(attr: Attr) -> bool:
+    """Whether computing an elementwise op again reads no more than its result would.
+
+    At most one operand has as many elements as the result; the others are broadcast.
+    """
+    if not isinstance(attr, Generic) or attr.rank < len(attr.sizes) or len(attr.yields) != 1:
+        return False
+    return sum(math.prod(s) >= math.prod(attr.result_shape) for s in attr.shapes) <= 1
+
+
 # ---- what one op reads ---------------------------------------------------------------------------
 @lru_cache(maxsize=100_000)
 def access(op: str, attr: Attr, operand: int, shape: Shape) -> Access | None:

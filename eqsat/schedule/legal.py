@@ -13,7 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.access import widens
+from eqsat.ops.access import is_cheap, widens
 from eqsat.ops.contraction import kind
 from eqsat.schedule.devices import device_faults, parts
 from eqsat.schedule.fused import OneDispatch, behind_views
@@ -91,7 +91,7 @@ def _is_cloneable(node: Node, clone: tuple[str, ...]) -> bool:
         return True
     if what in ("elementwise", "conversion") and ("all" in clone or what in clone):
         return True
-    if "dequantise" in clone and widens(node.attr):
+    if ("dequantise" in clone and widens(node.attr)) or ("cheap" in clone and is_cheap(node.attr)):
         return True
     if what != "elementwise" or not isinstance(node.attr, Generic):
         return False

@@ -20,8 +20,9 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.selection import RESULT_RELATION, Removed
-from eqsat.model.target import Fusion, Target
+from eqsat.model.target import CHEAP, Fusion, Target
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
+from eqsat.ops.access import is_cheap
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
@@ -177,6 +178,8 @@ class Legality:
         if self._clones & {"all", what} or self.uses.dequantises[node]:
             return True
         attr = self.space.egraph.nodes[node].attr
+        if CHEAP in self._clones and is_cheap(attr):
+            return True
         if not isinstance(attr, Generic) or any(y.body.count() for y in attr.yields):
             return False
         is_cast = any(e.fn == "cast" for y in attr.yields for e in y.body.walk())

@@ -14,12 +14,11 @@ from typing import NamedTuple
 from eqsat.extract.candidates.space import Space
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
-from eqsat.model.target import Fusion
+from eqsat.model.target import DEQUANTISE, Fusion
 from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
 
 Reader = tuple[int, int]  # (node, operand)
 Readers = Mapping[int, Sequence[Reader]]  # per buffer read inside: by whom, views looked through
-DEQUANTISE = "dequantise"  # in `fusion.clone`
 
 
 class Use(NamedTuple):
