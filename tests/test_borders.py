@@ -86,8 +86,10 @@ def test_what_arrives_packed_is_the_packed_tensor() -> None:
 
 
 # ---- encodings -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("target", ["avx512", "vmvx-like"])
-@pytest.mark.parametrize("accumulates", [False, True])
+@pytest.mark.parametrize(
+    ("target", "accumulates"),
+    [("avx512", False), ("vmvx-like", True), ("arm64", True), ("riscv64", False)],
+)
 def test_an_encoded_matmul_is_one_packed_contraction(target: str, accumulates: bool) -> None:
     """Dims that no tile divides: m and n lanes may hold anything, k lanes hold zeros."""
     program = encoded_matmul(40, 20, 18, accumulates=accumulates)
@@ -112,7 +114,7 @@ def test_resolving_changes_layouts_only(seed: int) -> None:
     rng = random.Random(seed)
     m, n, k = (rng.choice((1, 2, 4, 7, 16, 21)) for _ in "mnk")
     program = encoded_matmul(m, n, k, accumulates=seed % 2 == 0)
-    found = resolved(program, eqsat.target(rng.choice(("avx512", "vmvx-like"))))
+    found = resolved(program, eqsat.target(rng.choice(("avx512", "vmvx-like", "arm64", "riscv64"))))
     found.verify()
     draw = np.random.default_rng(seed)
     plain = [draw.standard_normal(program.nodes[i].type.shape) for i in program.inputs]
