@@ -156,6 +156,14 @@ def test_a_permuted_consumer_is_one_dispatch_under_either_relation(text: str):
     assert faults(narrow.schedule, narrow.target) == []
 
 
+def test_a_bias_that_writes_transposed_shares_the_dispatch_of_its_product():
+    how = {"target": "no-data-tiling", "goals": ("time",), "settings": [IDENTITY]}
+    mlir = eqsat.read("experiments/programs/permuted_consumer.mlir")
+    on, off = (eqsat.optimize(mlir, without=w, **how) for w in ([], ["interchange"]))
+    assert (len(on.schedule.dispatches), len(off.schedule.dispatches)) == (1, 2)
+    assert on.selection.goal("time").value < off.selection.goal("time").value
+
+
 def test_the_interchange_is_what_joins_them():
     """Without the transposes that would turn the product instead."""
     rules = ["layout/interchange"]

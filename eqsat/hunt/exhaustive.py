@@ -25,7 +25,7 @@ from eqsat.model.rules import Apply, AttrExpr, Name, Rule, Splat, Term, Value, V
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import WHOLE
 from eqsat.ops.records import field as field_of
-from eqsat.saturate.rows import plain
+from eqsat.saturate.rows import is_closed, plain
 
 OPS = frozenset({"transpose", "pack", "unpack", "reshape", "retype", "relax"})
 DTYPE = "i64"
@@ -117,6 +117,7 @@ class _Exhaustion:
         conditions = tuple(
             Condition(expression_text(c), self.met[i], self.missed[i])
             for i, c in enumerate(self.rule.where)
+            if not is_closed(c)  # what a target says is no matter of matches
         )
         return Findings(
             self.rule, 0, self.tried, self.padded, self.refused, conditions, found, is_complete

@@ -28,6 +28,7 @@ from eqsat.model.rules import (
     Var,
 )
 from eqsat.ops.attrs import FUNCTIONS
+from eqsat.saturate.rows import is_closed
 
 OTHER = "_other"  # a further pattern may match any operand instead of the same one: `x_other`
 # both orders of their arguments mean the same, so exchanging them breaks nothing
@@ -88,9 +89,9 @@ def _rule_text(rule: Rule) -> str:
 
 # ---- conditions and patterns ---------------------------------------------------------------------
 def _dropped_conditions(rule: Rule) -> Iterator[Mutant]:
-    """Conditions on `uses` stay: how often a value is read says nothing of what it holds."""
+    """Conditions on `uses` and on targets stay: they say nothing of what a value holds."""
     for i, condition in enumerate(rule.where):
-        if "uses" in _called(condition):
+        if "uses" in _called(condition) or is_closed(condition):
             continue
         where = (*rule.where[:i], *rule.where[i + 1 :])
         yield Mutant(replace(rule, where=where), f"without the condition `{text(condition)}`")

@@ -21,7 +21,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
 from eqsat.ops.attrs import WHOLE
 from eqsat.ops.records import field
-from eqsat.saturate.rows import slots
+from eqsat.saturate.rows import is_closed, slots
 
 TRIES = 60  # draws per instance asked for
 FIRST = 8000  # draws beside, as the first match may be rare
@@ -131,6 +131,7 @@ class _Hunt:
         conditions = tuple(
             Condition(expression_text(c), self.met[i], self.missed[i])
             for i, c in enumerate(self.rule.where)
+            if not is_closed(c)  # what a target says is no matter of matches
         )
         return Findings(
             self.rule, self.wanted, self.count["instances"], self.count["padded"],

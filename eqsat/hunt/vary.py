@@ -57,14 +57,14 @@ class _Varied:
 
     def instance(self) -> Instance:
         trees = list(_trees(self.sides))
-        for t in reversed(trees):  # operands first
+        for t in _operands_first(trees):
             self._infer(t)
         for t in trees:
             self._relate(t)
         self.extents = self._new_extents()
         self.orders = self._new_orders(trees)
         self.made: dict[Any, Types] = {}
-        attrs = {id(t): self._remade(t) for t in reversed(trees)}
+        attrs = {id(t): self._remade(t) for t in _operands_first(trees)}
         tensors = tuple(
             (n, tuple(self._leaf((n, i), t) for i, t in enumerate(ts)))
             for n, ts in self.old.tensors
@@ -266,3 +266,20 @@ def _trees(sides: Iterable[Tree]) -> Iterator[Tree]:
             if id(t) not in seen:
                 seen.add(id(t))
                 yield t
+
+
+def _operands_first(trees: Sequence[Tree]) -> Iterator[Tree]:
+    """The ops from the last to the first, each once and behind its operands."""
+    seen: set[int] = set()
+
+    def walk(t: Tree) -> Iterator[Tree]:
+        if id(t) in seen:
+            return
+        seen.add(id(t))
+        for o in t.operands:
+            if isinstance(o, Tree):
+                yield from walk(o)
+        yield t
+
+    for t in reversed(trees):
+        yield from walk(t)

@@ -348,11 +348,15 @@ def _attributes(term: Term) -> Iterator[AttrExpr]:
             yield from _attributes(o)
 
 
+def is_closed(condition: AttrExpr) -> bool:
+    """Whether a condition asks about no match, but about the target alone."""
+    return not any(isinstance(p, Name) for p in _parts(condition))
+
+
 def is_moot(rule: Rule, functions: Functions) -> bool:
-    """Whether a condition that asks about no match, but about the target alone, does not hold."""
-    closed = [c for c in rule.where if not any(isinstance(p, Name) for p in _parts(c))]
+    """Whether a condition on the target alone does not hold."""
     try:
-        return not all(value(c, {}, functions) for c in closed)
+        return not all(value(c, {}, functions) for c in rule.where if is_closed(c))
     except NoRow:
         return True
 
