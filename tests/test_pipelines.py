@@ -208,6 +208,18 @@ def test_a_precision_has_its_own_unit(precision: str, wanted: str):
     assert chosen(run_of(parse_program(text), "sm_90")) == [wanted]
 
 
+def test_other_sizes_have_pipelines_of_their_own():
+    text = (
+        "symbol b size=64\ninput x: f32[b, 64]\ninput w: f32[64, 64]\ny = matmul(x, w)\nreturn y\n"
+    )
+    run = run_of(parse_program(text), "gfx942")
+    assert chosen(run) == ["matrix"]
+    other = eqsat.bind(run, b=57)
+    assert chosen(other) == ["matrix-padded"]
+    assert other.schedule is not None
+    assert faults(other.schedule, other.target) == []
+
+
 EPILOGUE = "input x: f32[64, 64]\ninput w: f32[64, 57]\nh = matmul(x, w)\ny = exp(h)\nreturn y\n"
 
 

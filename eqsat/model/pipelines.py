@@ -48,6 +48,9 @@ class Pipeline:
     intrinsics: tuple[Intrinsic, ...] = ()
     when: tuple[Condition, ...] = ()
 
+    def __hash__(self) -> int:  # asked of every dispatch that is priced
+        return hash(self.name)
+
     def extents(self, role: str, unit: Unit = (1, 1, 1)) -> tuple[int, ...]:
         """Those of a role that are multiples of what is computed at once."""
         listed = {"m": self.m, "n": self.n, "k": self.k}[role]
