@@ -214,7 +214,7 @@ def test_other_sizes_have_pipelines_of_their_own():
     )
     run = run_of(parse_program(text), "gfx942")
     assert chosen(run) == ["matrix"]
-    other = eqsat.bind(run, b=57)
+    other = eqsat.bind(run, {"b": 57})
     assert chosen(other) == ["matrix-padded"]
     assert other.schedule is not None
     assert faults(other.schedule, other.target) == []
