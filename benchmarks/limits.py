@@ -34,7 +34,8 @@ LIBRARY = (
     "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4", "stablelm", "resnet50",
     "unet", "swin", "deep", "deep.py:mixed", "conv_qdq_residual", "bottlenecks", "folded_batch",
     "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
-    "two_packs",
+    "two_packs", "three_readers", "train.py:step", "stablecode.py:stable_code",
+    "stablecode.py:stable_code_block", "sdxl", "sdxl.py:transformer", "sdxl.py:residual",
 )  # fmt: skip
 TARGETS = tuple(sorted(p.stem for p in (HERE.parent / "targets").glob("*.yaml")))
 DEFAULT_LIMIT = 60.0  # of `eqsat optimize`
