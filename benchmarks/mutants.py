@@ -98,13 +98,14 @@ def attempt(
     return row
 
 
-def warm_up(folder: Path) -> None:
-    """All commands once on a program of the library."""
+def warm_up(folder: Path, without: Sequence[str]) -> None:
+    """All commands that are run, once on a program of the library."""
     from eqsat.cli.app import run
 
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-        for _, args in commands(folder / "none", 5.0):
-            run([a.replace(str(folder / "none"), "transposed_pack") for a in args])
+        for name, args in commands(folder / "none", 5.0):
+            if name not in without:
+                run([a.replace(str(folder / "none"), "transposed_pack") for a in args])
 
 
 def judged(code: int, said: str) -> tuple[str, str]:
@@ -138,7 +139,7 @@ def work(tell: Connection, memory_gib: float, seconds: float, without: Sequence[
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.setpgrp()  # so that the parser's own process ends with this one
     with tempfile.TemporaryDirectory() as folder:  # so that no file pays for imports
-        warm_up(Path(folder))
+        warm_up(Path(folder), without)
     tell.send(("ready", None))
     with contextlib.suppress(EOFError):
         while True:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
-from eqsat.extract.solve.goals import Outcome, Search, limit
+from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.problem import Answer
+from eqsat.extract.solve.requests import limit
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY

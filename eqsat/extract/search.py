@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.session import Session, prepare
-from eqsat.extract.solve.goals import check_requests
 from eqsat.extract.solve.linear import moved_bytes
+from eqsat.extract.solve.requests import check_requests
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.stopping import Stop

@@ -5,26 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 
 from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.linear import ASKED, TIE_BREAK
+from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.problem import GOALS, KEPT, Answer, ExtractionProblem
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
+from eqsat.extract.solve.requests import limit, weigh
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
-from eqsat.plugins import plugged_in
 
 # how far above the relaxation's bound the best answer is looked for first
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 MEMORY = "memory"  # the goal that is no sum
-SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
 
 
 @dataclass(frozen=True)
@@ -75,26 +73,6 @@ def floor(problem: ExtractionProblem, goal: str) -> int:
     if goal in problem.kept:
         return max(r.base for r in problem.kept[goal])
     return int(goal == "dispatches" and bool(problem.roots))
-
-
-def check_requests(requests: tuple[GoalRequest, ...]) -> None:
-    """EqsatError (E404) for unknown or repeated goals, or if only some have weights."""
-    names = [r.name for r in requests]
-    known = (*GOALS, *KEPT, *ASKED, *plugged_in("goals"))
-    for n in names:
-        if n not in known:
-            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(known)}")
-    if not names or len(set(names)) < len(names):
-        raise fail("E404", "name at least one goal, and each goal once")
-    weighted = [r.weight is not None for r in requests]
-    if any(weighted) and not all(weighted):
-        raise fail(
-            "E404",
-            "some goals have a weight and some have none",
-            help="give all goals a weight (`time:2 memory:1`), or none (in order of priority)",
-        )
-    if any(r.within < 0 or (r.weight is not None and r.weight <= 0) for r in requests):
-        raise fail("E404", "weights are positive and `within` is not negative")
 
 
 @dataclass(frozen=True)
@@ -398,21 +376,5 @@ class Search:
         return Outcome(found.status, found.answer, weights=weights)
 
 
-def limit(request: GoalRequest, value: int, reference: Mapping[str, int]) -> int:
-    """What a goal is held to behind a search that found this value: within its tolerance.
-
-    A tolerance never makes it worse than the baseline.
-    """
-    loose = value + int(value * Fraction(str(request.within)))
-    return max(value, min(loose, reference.get(request.name, loose)))
-
-
 def _chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
     return tuple(kept[i] for i in places)
-
-
-def weigh(requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> dict[str, int]:
-    """Integer coefficients of Σ weight · goal / reference, to one part in `SCALE` or better."""
-    shares = {r.name: Fraction(str(r.weight)) / max(reference.get(r.name, 1), 1) for r in requests}
-    unit = min(shares.values())
-    return {n: max(round(s / unit * SCALE), 1) for n, s in shares.items()}
