@@ -11,47 +11,39 @@ from eqsat.extract.conflict import Budgets
 from eqsat.extract.everyorder import EveryOrder
 from eqsat.extract.ordered import Limits
 from eqsat.extract.session import prepare
-from eqsat.lang.programs import parse_program
+from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
 
-# three dispatches are fast, four hold fewer bytes at a time
-SOFTMAX = """program m
-input x: f32[96, 96]
-top = generic(x, loops=[96, 96], maps=[[d0, d1]], body=x0, combine=max, rank=1) : f32[96]
-power = generic(x, top, loops=[96, 96], maps=[[d0, d1], [d0]], body=exp(sub(x0, x1))) : f32[96, 96]
-total = generic(power, loops=[96, 96], maps=[[d0, d1]], body=x0, combine=add, rank=1) : f32[96]
-share = generic(power, total, loops=[96, 96], maps=[[d0, d1], [d0]], body=div(x0, x1)) : f32[96, 96]
-y = pad(share, low=[0, 0], high=[0, 8], value=0.0) : f32[96, 104]
-return y
-"""
+FORCED = ["tiles_forced=true"]
 
 
 @pytest.fixture(scope="module")
-def softmax() -> Program:
-    return parse_program(SOFTMAX)
+def tied() -> Program:
+    """A table that is gathered from and multiplied by: kept twice, or packed in every run."""
+    return load_program("experiments/programs/tied_table.eqs")
 
 
 def least(source: Program, *goals: str) -> dict[str, int]:
-    run = eqsat.optimize(source, target="avx512", goals=goals)
+    run = eqsat.optimize(source, target="avx512", settings=FORCED, goals=goals)
     assert run.selection is not None and run.selection.stop == "optimal"
     return {n: r.value for n, r in run.selection.goals}
 
 
 def refused(source: Program, **budget: int) -> str:
     with pytest.raises(EqsatError) as e:
-        eqsat.optimize(source, target="avx512", budget=budget)
+        eqsat.optimize(source, target="avx512", settings=FORCED, budget=budget)
     (found,) = e.value.diagnostics
     assert found.code == "E410" and e.value.exit_code == 3
     return found.message
 
 
-def test_two_budgets_that_exclude_each_other_say_what_each_would_have_to_be(softmax: Program):
-    fast, small = least(softmax, "time", "memory"), least(softmax, "memory", "time")
+def test_two_budgets_that_exclude_each_other_say_what_each_would_have_to_be(tied: Program):
+    fast, small = least(tied, "time", "memory"), least(tied, "memory", "time")
     assert fast["time"] < small["time"] and small["memory"] < fast["memory"]
     limit = (fast["time"] + small["time"]) // 2
-    message = refused(softmax, memory=small["memory"], time=limit)
+    message = refused(tied, memory=small["memory"], time=limit)
     assert "(proven)" in message
     assert "the budgets memory and time exclude each other" in message
     within = f"with time <= {limit / 1e6:,.3f} us"
@@ -63,32 +55,30 @@ def test_two_budgets_that_exclude_each_other_say_what_each_would_have_to_be(soft
         {"memory": fast["memory"], "time": limit},
         {"memory": small["memory"], "time": small["time"]},
     ):
-        run = eqsat.optimize(softmax, target="avx512", budget=budget)
+        run = eqsat.optimize(tied, target="avx512", settings=FORCED, budget=budget)
         assert run.selection is not None
         assert all(run.selection.goal(g).value <= most for g, most in budget.items())
 
 
-def test_budgets_that_are_no_part_of_a_conflict_are_held_and_not_named(softmax: Program):
-    fast, small = least(softmax, "time", "memory"), least(softmax, "memory", "time")
-    message = refused(softmax, memory=small["memory"], time=fast["time"], dispatches=9)
+def test_budgets_that_are_no_part_of_a_conflict_are_held_and_not_named(tied: Program):
+    fast, small = least(tied, "time", "memory"), least(tied, "memory", "time")
+    message = refused(tied, memory=small["memory"], time=fast["time"], dispatches=9)
     assert "the budgets memory and time exclude each other" in message
     assert f"dispatches <= 9 dispatches and time <= {fast['time'] / 1e6:,.3f} us" in message
-    tight = refused(
-        softmax, memory=small["memory"], time=fast["time"], dispatches=fast["dispatches"]
-    )
+    tight = refused(tied, memory=small["memory"], time=fast["time"], dispatches=fast["dispatches"])
     assert "alone not enough" in tight
 
 
-def test_a_budget_below_what_any_choice_needs_is_told_with_the_others_held(softmax: Program):
-    fast, small = least(softmax, "time", "memory"), least(softmax, "memory", "time")
-    message = refused(softmax, memory=small["memory"] - 1, time=fast["time"])
+def test_a_budget_below_what_any_choice_needs_is_told_with_the_others_held(tied: Program):
+    fast, small = least(tied, "time", "memory"), least(tied, "memory", "time")
+    message = refused(tied, memory=small["memory"] - 1, time=fast["time"])
     assert "exclude each other" not in message
     assert f"the least memory any choice needs is {small['memory']:,} bytes" in message
     assert f"the least memory is {fast['memory']:,} bytes" in message
 
 
-def test_without_time_nothing_is_claimed(softmax: Program):
-    run = eqsat.optimize(softmax, target="avx512", stop_after="egraph")
+def test_without_time_nothing_is_claimed(tied: Program):
+    run = eqsat.optimize(tied, target="avx512", settings=FORCED, stop_after="egraph")
     assert run.egraph is not None
     session = prepare(run.egraph, run.target, (GoalRequest("time"),))
     every = EveryOrder.of(session.assembly, {}, Limits(math.inf, 0))
