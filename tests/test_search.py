@@ -10,6 +10,7 @@ from graphs import chain, reference
 import eqsat
 from eqsat.extract.candidates import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten
+from eqsat.extract.session import prepare
 from eqsat.lab.searches import search
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.target import Fusion
@@ -55,11 +56,13 @@ def test_a_better_baseline_is_the_answer() -> None:
     own = run.baseline.goal("time").value
     worse = replace(run.selection, goals=(("time", GoalResult(own + 5, own + 3, "search")),))
     base = replace(run.baseline, goals=(("time", GoalResult(own, 0)),))
-    found = _never_worse(worse, base, TIME)
+    assert run.egraph is not None
+    session = replace(prepare(run.egraph, run.target, TIME), baseline=base)
+    found = _never_worse(session, worse, TIME)
     assert found.groups == run.baseline.groups
     assert found.goal("time") == GoalResult(own, own)
-    assert _never_worse(base, worse, TIME) is base
-    assert _never_worse(worse, None, TIME) is worse
+    assert _never_worse(replace(session, baseline=worse), base, TIME) is base
+    assert _never_worse(replace(session, baseline=None), worse, TIME) is worse
 
 
 def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds() -> None:
