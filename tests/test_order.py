@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from eqsat.extract import check, extract
+from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
@@ -280,3 +281,13 @@ def test_originals_that_are_dropped_make_room_for_the_next_copy():
     found = loading(0, 1)  # the first is read as it is: it stays, and is no copy
     assert found.load_peak_bytes == found.load_peak_held_bytes == 3 * one
     assert found.resident_bytes == 2 * one
+
+
+@pytest.mark.parametrize("length", [1, 70, 511, 512, 513, 3000])
+def test_bits_of_short_and_long_numbers(length: int) -> None:
+    rng = random.Random(length)
+    positions = sorted({*rng.sample(range(length), length // 3), length - 1})
+    number = sum(1 << p for p in positions)
+    assert bits(number) == positions
+    assert mask(reversed(positions)) == number
+    assert (bits(0), mask(())) == ([], 0)

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+FEW = 512  # bits up to which one after the other is as fast
+
 
 def bits(number: int) -> list[int]:
     """Positions of the bits that are set, ascending."""
+    if number.bit_length() > FEW:
+        return _many(number)
     found = []
     while number:
         low = number & -number
         found.append(low.bit_length() - 1)
         number ^= low
     return found
+
+
+def _many(number: int) -> list[int]:
+    """`bits` of a long number, whose every bit taken out would cost its length."""
+    import numpy as np
+
+    data = np.frombuffer(number.to_bytes(-(-number.bit_length() // 8), "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(data, bitorder="little")).tolist()
+
+
+def mask(positions: Iterable[int]) -> int:
+    """Undo `bits`; the positions may come in any order."""
+    found = bytearray()
+    for p in positions:
+        at = p >> 3
+        if at >= len(found):
+            found.extend(bytes(at + 1 - len(found)))
+        found[at] |= 1 << (p & 7)
+    return int.from_bytes(found, "little")
 
 
 def sum_bits(masks: Iterable[int]) -> int:

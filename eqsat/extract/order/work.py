@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.bitsets import bits, sum_bits
+from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.deadline import is_over
 
@@ -145,10 +145,14 @@ class Block:
 
     @cached_property
     def following(self) -> tuple[tuple[int, ...], ...]:
-        """Per dispatch: those that wait for it."""
+        """Per dispatch: those that wait for it and for nobody that waits for it, too.
+
+        Whoever gets ready behind it is among these.
+        """
         found: list[list[int]] = [[] for _ in self.needs]
         for i, needs in enumerate(self.needs):
-            for p in bits(needs):
+            between = sum_bits(self.needs[p] for p in bits(needs))
+            for p in bits(needs & ~between):
                 found[p].append(i)
         return tuple(tuple(f) for f in found)
 
@@ -163,10 +167,11 @@ class Block:
     @cached_property
     def floor(self) -> int:
         """Bytes some dispatch sees in every order: what is written before it and read later."""
-        after = [0] * len(self.needs)
+        waiting: list[list[int]] = [[] for _ in self.needs]
         for i, needs in enumerate(self.needs):
             for p in bits(needs):
-                after[p] |= 1 << i
+                waiting[p].append(i)
+        after = [mask(w) for w in waiting]
         worst = 0
         for i in range(len(self.needs)):
             if is_over():
@@ -234,10 +239,10 @@ def _block(work: Work, done: int, inside: int, there: Sequence[int]) -> Block:
         for i in {*own, *(() if is_before else (number[w],))}:
             touches[i].append(len(sizes))
         sizes.append(size)
-        readers.append(sum(1 << r for r in own))
+        readers.append(mask(own))
         stays.append(is_read_later)
         makers.append(-1 if is_before else number[w])
-    needs = tuple(sum(1 << number[p] for p in bits(work.before[i] & inside)) for i in dispatches)
+    needs = tuple(mask(number[p] for p in bits(work.before[i] & inside)) for i in dispatches)
     adds = tuple(sum(work.nbytes[b] for b in work.writes[i]) for i in dispatches)
     return Block(
         dispatches, needs, tuple(tuple(t) for t in touches), adds, tuple(sizes), tuple(readers),
