@@ -157,11 +157,11 @@ def test_rows_are_gathered_from_the_packed_table_where_nothing_is_packed_inside(
     path = tmp_path / "outside.yaml"
     path.write_text(OUTSIDE)
     found = {
-        without: eqsat.optimize(
+        rules: eqsat.optimize(
             eqsat.read("tied_table"), target=str(path), goals=("resident", "time"),
-            without=without,
+            rules=rules,
         )
-        for without in ((), ("gather-from-packed",))
+        for rules in (("default", "layout/tied"), ("default",))
     }  # fmt: skip
     packed, apart = found.values()
     assert [r.schedule.resident_bytes for r in found.values()] == [256 * KIB] * 2
