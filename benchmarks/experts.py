@@ -3,11 +3,12 @@
     python benchmarks/experts.py [--target avx512] [--rounds N]
 
 A top-k router picks 2 of 8 experts per token, and each token is multiplied by its experts' weights:
-`y[t, n] = sum of p[t, j] * x[t, k] * w[i[t, j], k, n]`. `predicted` is how much faster the target says
-the program is than with the gathered weights in memory, and than the input; `measured` is the same on
-this CPU, process time of interleaved rounds: `jax.jit` of all against `jax.jit` of each side of the
-gather, and `jax.jit` against `eqsat.jit`. A block is `together` if both are on the same side of 1,
-up to `--same`. Exit code 1 if one is not.
+`y[t, n] = sum of p[t, j] * x[t, k] * w[i[t, j], k, n]`; and the same by one expert per token, whose
+number is given. `predicted` is how much faster the target says the program is than with the gather
+as a dispatch of its own, and than the input. `measured` is the same on this CPU, process time of
+interleaved rounds: `jax.jit` of all against `jax.jit` of each side of the gather, and `eqsat.jit`
+against `jax.jit`. They are `together` if both are on the same side of 1, where a gain of up to
+`--same` is none. Exit code 1 if some are not.
 """
 
 from __future__ import annotations

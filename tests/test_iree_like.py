@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 import eqsat
+from eqsat.lang.programs import parse_program
 from eqsat.ops.contraction import kind
 from eqsat.schedule import faults
 
@@ -61,3 +62,24 @@ def test_no_dispatch_only_moves_data(rules):
     work = {"elementwise", "reduction", "contraction"}
     for d in run.schedule.dispatches:
         assert work & {kind(nodes[m].op, nodes[m].attr) for m in d.members}
+
+
+QUANTISED = """program quantised
+input x: f32[1, 256]
+input q: i8[256, 512]
+input s: f32[512]
+d = generic(q, s, loops=[256, 512], maps=[[d0, d1], [d1]], body=mul(cast(x0, f32), x1))
+y = matmul(x, d) : f32[1, 512]
+return y
+"""
+
+
+def test_a_dequantisation_is_computed_beside_its_contraction():
+    """IREE clones ops that extend bits into the dispatch that reads them, and no other producer."""
+    program = parse_program(QUANTISED)
+    (one,) = eqsat.optimize(program, target="iree-like").schedule.dispatches
+    assert one.name == "elementwise+contraction"
+    apart = eqsat.optimize(program, target="iree-like", settings=("fusion.clone=[fill]",))
+    assert len(apart.schedule.dispatches) == 2
+    narrow = parse_program(QUANTISED.replace("i8", "f32").replace("cast(x0, f32)", "x0"))
+    assert len(eqsat.optimize(narrow, target="iree-like").schedule.dispatches) == 2

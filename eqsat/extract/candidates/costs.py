@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.devices import Devices
+from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.space import Space
@@ -17,12 +18,9 @@ from eqsat.model.egraph import ENode
 from eqsat.model.expr import count_all
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
-from eqsat.model.movement import Move
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
-from eqsat.model.tensor import cdiv
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
 from eqsat.ops.passes import misread, miswrites, moves_innermost
@@ -280,60 +278,33 @@ class Costs:
         """Per class: picoseconds to move it."""
         return tuple(self.traffic_ps(s) for s in self.space.sizes)
 
-    def _reads_ps(self, members: tuple[int, ...], reads: Iterable[int]) -> int:
-        """Time to read these; of a table that is gathered from and read nowhere else, the rows."""
-        class_ps = self.class_ps
-        if self._gathers.isdisjoint(members):
-            return sum([class_ps[c] for c in reads])
-        rows = self._gathered_ps(members)
-        return sum([rows.get(c, class_ps[c]) for c in reads])
-
     @cached_property
-    def _gathers(self) -> frozenset[int]:
-        return frozenset(i for i, n in enumerate(self.space.egraph.nodes) if n.op == "gather")
+    def gathered(self) -> Gathered:
+        return Gathered(self.space)
 
-    def in_blocks(self, members: Iterable[int]) -> dict[int, int]:
-        """Members that unpack a table for gathers alone, by class: nobody needs all of it."""
-        nodes = self.space.egraph.nodes
-        found = {nodes[m].eclass: m for m in members if nodes[m].op == "unpack"}
-        if not found:
-            return {}
-        gathered = {nodes[m].children[0] for m in self._gathers.intersection(members)}
-        seen = {c for m in members if m not in self._gathers for c in nodes[m].children}
-        return {c: m for c, m in found.items() if c in gathered and c not in seen}
+    def _reads_ps(
+        self, members: tuple[int, ...], reads: Iterable[int], writes: Iterable[int]
+    ) -> int:
+        """Time to read these; of what gathers take rows of, the rows."""
+        class_ps = self.class_ps
+        if self.gathered.gathers.isdisjoint(members):
+            return sum([class_ps[c] for c in reads])
+        taken, buffer = self.gathered.taken(members, writes), self.space.buffer
+        return sum(
+            self._rows_ps(c, *taken[buffer[c]]) if buffer[c] in taken else class_ps[c]
+            for c in reads
+        )
 
-    def _gathered_ps(self, members: tuple[int, ...]) -> dict[int, int]:
-        """Per table that these gathers alone read: picoseconds to read what they take of it."""
-        nodes, found = self.space.egraph.nodes, dict[int, int]()
-        unpacks = self.in_blocks(members)
-        for m in self._gathers.intersection(members):
-            table, nbytes = nodes[m].children[0], self.space.nbytes(nodes[m].eclass)
-            if table in unpacks:
-                table, nbytes = self._blocks(m, unpacks[table])
-            found[table] = found.get(table, 0) + nbytes
-        inside = {*unpacks.values(), *self._gathers.intersection(members)}
-        other = {c for m in members if m not in inside for c in nodes[m].children}
-        indices = {c for m in self._gathers.intersection(members) for c in nodes[m].children[1:]}
-        return {c: self._rows_ps(c, b) for c, b in found.items() if c not in other | indices}
-
-    def _blocks(self, gather: int, unpack: int) -> tuple[int, int]:
-        """A packed table, and the bytes of the blocks that hold what is gathered from it."""
-        nodes, space = self.space.egraph.nodes, self.space
-        move, layout, (table,) = nodes[gather].attr, nodes[unpack].attr, nodes[unpack].children
-        assert isinstance(move, Move) and isinstance(layout, Layout)
-        axis = int(move.args[0])
-        tile = dict(zip(layout.pos, layout.tiles, strict=True)).get(axis, 1)
-        block = space.nbytes(table) // cdiv(layout.source[axis], tile)
-        return table, min(space.type(nodes[gather].children[1]).size * block, space.nbytes(table))
-
-    def _rows_ps(self, table: int, nbytes: int) -> int:
-        """Rows of a table, at the bandwidth of the level that holds it.
+    def _rows_ps(self, table: int, nbytes: int, is_whole: bool) -> int:
+        """Rows of a table, at the bandwidth of the level that holds it, and maybe all of it.
 
         What the nearest level holds is read from beyond it once, however often rows are taken.
         """
         levels, whole = self.target.memory, self.space.nbytes(table)
         if whole <= levels[0].size_bytes:
-            nbytes = min(nbytes, whole)
+            nbytes = whole if is_whole else min(nbytes, whole)
+        elif is_whole:
+            nbytes += whole
         level = next((m for m in levels if m.size_bytes >= whole), levels[-1])
         return round(nbytes * PS_PER_SECOND / level.bandwidth)
 
@@ -385,7 +356,7 @@ class Costs:
         `runs` of the members, if somebody knows them already. Without a name, that of the best
         pipeline.
         """
-        class_ps, compute = self.class_ps, 0.0
+        class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
         if self.target.links and self.space.kinds[members[-1]] == "transfer":
             return self._transfer_ps(members[-1]), 0
         known = self._control_ps
@@ -395,7 +366,7 @@ class Costs:
         if busy:
             runs = self.runs(members) if runs is None else runs
             compute = self._least_ps(members, busy, runs, pipeline)
-        traffic = self._reads_ps(members, reads) + sum([class_ps[c] for c in writes])
+        traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
         slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])
         return traffic + slack + relayout + self.target.launch_ps, slack

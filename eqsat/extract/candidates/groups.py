@@ -336,7 +336,7 @@ class Grower:
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]
-        hidden = {sink, *self.costs.in_blocks(members).values()}
+        hidden = {sink, *self.costs.gathered.in_part(members, writes)}
         exposable = tuple(
             space.outputs[m][0] for m in members if m not in hidden and space.is_op[m]
         )
