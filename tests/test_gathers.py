@@ -36,7 +36,8 @@ def test_more_rows_than_the_table_has_cost_the_table():
 
 
 # ---- what is turned or changed on its way to a gather, and tables beyond the nearest level -------
-SMALL_CACHE = "memory=[{name: near, size: 4 KiB, bandwidth: 10 GB/s}, {name: far, size: 1 GiB, bandwidth: 1 GB/s}]"
+NEAR, FAR = "size: 4 KiB, bandwidth: 10 GB/s", "size: 1 GiB, bandwidth: 1 GB/s"
+SMALL_CACHE = f"memory=[{{name: near, {NEAR}}}, {{name: far, {FAR}}}]"
 TAKEN = 2000 * 8 * 4  # 2,000 rows of a table of 1,000
 
 
