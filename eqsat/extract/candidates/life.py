@@ -9,6 +9,7 @@ larger than the weights it is made from and nothing else needs these.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from eqsat.model.target import DROPPED, HELD
@@ -62,7 +63,6 @@ def sources_of(pool: Pool) -> dict[int, frozenset[int]]:
 def _users(pool: Pool) -> dict[int, set[int]]:
     """Per weight: the values computed at run time that read something made from it."""
     space = pool.space
-    there = {space.value[b] for b in pool.ahead}
     by_value: dict[int, set[int]] = {}
     for b, sources in sources_of(pool).items():
         by_value.setdefault(space.value[b], set()).update(sources)
@@ -70,15 +70,27 @@ def _users(pool: Pool) -> dict[int, set[int]]:
     for value in by_value.keys() & {space.value[r] for r in space.roots}:
         for s in by_value[value]:
             found[s].add(CALLER)
-    for i, is_op in enumerate(space.is_op):
-        if not is_op or space.kinds[i] == "conversion":
-            continue
-        made = {space.value[c] for c in space.outputs[i]} - there
-        counts = Counter(
-            s for o in set(space.operands[i]) for s in by_value.get(space.value[o], ())
-        )
+    twice: dict[tuple[int, int], set[int]] = {}  # value that may be computed twice, weight -> reads
+    for node, made in _computing(pool):
+        reads = [
+            (s, o) for o in set(space.operands[node]) for s in by_value.get(space.value[o], ())
+        ]
+        counts = Counter(s for s, _ in reads)
         for s, count in counts.items():
-            found[s].update(made)
-            if made and count > 1:
-                found[s].add(AGAIN)
+            found[s].update(made, [AGAIN] if count > 1 else [])
+        if pool.legality.of((node,)).is_cloneable(node):
+            for s, o in reads:
+                twice.setdefault((min(made), s), set()).add(o)
+    for (_, s), layouts in twice.items():
+        found[s].update([AGAIN] if len(layouts) > 1 else [])
     return found
+
+
+def _computing(pool: Pool) -> Iterator[tuple[int, set[int]]]:
+    """Nodes that compute values at run time, and these."""
+    space = pool.space
+    there = {space.value[b] for b in pool.ahead}
+    for i, is_op in enumerate(space.is_op):
+        made = {space.value[c] for c in space.outputs[i]} - there
+        if is_op and space.kinds[i] != "conversion" and made:
+            yield i, made
