@@ -15,11 +15,12 @@ from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Use
+from eqsat.extract.checkedweights import CheckedWeights
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, TIME_LIMIT, Group, Selection
 from eqsat.model.stopping import INTERRUPTED, OTHER_SIZES, OUT_OF_MEMORY
-from eqsat.model.target import DROPPED, HELD, Target
+from eqsat.model.target import Target
 from eqsat.ops.placement import ANYWHERE
 
 STOPS = ("optimal", "gap", "cut", "wall", INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES)
@@ -385,7 +386,7 @@ class Checker:
         space = self.space
         roots = [r for r in space.roots if r not in space.inputs]
         fixed = space.input_bytes + sum(space.nbytes(b) for b in roots)
-        resident = sum(space.nbytes(b) for b in self.kept - set(roots))
+        resident = sum(space.nbytes(b) for b in self.weights.kept - set(roots))
         groups = self.selection.groups
         last: dict[int, int] = {}
         for g in groups:
@@ -399,45 +400,8 @@ class Checker:
         return fixed + resident + max(live.values(), default=0)
 
     @cached_property
-    def kept(self) -> frozenset[int]:
-        """Weights in memory all the time: those that are read or results, and held originals."""
-        read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
-        read |= set(self.space.roots)
-        originals = self._originals if self.target.originals == HELD else ()
-        return frozenset(read & self.ahead_buffers).union(originals)
-
-    @cached_property
-    def _originals(self) -> list[int]:
-        nodes, buffer = self.space.egraph.nodes, self.space.buffer
-        return list(dict.fromkeys(buffer[n.eclass] for n in nodes if n.op == "weight"))
-
-    def resident_bytes(self) -> int:
-        """Weights that stay in memory."""
-        return sum(map(self.space.nbytes, self.kept))
-
-    def load_peak_bytes(self) -> int:
-        """The most that weights take while they are packed, one after another."""
-        if self.target.originals != DROPPED:
-            return self.resident_bytes()
-        size, sources = self.space.nbytes, self._sources()
-        order = {w: n for n, w in enumerate(self._originals)}
-        copies = {b: max(order[w] for w in sources[b]) for b in self.kept if sources[b] != {b}}
-        worst = 0
-        for turn in range(len(order)):
-            there = set(self.kept - copies.keys())
-            there |= {b for b, last in copies.items() if last <= turn}
-            there |= {w for b, last in copies.items() if last >= turn for w in sources[b]}
-            worst = max(worst, sum(map(size, there)))
-        return worst
-
-    def _sources(self) -> dict[int, frozenset[int]]:
-        """Per buffer of an ahead node: the weights it is made from."""
-        found: dict[int, frozenset[int]] = {}
-        for i in self.selection.ahead:
-            n, b = self.space.egraph.nodes[i], self.space.buffer[self.space.egraph.nodes[i].eclass]
-            below = (found.get(o, frozenset()) for o in self.space.operands[i])
-            found[b] = frozenset({b}) if n.op == "weight" else frozenset[int]().union(*below)
-        return found
+    def weights(self) -> CheckedWeights:
+        return CheckedWeights(self.space, self.target, self.selection, self.ahead_buffers)
 
     def goal_faults(self) -> list[str]:
         """Goals recomputed from the groups alone."""
@@ -446,7 +410,7 @@ class Checker:
         linear = linear_goals(promised)
         actual = {n: stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
         actual["memory"] = self.peak_bytes()
-        kept = {"resident": self.resident_bytes, "load_peak": self.load_peak_bytes}
+        kept = {"resident": self.weights.resident_bytes, "load_peak": self.weights.load_peak_bytes}
         actual |= {n: value() for n, value in kept.items() if n in promised}
         faults = [f"goal `{n}` is missing" for n in actual if n not in promised]
         for n, r in promised.items():

@@ -60,5 +60,8 @@ def _goals(
     values = {n: stated(n, g, egraph, target, selection) for n, g in linear.items()}
     checker = Checker(Space(egraph), target, selection)
     values["memory"] = checker.peak_bytes()
-    values |= {"resident": checker.resident_bytes(), "load_peak": checker.load_peak_bytes()}
+    values |= {
+        "resident": checker.weights.resident_bytes(),
+        "load_peak": checker.weights.load_peak_bytes(),
+    }
     return tuple((n, GoalResult(values[n], 0)) for n, _ in selection.goals if n != TIE_BREAK)
