@@ -16,7 +16,7 @@ from eqsat.ops.merge import canonical
 from eqsat.ops.normal import normal
 
 ONE_SPELLING = (
-    *(k for k in IDENTITIES if k != "packs"),  # layouts that were asked for stay
+    *IDENTITIES,
     "map-for-transpose", "map-for-slice", "broadcast", "unit-dims", "operands-swapped",
     "split-elementwise", "merged-elementwise", "recomputed", "duplicated", "two-step-extremum",
 )  # fmt: skip
@@ -176,8 +176,19 @@ def test_what_does_something_stays(line: str):
     assert are_equal(found, read(f"input x: f32[6, 8]\n{line}\nreturn y"))
 
 
-def test_packs_that_were_written_stay():
-    text = (
-        "input x: f32[8, 8]\np = pack(x, pos=[0], tiles=[4])\nu = unpack(p, pos=[0], tiles=[4])\n"
-    )
-    assert normal(read(text + "return u")).op_count == 2
+PACKED = "input x: f32[8, 6]\np = pack(x, pos=[0], tiles=[4])\n"
+
+
+def test_packs_that_were_written_stay_unless_they_are_undone():
+    assert normal(read(PACKED + "u = unpack(p, pos=[0], tiles=[4])\nreturn u")).op_count == 0
+    assert normal(read(PACKED + "r = relu(p)\nreturn r")).op_count == 2
+    other = "u = unpack(p, pos=[0], tiles=[4])\nq = pack(u, pos=[0], tiles=[2])\nreturn q"
+    assert [n.op for n in normal(read(PACKED + other)).nodes] == ["input", "pack"]
+
+
+def test_a_pack_that_pads_is_undone_in_one_direction():
+    padded = "pos=[0], tiles=[4], pad=0"
+    text = f"input x: f32[7, 6]\np = pack(x, {padded})\nu = unpack(p, {padded}, shape=[7, 6])\n"
+    assert normal(read(text + "return u")).op_count == 0
+    text = f"input y: f32[2, 6, 4]\nu = unpack(y, {padded}, shape=[7, 6])\np = pack(u, {padded})\n"
+    assert normal(read(text + "return p")).op_count == 2

@@ -3,7 +3,7 @@
 Copies and ops that do nothing go, moves of moves become one move, operands stand in one order, and
 equal values are one value. All of it is exact to the bit, and none of it decides anything: which
 op carries a transpose, which value is kept and in which layout stays for the rules. So packs,
-encodings, and transposes that are read by an op stay as they were written.
+encodings, and transposes that are read by an op stay as they were written, unless they are undone.
 
 Every node is written once, by what stands in front of it already, so it costs its length.
 """
@@ -17,6 +17,7 @@ from eqsat.model.affine import Map, affine, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
@@ -233,7 +234,22 @@ def _concat(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
     return b.add(op, parts, concat_of([b.type(p).shape for p in parts], m.args[0]))
 
 
+def _unpack(b: Builder, op: str, operands: tuple[int, ...], layout: Attr) -> int:
+    below = b.nodes[operands[0]]
+    is_undone = below.op == "pack" and below.attr == layout
+    return below.operands[0] if is_undone else b.add(op, operands, layout)
+
+
+def _pack(b: Builder, op: str, operands: tuple[int, ...], layout: Attr) -> int:
+    assert isinstance(layout, Layout)
+    below = b.nodes[operands[0]]
+    is_undone = below.op == "unpack" and below.attr == layout and not layout.is_padded
+    return below.operands[0] if is_undone else b.add(op, operands, layout)
+
+
 _WRITERS: dict[str, Writer] = {
+    "pack": _pack,
+    "unpack": _unpack,
     "generic": _generic,
     "transpose": _transpose,
     "reshape": _reshape,

@@ -17,7 +17,7 @@ from eqsat.model.tensor import NO_INFINITY, NO_ZERO, is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import bare_dims, contraction_roles, tile_dims
-from eqsat.ops.lists import is_block_diagonal, is_open
+from eqsat.ops.lists import inverse, is_block_diagonal, is_open
 from eqsat.ops.tiling import Layouts, induced, tile_domain
 from eqsat.ops.vocabulary import AttrFunction
 
@@ -215,6 +215,19 @@ def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None
     )
 
 
+def straight_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
+    """Read transpose(x, perm) in place of operand i = x, if only then it is read in order.
+
+    For elementwise ops only: a contraction reads its operands in any order.
+    """
+    loops = [e.dim for e in g.maps[i]]
+    bare = [d for d in loops if d is not None]
+    if g.tile or g.rank < len(g.sizes) or len(bare) < len(loops) or len(perm) != len(loops):
+        return None
+    in_order = [bare[p] for p in perm] == sorted(set(bare))
+    return permute_operand(g, i, inverse(perm)) if in_order and bare != sorted(bare) else None
+
+
 def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
     """Write transpose(result, perm) directly; a packed contraction keeps its tiles (see above)."""
     if g.tile and not is_block_diagonal(perm, g.rank - tile_dims(g, None)):
@@ -253,6 +266,12 @@ FUNCTIONS: dict[str, AttrFunction] = {
     ),
     "permute_operand": AttrFunction(
         ("sig", "int", "ints"), "sig", "read operand i untransposed", permute_operand
+    ),
+    "straight_operand": AttrFunction(
+        ("sig", "int", "ints"),
+        "sig",
+        "read operand i transposed, if in order then",
+        straight_operand,
     ),
     "permute_result": AttrFunction(
         ("sig", "ints"), "sig", "write the result transposed", permute_result
