@@ -161,11 +161,14 @@ def require_equal(graph: EGraph, direct: EGraph) -> None:
 def require_provenance(graph: EGraph, direct: EGraph, rules: RuleSet) -> None:
     """Every node leads back to the input, by rules the direct search names for such nodes, too.
 
-    Where several rules make a node in one step it is open which of them is named.
+    Where several rules make a node in one step it is open which of them is named. An e-graph
+    numbers the rules that the target lets match, which may be fewer than the set has.
     """
+    matched = {r.name: r.left.op for r in rules.rules}
     named = defaultdict(set)
     for n in direct.nodes:
         named[n.op, n.attr].add(n.rule)
+    assert [r.name for r in graph.rules] == [r.name for r in direct.rules]
     for start in graph.nodes:
         assert start.rule in named[start.op, start.attr]
         n, seen = start, set()
@@ -174,7 +177,7 @@ def require_provenance(graph: EGraph, direct: EGraph, rules: RuleSet) -> None:
             seen.add(n.source)
             source = graph.nodes[n.source]
             assert source.eclass == start.eclass
-            assert source.op == rules.rules[n.rule].left.op
+            assert source.op == matched[graph.rules[n.rule].name]
             n = source
 
 

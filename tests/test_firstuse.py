@@ -269,7 +269,7 @@ def refused(capsys: Any, *args: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "args", [["optimize"], ["pareto"], ["state", "--state", "x=0"]], ids=lambda a: a[0]
+    "args", [["optimize"], ["pareto"], ["state", "--state", "b=1"]], ids=lambda a: a[0]
 )
 def test_every_command_with_rules_refuses(args: list[str], tmp_path: Path, capsys: Any):
     path = file_of(tmp_path, UNSOUND)

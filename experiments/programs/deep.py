@@ -14,7 +14,7 @@ import numpy as np
 from encoder import encoder_example, layer, layer_norm, params
 
 LAYERS = 52
-TOKENS, WIDTH, MIXED = 64, 128, 122
+TOKENS, WIDTH, MIXED = 64, 128, 124
 
 deep_weights = mixed_weights = ("weights",)
 
