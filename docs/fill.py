@@ -10,10 +10,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/tutorial.md", "docs/programs.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/programs.md", "docs/questions.md")
+ELISION = "…"  # stands for lines that a page leaves out
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 
 
@@ -27,21 +29,38 @@ def fill(page: Path) -> None:
                 Path(folder, title).write_text(body, encoding="utf-8")
             if kind != "console":
                 return match[0]
-            chunks = re.split(r"^\$ ", body, flags=re.M)[1:]
-            commands = [c.splitlines()[0] for c in chunks]
-            return "```console\n" + "".join(_run(c, folder) for c in commands) + "```"
+            chunks = [c.splitlines() for c in re.split(r"^\$ ", body, flags=re.M)[1:]]
+            return "```console\n" + "".join(_run(*c, folder=folder) for c in chunks) + "```"
 
         text = BLOCK.sub(block, page.read_text(encoding="utf-8"))
     page.write_text(text, encoding="utf-8")
 
 
-def _run(command: str, folder: str) -> str:
+def _run(command: str, *before: str, folder: str) -> str:
+    """The command and what it prints now; `before` is what the page said it prints."""
     eqsat = Path(sys.executable).with_name("eqsat")
     done = subprocess.run(
         [eqsat, *shlex.split(command)[1:]], capture_output=True, text=True, cwd=folder, check=False
     )
     out = (done.stdout + done.stderr).replace(f"{ROOT}/", "").replace(f"{folder}/", "")
-    return f"$ {command}\n" + "".join(f"{line.rstrip()}\n" for line in out.splitlines())
+    lines = [line.rstrip() for line in out.splitlines()]
+    if ELISION in before:
+        lines = _excerpt(lines, before)
+    return "".join(f"{line}\n" for line in (f"$ {command}", *lines))
+
+
+def _excerpt(lines: list[str], before: Sequence[str]) -> list[str]:
+    """Of the lines those that begin with the same word as the ones shown before, in this order."""
+    found, start = [], 0
+    for shown in before:
+        if shown == ELISION or not shown.strip():
+            found.append(shown)
+            continue
+        word = shown.split()[0]
+        at = next(i for i, s in enumerate(lines) if i >= start and s.split()[:1] == [word])
+        found.append(lines[at])
+        start = at + 1
+    return found
 
 
 if __name__ == "__main__":

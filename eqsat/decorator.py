@@ -98,13 +98,14 @@ def _jitted(function: Callable[..., Any], options: dict[str, Any], derivatives: 
             packing.prepare_for(callee)
         return function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
 
+    compiled: Callable[..., Any] = traced
     if derivatives == SEARCHED:
 
         def jit_of(f: Callable[..., Any], weights: tuple[str, ...] = ()) -> Any:
             return _jitted(f, options | {"weights": weights}, OWN)
 
-        traced = in_reverse(function, traced, jit_of, options["weights"])
-    jitted = jax.jit(traced)
+        compiled = in_reverse(function, traced, jit_of, options["weights"])
+    jitted = jax.jit(compiled)
     whole = derivatives == OWN
     packing = Packing(jitted, searches.callee, whole) if options["weights"] else None
     found: Any = jitted if packing is None else packing.function
