@@ -113,9 +113,13 @@ def test_mlp_with_a_forced_tile_converts_at_its_borders_only(name: str):
     assert packs <= 1
     assert unpacks <= 1
     assert transposes == 0
-    assert run_time_ops(run, "pack") <= 1
+    lives = [w["lives"] for w in run.summary()["weights"]]
+    # 10 columns would be kept as 16: reading them as they are is fewer bytes
+    inside = lives.count(["packed where it is read"])
+    assert inside == (name == "mlp_784")
+    assert run_time_ops(run, "pack") - inside <= 1
     assert run_time_ops(run, "unpack") <= 1
-    assert run.summary()["counts"]["weight_packs"] >= 3
+    assert run.summary()["counts"]["weight_packs"] + inside >= 3
     assert run.summary()["stop"] == "optimal"
 
 
