@@ -57,7 +57,9 @@ def _excerpt(lines: list[str], before: Sequence[str]) -> list[str]:
             found.append(shown)
             continue
         word = shown.split()[0]
-        at = next(i for i, s in enumerate(lines) if i >= start and s.split()[:1] == [word])
+        at = next((i for i in range(start, len(lines)) if lines[i].split()[:1] == [word]), None)
+        if at is None:
+            raise SystemExit(f"no line begins with `{word}` in\n" + "\n".join(lines))
         found.append(lines[at])
         start = at + 1
     return found
