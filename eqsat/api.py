@@ -51,7 +51,7 @@ def optimize(
     weights: Sequence[str] = (),
     without: Sequence[str] = (),
     layouts: Mapping[str, Request] | None = None,
-    budget: Mapping[str, int] | None = None,
+    budget: Mapping[str, int | str] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
     limits: Limits | Mapping[str, Any] | None = None,
@@ -73,8 +73,8 @@ def optimize(
     `result0`: `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for
     the target to decide, `"plain"`, or a `Layout`. goals: by priority
     (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
-    bounds (time in ps, memory in bytes). settings: `key=value` as for `--set`. devices: a
-    map of several devices, by name, file or value, instead of a target. limits: when
+    bounds (`"64 MiB"`; a number is bytes, ps or a count). settings: `key=value` as for `--set`.
+    devices: a map of several devices, by name, file or value, instead of a target. limits: when
     saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. unchecked: use rules that were
     never hunted for counterexamples without the second of hunting that they get otherwise, and
     rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
@@ -343,12 +343,11 @@ def _placed(program: Program, devices: DeviceMap | None) -> Program:
     return place(program, devices)
 
 
-def _with_budget(machine: Target, budget: Mapping[str, int]) -> Target:
-    from eqsat.lang.units import check_budget
+def _with_budget(machine: Target, budget: Mapping[str, int | str]) -> Target:
+    from eqsat.lang.units import budget_of
 
-    for goal in budget:
-        check_budget(goal, "the budget")
-    merged = dict(machine.budget) | dict(budget)
+    asked_for = {g: budget_of(g, v, f"the budget of {g}") for g, v in budget.items()}
+    merged = dict(machine.budget) | asked_for
     asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
     places = tuple((dict(machine.places) | asked).items())
     return replace(machine, budget=tuple(sorted(merged.items())), places=places)

@@ -324,3 +324,10 @@ def test_stop_after_a_phase():
     assert run.summary()["goals"] is None
     with pytest.raises(EqsatError, match="E405"):
         run.verify()
+
+
+def test_a_budget_has_a_unit_or_is_a_number():
+    run = eqsat.optimize(layer, X, W, B, target="reference", budget={"memory": "1 MiB"})
+    assert run.summary()["stop"] == "optimal"
+    with pytest.raises(EqsatError, match="the budget of memory: `4` has no unit"):
+        eqsat.optimize(layer, X, W, B, target="reference", budget={"memory": "4"})

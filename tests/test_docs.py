@@ -18,7 +18,10 @@ from eqsat.lang.targets import read_target
 ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
-    *(f"docs/{page}.md" for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins")),
+    *(
+        f"docs/{page}.md"
+        for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins")
+    ),
 ]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")

@@ -98,11 +98,18 @@ def read_budget(option: str) -> tuple[str, int]:
     goal = goal.strip()
     if not equals:
         raise fail("E205", f"`--budget {option}` is not a budget", help="write `memory=64MiB`")
-    check_budget(goal, f"`--budget {option}`")
+    return goal, budget_of(goal, value.strip(), f"`--budget {option}`")
+
+
+def budget_of(goal: str, value: Any, where: str) -> int:
+    """The bound of a goal: a text with its unit, or a number of bytes, ps or a count."""
+    check_budget(goal, where)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
     try:
-        return goal, budget(goal, value.strip())
+        return budget(goal, value)
     except QuantityError as error:
-        raise fail(error.code, f"`--budget {option}`: {error.message}", help=error.help) from None
+        raise fail(error.code, f"{where}: {error.message}", help=error.help) from None
 
 
 # goal → what its bound is; those of plug-ins are whole numbers
