@@ -88,7 +88,10 @@ def test_a_cast_that_holds_loses_nothing(narrow: str):
     assert known or narrow.endswith("fnuz")
     for wide_type in known:
         with np.errstate(all="ignore"):
-            back = values.astype(element_dtype(wide_type)).astype(small)
+            known_to_numpy = values.astype("i1") if wide_type in ("i4", "u4") else values
+            wide = known_to_numpy.astype(element_dtype(wide_type))
+            # 4-bit integers have no casts to one another
+            back = (wide.astype("i1") if wide_type in ("i4", "u4") else wide).astype(small)
             there, here = back.astype("f8"), values.astype("f8")
         assert same_bits(there, here), wide_type
 

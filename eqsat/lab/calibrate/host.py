@@ -182,7 +182,7 @@ _TAIL = (
     "  clone: [fill, broadcast, cast]",
     "  join:",
     "    elementwise: [elementwise, reduction, conversion, move]",
-    "    conversion: [elementwise, reduction, conversion]",
+    "    conversion: [elementwise, reduction, conversion, move]",
     "    reduction: []",
     "    contraction: []",
 )
