@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat.model.attr import Shape, loop_order
@@ -48,6 +48,7 @@ class _Path:
     relation: str  # of that map, in whatever shape the last op sees it
     below: int  # the node that is read: inside the dispatch, or in memory
     steps: int  # ops between the two
+    kind: str  # of the reader; at the rim, where nothing is computed, of a move between if any
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class OneDispatch:
             for i, o in enumerate(self.node(m).operands):
                 node = self.node(m)
                 own = access(node.op, node.attr, i, self.node(o).type.shape)
-                self._follow(found, _Path(m, own, _relation(own), o, 0))
+                self._follow(found, _Path(m, own, _relation(own), o, 0, self.what(m)))
         return tuple(found)
 
     def _follow(self, found: list[_Path], path: _Path) -> None:
@@ -140,18 +141,23 @@ class OneDispatch:
         known = path.access
         if known is not None and len(node.types) == 1:
             known = seen_as(known, seen, node.type.shape)
-        found.append(_Path(path.reader, known, path.relation, base, path.steps))
+        found.append(replace(path, access=known, below=base))
         if base not in self.ops or not self._passes_on(base):
             return
         for i, o in enumerate(node.operands):
             shape = self.node(o).type.shape
             more = known and through(known, node.op, node.attr, i, shape)
-            self._follow(found, _Path(path.reader, more, _relation(more), o, path.steps + 1))
+            what = "move" if self.what(base) == "move" and self._moves(path.reader) else path.kind
+            below = _Path(path.reader, more, _relation(more), o, path.steps + 1, what)
+            self._follow(found, below)
+
+    def _moves(self, m: int) -> bool:
+        """Whether an op computes nothing, wherever it is."""
+        return self.what(m) in ("conversion", "move") or is_copy(self.node(m).attr)
 
     def _passes_on(self, m: int) -> bool:
         """Whether an op computes nothing inside: conversions, moves, copies, dequantisations."""
-        is_way = self.what(m) in ("conversion", "move") or is_copy(self.node(m).attr)
-        return is_way or self._is_cloned_anywhere(m)
+        return self._moves(m) or self._is_cloned_anywhere(m)
 
     def _is_cloned_anywhere(self, m: int) -> bool:
         return "dequantise" in self.target.fusion.clone and widens(self.node(m).attr)
@@ -206,7 +212,7 @@ class OneDispatch:
             if wanted == "identity" and path.steps and not self._is_in_step(path):
                 yield self._relation_fault(path)
             return
-        made, reads = self.what(maker), self.what(reader)
+        made, reads = self.what(maker), path.kind
         joins = reads in dict(self.target.fusion.join).get(made, ())
         if not joins and not self._is_cloned_anywhere(maker):
             where = self.target.place("fusion.join")

@@ -117,9 +117,19 @@ class Uses:
             self._pairs[key] = self._may_join(producer, use)
         return self._pairs[key]
 
+    def kind(self, use: Use) -> str:
+        """What `join` is asked about: where the rim computes nothing, a move if there is one.
+
+        Else a transpose behind a concat would make a conversion of it.
+        """
+        kinds, node = self.space.kinds, use.node
+        is_rim = self.carries[node] and not self.dequantises[node]
+        return "move" if is_rim and any(kinds[q] == "move" for q, _ in use.via) else kinds[node]
+
     def _may_join(self, producer: int, use: Use) -> bool:
         space, kinds = self.space, self.space.kinds
-        if not (self.dequantises[producer] or self.fusion.joins(kinds[producer], kinds[use.node])):
+        joins = self.fusion.joins(kinds[producer], self.kind(use))
+        if not (self.dequantises[producer] or joins):
             return False
         if len(space.outputs[producer]) != 1 or space.views_of(producer):
             return False  # an op with several results is a dispatch's last member
