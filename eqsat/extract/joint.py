@@ -47,6 +47,7 @@ def with_order(
     if len(requests) == 1:
         requests = (replace(requests[0], weight=None),)
     joint = _Joint(assembly, requests, budget, limits, dict(reference or {}), outcome, best)
+    joint.bound()
     if requests[0].weight is not None:
         joint.weigh()
     else:
@@ -71,6 +72,7 @@ class _Joint:
     proofs: dict[str, str] = field(default_factory=dict)
     status: str = "optimal"
     every: EveryOrder | None = None
+    least: dict[str, int] = field(default_factory=dict)  # bounds that need no search
 
     # ---- goals in order of priority ----------------------------------------------------------
     def improve(self, known: Sequence[Group]) -> None:
@@ -140,19 +142,44 @@ class _Joint:
 
     def _least(self, weights: dict[str, int], caps: dict[str, int], value: int) -> Least:
         """No answer within the caps is worth less in any order; or one that is worth less."""
+        known = 0
         try:
-            if weights == {MEMORY: 1} and self.every is None:
-                known = min(self.assembly.least_bytes(), value)
-                if known == value:
-                    return Least("proven", value)
-            if self.every is None:
-                if not self._has_time():
-                    return Least(self.limits.ended)
-                self.every = EveryOrder.of(self.assembly, self.budget, self.limits)
+            if len(weights) == 1:
+                known = min(self._known(*weights), value)
+            if weights == {MEMORY: 1} and self.every is None and known == value:
+                return Least("proven", value)
+            if self.every is None and not self._has_time():
+                return Least(self.limits.ended, known)
             seconds = self.limits.seconds * SHARE
-            return self.every.least(weights, caps, value, seconds, self.best.groups)
+            found = self._every().least(weights, caps, value, seconds, self.best.groups)
         except OutOfTime:
-            return Least(self.limits.ended)
+            return Least(self.limits.ended, known)
+        return replace(found, bound=max(found.bound, known))
+
+    def _every(self) -> EveryOrder:
+        """The problem without an order; OutOfTime if there is no time to state it."""
+        if self.every is None:
+            self.every = EveryOrder.of(self.assembly, self.budget, self.limits)
+        return self.every
+
+    def _known(self, goal: str) -> int:
+        """What a goal is at least in any order and under any caps, as far as that is known."""
+        return self.least.get(goal, 0)
+
+    def bound(self) -> None:
+        """Every goal's bound that takes no search: what is left of a proof if time ends before.
+
+        Where the goals were proven under the program's order, the proof to come needs none.
+        """
+        with suppress(OutOfTime):
+            if any(r.name == MEMORY for r in self.requests):
+                self.least[MEMORY] = self.assembly.least_bytes()
+            if self.outcome.status == "optimal" or not self._has_time():
+                return
+            search = self._every().search
+            for goal in [r.name for r in self.requests if r.name != MEMORY]:
+                relaxed = search.relaxation(goal)
+                self.least[goal] = 0 if relaxed is None else relaxed.bound
 
     def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
         """A better answer under the order of one that does not quite keep the caps.
