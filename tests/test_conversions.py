@@ -8,12 +8,17 @@ import pytest
 
 import eqsat
 
+SHORT = ("fusion.members=2", "fusion.template=8")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["mlp@16x16x1", "encoder@16x16x1", "bottlenecks@16x16x1"])
 def test_only_the_input_is_packed_and_only_the_result_unpacked(row: str):
     experiment = eqsat.Experiment.read("experiments/conversions.yaml")
     experiment.plan = replace(experiment.plan, runs=0)
+    if row.startswith("bottlenecks"):  # short dispatches: the same conversions, a tenth of the time
+        cells = tuple(replace(c, set=(*c.set, *SHORT)) for c in experiment.plan.cells)
+        experiment.plan = replace(experiment.plan, cells=cells)
     (found,) = experiment.run(rows=[row]).outcomes
     run = found.run
     assert not found.problems

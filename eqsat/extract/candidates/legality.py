@@ -178,12 +178,21 @@ class Legality:
         if self._clones & {"all", what} or self.uses.dequantises[node]:
             return True
         attr = self.space.egraph.nodes[node].attr
-        if CHEAP in self._clones and is_cheap(attr):
+        if CHEAP in self._clones and is_cheap(attr) and self._is_shared(node):
             return True
         if not isinstance(attr, Generic) or any(y.body.count() for y in attr.yields):
             return False
         is_cast = any(e.fn == "cast" for y in attr.yields for e in y.body.walk())
         return ("cast" if is_cast else "broadcast") in self._clones
+
+    def _is_shared(self, node: int) -> bool:
+        """Whether two other values need what it computes, or one and the caller.
+
+        For one alone, computing it twice would mean to compute that one twice as well.
+        """
+        space, nobody = self.space, frozenset[int]()
+        values = {space.value[c] for c in space.outputs[node]}
+        return any(len(space.consumers.get(v, nobody)) > 1 for v in values)
 
     def value_number(self, value: int) -> int:
         """The exclusive number of a value; those of nodes come before."""
