@@ -186,13 +186,26 @@ class Legality:
         return ("cast" if is_cast else "broadcast") in self._clones
 
     def _is_shared(self, node: int) -> bool:
-        """Whether two other values need what it computes, or one and the caller.
+        return any(self.space.value[c] in self._shared for c in self.space.outputs[node])
+
+    @cached_property
+    def _shared(self) -> frozenset[int]:
+        """Values that two others need, or one and the caller; those only a cheap one of them needs.
 
         For one alone, computing it twice would mean to compute that one twice as well.
         """
-        space, nobody = self.space, frozenset[int]()
-        values = {space.value[c] for c in space.outputs[node]}
-        return any(len(space.consumers.get(v, nobody)) > 1 for v in values)
+        space, nodes = self.space, self.space.egraph.nodes
+        cheap = {
+            space.value[c]
+            for n, outputs in zip(nodes, space.outputs, strict=True)
+            if is_cheap(n.attr)
+            for c in outputs
+        }
+        found = {v for v, users in space.consumers.items() if len(users) > 1}
+        alone = {v: min(users) for v, users in space.consumers.items() if len(users) == 1}
+        while more := {v for v, w in alone.items() if w in found & cheap} - found:
+            found |= more
+        return frozenset(found)
 
     def value_number(self, value: int) -> int:
         """The exclusive number of a value; those of nodes come before."""
