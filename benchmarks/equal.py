@@ -16,8 +16,6 @@ there already are not run again.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -27,6 +25,8 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from seeded import add_to, logged, parser_of, tell
 
 from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
 from eqsat.lab.equal import answer, compare, hunt, remembered
@@ -50,7 +50,7 @@ def run(
     seeds: range, jobs: int, kinds: Sequence[str], seconds: float, shrink: bool, log: Path | None
 ) -> list[Row]:
     """The rows of all seeds, in order; those in the log are taken from there."""
-    known = _logged(log)
+    known = logged(log)
     missing = [s for s in seeds if s not in known]
     ask = partial(rows_of, kinds=kinds, seconds=seconds, shrink=shrink)
     spelled = FAMILIES if set(kinds) == set(RESPELLINGS) else ()
@@ -58,18 +58,9 @@ def run(
         families = pool.map(partial(rows_of_family, seconds=seconds), spelled)
         for seed, rows in zip(missing, pool.map(ask, missing), strict=True):
             known[seed] = rows
-            if log is not None:
-                with log.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"seed": seed, "rows": rows}) + "\n")
+            add_to(log, seed, rows)
         found = [row for rows in families for row in rows]
     return found + [row for s in seeds for row in known[s]]
-
-
-def _logged(log: Path | None) -> dict[int, list[Row]]:
-    if log is None or not log.exists():
-        return {}
-    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    return {line["seed"]: line["rows"] for line in lines}
 
 
 def report(rows: list[Row], seconds: float) -> Row:
@@ -110,15 +101,8 @@ def _grouped(rows: list[Row], key: Any) -> dict[str, Row]:
     return {name: totals(some) for name, some in sorted(found.items())}
 
 
-def _seeds(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end) if end else int(first) + 1)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_seeds, default=range(320), help="FROM:TO, or one seed")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser = parser_of(__doc__, 320, "seed")
     parser.add_argument("--kinds", default="", help="respellings, with commas; all by default")
     parser.add_argument("--identities", action="store_true", help="only what does nothing")
     parser.add_argument("--time-limit", type=float, default=6.0, help="seconds of each search")
@@ -126,8 +110,6 @@ def main() -> int:
         "--whole", action="store_true", help="report differences as they were drawn"
     )
     parser.add_argument("--most", type=float, default=0.005, help="share of pairs that may differ")
-    parser.add_argument("--log", type=Path, help="a line per seed; what is there is not repeated")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     options = parser.parse_args()
     kinds = [k for k in options.kinds.split(",") if k]
     kinds = kinds or list(IDENTITIES if options.identities else RESPELLINGS)
@@ -135,11 +117,7 @@ def main() -> int:
     shrink = not options.whole
     rows = run(options.seeds, options.jobs, kinds, options.time_limit, shrink, options.log)
     found = report(rows, time.perf_counter() - begin)
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        sys.stdout.write(text + "\n")
+    tell(found, options.out)
     share = found["totals"]["different_share"] or 0.0
     return 1 if found["unequal"] or share > options.most else 0
 

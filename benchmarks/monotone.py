@@ -13,8 +13,6 @@ With `--log FILE` each seed is a line of that file, and seeds that are there are
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -22,6 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from seeded import add_to, logged, parser_of, tell
 
 from eqsat.lab.monotone import hunt
 
@@ -35,15 +35,12 @@ def rows_of(seed: int) -> list[Row]:
 
 def run(seeds: range, jobs: int, log: Path | None) -> list[Row]:
     """The rows of all seeds, in order; those in the log are taken from there."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log and log.exists() else []
-    known: dict[int, list[Row]] = {r["seed"]: r["rows"] for r in map(json.loads, lines)}
+    known = logged(log)
     missing = [s for s in seeds if s not in known]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for seed, rows in zip(missing, pool.map(rows_of, missing), strict=True):
             known[seed] = rows
-            if log is not None:
-                with log.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"seed": seed, "rows": rows}) + "\n")
+            add_to(log, seed, rows)
     return [row for s in seeds for row in known[s]]
 
 
@@ -68,26 +65,13 @@ def _totals(rows: list[Row]) -> Row:
     return {"pairs": len(rows), **{outcome: count[outcome] for outcome in OUTCOMES}}
 
 
-def _seeds(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end) if end else int(first) + 1)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_seeds, default=range(120), help="FROM:TO, or one seed")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--log", type=Path, help="a line per seed; what is there is not repeated")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
+    parser = parser_of(__doc__, 120, "seed")
     options = parser.parse_args()
     begin = time.perf_counter()
     rows = run(options.seeds, options.jobs, options.log)
     found = report(rows, time.perf_counter() - begin)
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        sys.stdout.write(text + "\n")
+    tell(found, options.out)
     return 1 if found["totals"]["better"] or found["totals"]["unequal"] else 0
 
 

@@ -15,7 +15,6 @@ there already are not run again: to resume, give the same command.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -28,6 +27,8 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from seeded import parser_of, tell
 
 from eqsat.hunt.networks import is_hard
 from eqsat.lab.searches import Verdict, make_case, search
@@ -149,27 +150,14 @@ def _grouped(rows: Iterable[Row], key: str) -> dict[str, list[Row]]:
     return found
 
 
-def _seeds(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end) if end else int(first) + 1)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_seeds, default=range(1000), help="FROM:TO, or one seed")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser = parser_of(__doc__, 1000, "search")
     parser.add_argument("--time-limit", type=float, default=6.0, help="seconds of each solver")
-    parser.add_argument("--log", type=Path, help="a line per search; what is there is not repeated")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     options = parser.parse_args()
     begin = time.perf_counter()
     rows = run(options.seeds, options.jobs, options.time_limit, options.log)
     found = report(rows, time.perf_counter() - begin)
-    text = json.dumps(found, indent=1)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        sys.stdout.write(text + "\n")
+    tell(found, options.out)
     return 1 if found["totals"]["failed"] else 0
 
 

@@ -18,6 +18,16 @@ e = generic(x, m, loops=[{shape}], maps=[[d0, d1], [d0]], body=exp(sub(x0, x1)))
 y = generic(e, t, loops=[{shape}], maps=[[d0, d1], [d0]], body=div(x0, x1))
 return y
 """
+IN_TWO_STEPS = """program softmax
+input x: f32[64, 64]
+m = generic(x, loops=[64, 64], maps=[[d0, d1]], body=x0, combine=max, rank=1)
+c = generic(x, m, loops=[64, 64], maps=[[d1, d0], [d1]], body=sub(x0, x1))
+u = transpose(c, perm=[1, 0])
+e = generic(u, loops=[64, 64], maps=[[d0, d1]], body=exp(x0))
+t = generic(e, loops=[64, 64], maps=[[d0, d1]], body=x0, combine=add, rank=1)
+y = generic(e, t, loops=[64, 64], maps=[[d0, d1], [d0]], body=div(x0, x1))
+return y
+"""
 PLAIN = {"turned": "", "summed": "e", "map": "[d0, d1]"}
 TURNED = {"turned": "u = transpose(e, perm=[1, 0])\n", "summed": "u", "map": "[d1, d0]"}
 
@@ -54,3 +64,10 @@ def test_what_is_computed_again_does_not_depend_on_the_spelling(shape: str):
     assert goals[0] == goals[1]
     banned = searched(SOFTMAX.format(shape=shape, **PLAIN), "fusion.clone=[fill]").selection
     assert banned.goal("memory").value >= goals[0][1]
+
+
+def test_a_chain_of_cheap_ops_is_as_cheap_as_one():
+    """The difference below a transposed map has one reader, which two others need."""
+    plain = searched(SOFTMAX.format(shape="64, 64", **PLAIN)).selection
+    split = searched(IN_TWO_STEPS).selection
+    assert [g.value for _, g in split.goals] == [g.value for _, g in plain.goals]
