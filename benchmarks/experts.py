@@ -1,6 +1,6 @@
 """A block of experts, predicted and measured: one dispatch against its gather written out; JSON.
 
-    python benchmarks/experts.py [--target avx512] [--rounds N]
+    python benchmarks/experts.py [--target avx512-xla] [--rounds N]
 
 A top-k router picks 2 of 8 experts per token, and each token is multiplied by its experts' weights:
 `y[t, n] = sum of p[t, j] * x[t, k] * w[i[t, j], k, n]`; and the same by one expert per token, whose
@@ -117,7 +117,7 @@ def _side(gain: float, same: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="avx512")
+    parser.add_argument("--target", default="avx512-xla")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--same", type=float, default=1.05, help="a gain up to this is none")
     options = parser.parse_args()

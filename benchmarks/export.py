@@ -1,9 +1,9 @@
 """Exports of the program library, checked by tools that share nothing with eqsat.
 
-    python benchmarks/export.py [--programs NAME …] [--targets input reference avx512]
+    python benchmarks/export.py [--programs NAME …] [--targets input reference avx512-xla]
                                 [--time-limit S] [--folder DIR] [--out FILE]
 
-Every program is exported as it came (`input`), as it was chosen for `reference`, and for `avx512`
+Every program is exported as it came (`input`), as it was chosen for `reference`, and for `avx512-xla`
 with packed contractions (tiles forced, where that is admissible). Prints one JSON object with a row
 per program and target: ops; ops that are missing in MLIR and in ONNX; whether `iree-opt` verifies
 the text; the relative error of what IREE (llvm-cpu, programs below 100 ops) and onnxruntime
@@ -54,7 +54,7 @@ LIMIT = 1e-4
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--programs", nargs="*", default=None)
-    parser.add_argument("--targets", nargs="*", default=["input", "reference", "avx512"])
+    parser.add_argument("--targets", nargs="*", default=["input", "reference", "avx512-xla"])
     parser.add_argument("--time-limit", type=float, default=20.0)
     parser.add_argument("--folder", type=Path, default=None, help="keep the exports here")
     parser.add_argument("--out", type=Path, default=None)

@@ -35,7 +35,7 @@ PROGRAMS = (
     "encoder-12", "resnet50.py:resnet50",
 )  # fmt: skip
 SCALING = "encoder-24"  # added with --scaling
-TARGETS = ("reference", "avx512")
+TARGETS = ("reference", "avx512-xla")
 BUDGET = 0.85  # of the peak found without a budget
 NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
 

@@ -28,7 +28,7 @@ LIBRARY = (
     "gpt2.py:gpt2_decode", "llama", "stablelm", "resnet50", "unet", "conv_qdq_residual",
     "bottlenecks",
 )  # fmt: skip
-TARGETS = ("reference", "avx512")
+TARGETS = ("reference", "avx512-xla")
 
 
 def rows(names: list[str], targets: list[str], time_limit: float) -> Iterator[dict[str, Any]]:

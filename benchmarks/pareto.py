@@ -20,7 +20,7 @@ from typing import Any
 import eqsat
 
 PROGRAMS = ("transposed_pack", "mlp.py:mlp_784", "encoder.py:encoder", "bottlenecks.py:bottlenecks")
-TARGETS = ("reference", "avx512")
+TARGETS = ("reference", "avx512-xla")
 
 
 def front_row(program: str, target: str, points: int, seconds: float) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def main() -> None:
     found: dict[str, Any] = {"format": 1, "machine": platform.machine(), "search": summary(run)}
     found |= {"orders": orders(run)} | measure(run, options.rounds)
     if options.forced:
-        forced = eqsat.optimize(source, target="avx512", settings=FORCED, time_limit=limit)
+        forced = eqsat.optimize(source, target="avx512-xla", settings=FORCED, time_limit=limit)
         found["forced"] = {"run_time": conversions(forced)} | summary(forced)
     text = json.dumps(found, indent=1)
     if options.out:

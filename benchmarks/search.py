@@ -20,7 +20,7 @@ from typing import Any
 import eqsat
 
 PROGRAMS = ("transposed_pack", "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder.py:encoder")
-TARGETS = ("reference", "avx512")
+TARGETS = ("reference", "avx512-xla")
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
 SETTINGS = {"free": (), "forced": (TILE, "tiles_forced=true")}
 PHASES = ("read", "saturate", "extract", "schedule", "total")

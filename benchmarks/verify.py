@@ -94,12 +94,12 @@ def wrong(count: int) -> list[Row]:
 def searched() -> Iterator[tuple[str, eqsat.Run]]:
     """Library programs, networks and random programs, with packs where they may have any."""
     for name in LIBRARY:
-        yield name, eqsat.optimize(eqsat.read(name), target="avx512", settings=FORCED)
+        yield name, eqsat.optimize(eqsat.read(name), target="avx512-xla", settings=FORCED)
     for seed in range(1000):
         make = (network, lambda s: Maker(s, exact=False).program(6))[seed % 2]
         program = make(seed)
         source = eqsat.Source(program, drawn_weights(program))
-        yield program.name, eqsat.optimize(source, target="avx512", time_limit=5)
+        yield program.name, eqsat.optimize(source, target="avx512-xla", time_limit=5)
 
 
 def forced(run: eqsat.Run, name: str, fault: str, program: Any) -> Row | None:
@@ -144,11 +144,11 @@ def right(skip: int, count: int) -> list[Row]:
 def packed(function: Any, *args: Any) -> eqsat.Run:
     """With every contraction in tiles, if all of them have any."""
     try:
-        return eqsat.optimize(function, *args, target="avx512", settings=FORCED, time_limit=5)
+        return eqsat.optimize(function, *args, target="avx512-xla", settings=FORCED, time_limit=5)
     except eqsat.EqsatError as error:
         if error.exit_code != 3:
             raise
-        return eqsat.optimize(function, *args, target="avx512", time_limit=5)
+        return eqsat.optimize(function, *args, target="avx512-xla", time_limit=5)
 
 
 def say(text: str) -> None:

@@ -375,7 +375,7 @@ def rules(*names: str) -> RuleSet:
 
 
 def target(name_or_file: str | Path) -> Target:
-    """A target by name (`avx512`) or file."""
+    """A target by name (`avx512-xla`) or file."""
     from eqsat.lang.targets import load_target
 
     return load_target(str(name_or_file))

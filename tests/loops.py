@@ -116,5 +116,5 @@ def ops(p: Program) -> set[str]:
 def search(name: str, **given: Any) -> eqsat.Run:
     function, args, _ = FUNCTIONS[name]
     shapes = [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in args]
-    options: dict[str, Any] = {"target": "avx512"} | given
+    options: dict[str, Any] = {"target": "avx512-xla"} | given
     return eqsat.optimize(function, *shapes, **options)

@@ -39,7 +39,7 @@ W, B, X = real(40, 24), real(24), real(10, 40)
 
 
 def test_optimize_runs_and_verifies():
-    run = eqsat.optimize(layer, X, W, B, target="avx512", verify=True)
+    run = eqsat.optimize(layer, X, W, B, target="avx512-xla", verify=True)
     assert run.verification is not None
     assert run.verification.ok
     np.testing.assert_allclose(run.compile()(X, W, B), layer(X, W, B), atol=1e-5)
@@ -67,7 +67,7 @@ def test_packed_weights_of_any_type_are_kept(tmp_path: Path, monkeypatch: pytest
 
     x = jax.ShapeDtypeStruct((10, 40), jnp.bfloat16)
     forced = ("tiles_forced=true",)
-    run = eqsat.optimize(f, x, target="avx512", settings=forced, verify=True)
+    run = eqsat.optimize(f, x, target="avx512-xla", settings=forced, verify=True)
     assert run.summary()["counts"]["weight_packs"] >= 1
     again = eqsat.load(run.save(tmp_path / "f.eqsat"))
 
@@ -134,7 +134,7 @@ def test_mlp_on_reference_converts_nothing(name: str):
 
 def test_encoder_layer_is_proven_and_verified():
     source = eqsat.read("experiments/programs/encoder.py:encoder")
-    run = eqsat.optimize(source, target="avx512", verify=True)
+    run = eqsat.optimize(source, target="avx512-xla", verify=True)
     assert run.verification is not None
     assert run.verification.ok
     assert run.summary()["stop"] == "optimal"
@@ -143,7 +143,7 @@ def test_encoder_layer_is_proven_and_verified():
     assert goals["time_us"]["value"] <= baseline["time_us"]
 
 
-@pytest.mark.parametrize("target", ["reference", "avx512"])
+@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
 def test_the_permuted_consumer_fuses_with_its_matmul(target: str):
     run = eqsat.optimize(eqsat.read("permuted_consumer"), target=target, verify=True)
     assert run.schedule is not None
@@ -183,7 +183,7 @@ def close(a, b, limit: float = 1e-5) -> None:
 
 
 def test_jit_gives_the_numbers_of_jax():
-    fast = eqsat.jit(lambda x: layer(x, W, B), target="avx512")
+    fast = eqsat.jit(lambda x: layer(x, W, B), target="avx512-xla")
     close(fast(X), jax.jit(lambda x: layer(x, W, B))(X))
     assert len(fast.runs) == 1
     fast(X + 1)
@@ -230,7 +230,7 @@ def test_custom_derivatives_are_kept():
 
 
 def test_weights_are_packed_once_and_may_change():
-    @eqsat.jit(weights=("w", "b"), target="avx512", settings=FORCED)
+    @eqsat.jit(weights=("w", "b"), target="avx512-xla", settings=FORCED)
     def f(x, w, b):
         return layer(x, w, b)
 

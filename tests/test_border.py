@@ -17,7 +17,7 @@ STAGES = ("program", "rules", "target", "egraph", "selection", "schedule")
 
 @pytest.fixture(scope="module")
 def run() -> eqsat.Run:
-    return eqsat.optimize(eqsat.read("two_packs"), target="avx512", settings=FORCED)
+    return eqsat.optimize(eqsat.read("two_packs"), target="avx512-xla", settings=FORCED)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -88,7 +88,7 @@ def test_what_arrives_packed_is_the_packed_tensor() -> None:
 # ---- encodings -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("target", "accumulates"),
-    [("avx512", False), ("vmvx-like", True), ("arm64", True), ("riscv64", False)],
+    [("avx512-xla", False), ("vmvx-like", True), ("arm64", True), ("riscv64", False)],
 )
 def test_an_encoded_matmul_is_one_packed_contraction(target: str, accumulates: bool) -> None:
     """Dims that no tile divides: m and n lanes may hold anything, k lanes hold zeros."""
@@ -114,7 +114,9 @@ def test_resolving_changes_layouts_only(seed: int) -> None:
     rng = random.Random(seed)
     m, n, k = (rng.choice((1, 2, 4, 7, 16, 21)) for _ in "mnk")
     program = encoded_matmul(m, n, k, accumulates=seed % 2 == 0)
-    found = resolved(program, eqsat.target(rng.choice(("avx512", "vmvx-like", "arm64", "riscv64"))))
+    found = resolved(
+        program, eqsat.target(rng.choice(("avx512-xla", "vmvx-like", "arm64", "riscv64")))
+    )
     found.verify()
     draw = np.random.default_rng(seed)
     plain = [draw.standard_normal(program.nodes[i].type.shape) for i in program.inputs]
@@ -133,12 +135,12 @@ def test_a_target_without_tiles_turns_encodings_into_nothing() -> None:
     found = resolved(program, eqsat.target("no-data-tiling"))
     assert [n.op for n in found.nodes] == ["input", "input", "generic"]
     assert stated(found) == {}
-    assert resolved(found, eqsat.target("avx512")) is found
+    assert resolved(found, eqsat.target("avx512-xla")) is found
 
 
 def test_a_lone_encoding_that_is_returned_packs() -> None:
     text = f"input a: f32[64, 48]\nreturn a layout={encoding('lhs', 64, 32, 48)}\n"
-    run = eqsat.optimize(parse_program(text), target="avx512")
+    run = eqsat.optimize(parse_program(text), target="avx512-xla")
     assert run.schedule is not None
     assert conversions(run) == ["pack"]
     assert run.summary()["program"]["layouts"] == {
@@ -154,7 +156,7 @@ ROWS = "pack(pos=[0], tiles=[16], pad=any)"
 def test_the_same_open_layout_on_both_sides_converts_nothing() -> None:
     """What serves as a result with open lanes is written as it is."""
     layouts = {"a": ROWS, "result0": ROWS}
-    run = eqsat.optimize(parse_program(PLAIN), target="avx512", layouts=layouts)
+    run = eqsat.optimize(parse_program(PLAIN), target="avx512-xla", layouts=layouts)
     assert conversions(run) == []
     assert run.verify(samples=1).ok
     assert run.egraph is not None
@@ -257,13 +259,13 @@ def test_encoded_types_of_mlir_are_read_as_what_they_are(mlir: str) -> None:
     assert source.program.nodes[source.program.results[0]].op == "set_encoding"
     assert [span.line for span in source.places.values()] == [7, 7, 8, 11]
     lone = eqsat.read(f"{mlir}:set").program
-    assert [n.op for n in resolved(lone, eqsat.target("avx512")).nodes] == ["input", "pack"]
+    assert [n.op for n in resolved(lone, eqsat.target("avx512-xla")).nodes] == ["input", "pack"]
 
 
 def test_an_encoded_argument_asked_for_in_another_layout_is_refused(
     mlir: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["optimize", f"{mlir}:matmul", "--target", "avx512", "-q"]
+    command = ["optimize", f"{mlir}:matmul", "--target", "avx512-xla", "-q"]
     assert cli([*command, "--layout", "b=pack(pos=[0], tiles=[6])"]) == 2
     told = capsys.readouterr().err
     assert f"{mlir}:7:" in told

@@ -98,7 +98,7 @@ def test_nothing_prints_help_and_version(capsys):
         (["optimize", "x", "--goul", "time"], "E400", "--goul"),
         (["optimize", "x", "--stop-after", "egrap"], "E400", "did you mean `egraph`?"),
         (["optimize", "two_pack"], "E261", "did you mean `two_packs`?"),
-        (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512`?"),
+        (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512-xla`?"),
         (["optimize", "two_packs", "--rules", "defalt"], "E007", "did you mean `default`?"),
         (["optimize", "two_packs", "--without", "unpack-of-pak"], "E007", "did you mean"),
         (["optimize", "two_packs", "--goal", "tim"], "E264", "did you mean `time`?"),
@@ -175,7 +175,7 @@ def test_interrupt_ends_at_once():
     # a fresh interpreter, as the handling of signals belongs to a process; slow enough to be hit
     code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
     # (with `-o` an answer that is known by then would be kept: tests/test_interrupt.py)
-    args = ["optimize", "encoder.py:encoder", "--target", "avx512"]
+    args = ["optimize", "encoder.py:encoder", "--target", "avx512-xla"]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -413,7 +413,7 @@ def test_an_unsound_rule_exits_1_and_hides_no_other_example(tmp_path, capsys):
     [
         ("rules", "pack-contraction"),
         ("sets", "policy/keep"),
-        ("targets", "avx512"),
+        ("targets", "avx512-xla"),
         ("ops", "generic"),
         ("functions", "before_transpose"),
         ("programs", "mlp.py:mlp_784"),

@@ -26,14 +26,14 @@ def tied() -> Program:
 
 
 def least(source: Program, *goals: str) -> dict[str, int]:
-    run = eqsat.optimize(source, target="avx512", settings=FORCED, goals=goals)
+    run = eqsat.optimize(source, target="avx512-xla", settings=FORCED, goals=goals)
     assert run.selection is not None and run.selection.stop == "optimal"
     return {n: r.value for n, r in run.selection.goals}
 
 
 def refused(source: Program, **budget: int) -> str:
     with pytest.raises(EqsatError) as e:
-        eqsat.optimize(source, target="avx512", settings=FORCED, budget=budget)
+        eqsat.optimize(source, target="avx512-xla", settings=FORCED, budget=budget)
     (found,) = e.value.diagnostics
     assert found.code == "E410" and e.value.exit_code == 3
     return found.message
@@ -55,7 +55,7 @@ def test_two_budgets_that_exclude_each_other_say_what_each_would_have_to_be(tied
         {"memory": fast["memory"], "time": limit},
         {"memory": small["memory"], "time": small["time"]},
     ):
-        run = eqsat.optimize(tied, target="avx512", settings=FORCED, budget=budget)
+        run = eqsat.optimize(tied, target="avx512-xla", settings=FORCED, budget=budget)
         assert run.selection is not None
         assert all(run.selection.goal(g).value <= most for g, most in budget.items())
 
@@ -78,7 +78,7 @@ def test_a_budget_below_what_any_choice_needs_is_told_with_the_others_held(tied:
 
 
 def test_without_time_nothing_is_claimed(tied: Program):
-    run = eqsat.optimize(tied, target="avx512", settings=FORCED, stop_after="egraph")
+    run = eqsat.optimize(tied, target="avx512-xla", settings=FORCED, stop_after="egraph")
     assert run.egraph is not None
     session = prepare(run.egraph, run.target, (GoalRequest("time"),))
     every = EveryOrder.of(session.assembly, {}, Limits(math.inf, 0))

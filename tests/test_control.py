@@ -72,7 +72,7 @@ def test_a_weight_is_packed_once_and_outside():
         return jnp.tanh(c @ a @ b + x), None
 
     run = eqsat.optimize(
-        lambda x: jax.lax.scan(step, x[0], x)[0], ROWS, target="avx512", settings=FORCED
+        lambda x: jax.lax.scan(step, x[0], x)[0], ROWS, target="avx512-xla", settings=FORCED
     )
     assert run.schedule is not None
     (loop,) = run.schedule.held
@@ -103,7 +103,7 @@ def test_what_has_no_form_for_stacks_is_computed_in_every_step():
     def sorted_rows(x: Any) -> Any:
         return jax.lax.scan(lambda c, w: (c + jnp.sort(w), None), x, STACK["g"])[0]
 
-    run = eqsat.optimize(sorted_rows, X, target="avx512", verify=True)
+    run = eqsat.optimize(sorted_rows, X, target="avx512-xla", verify=True)
     assert run.verification is not None and run.verification.ok
     assert "opaque" in {n.op for p in run.schedule.held[0].bodies for n in p.nodes}  # type: ignore[union-attr]
 
@@ -152,7 +152,7 @@ def test_state_stays_packed_from_step_to_step_where_that_pays():
         return jax.lax.while_loop(lambda s: s[0] < jnp.minimum(n, 3), step, (0, x))[1]
 
     shapes = jax.ShapeDtypeStruct((32, 64), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-    run = eqsat.optimize(loop, *shapes, target="avx512", settings=ALONE, verify=True)
+    run = eqsat.optimize(loop, *shapes, target="avx512-xla", settings=ALONE, verify=True)
     assert run.verification is not None and run.verification.ok
     assert run.schedule is not None
     (held,) = run.schedule.held
@@ -169,7 +169,7 @@ def test_state_is_not_packed_where_the_next_step_needs_it_plain():
         return jax.lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c @ SQUARE).T, x)
 
     shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    run = eqsat.optimize(loop, shape, target="avx512", settings=ALONE, verify=True)
+    run = eqsat.optimize(loop, shape, target="avx512-xla", settings=ALONE, verify=True)
     assert run.verification is not None and run.verification.ok
     assert run.schedule is not None and run.baseline_schedule is not None
     assert run.schedule.time_ps < run.baseline_schedule.time_ps
@@ -261,7 +261,7 @@ def test_a_random_loop_is_right_and_never_worse(seed: int):
     shape = jax.ShapeDtypeStruct((4, 16, 16), jnp.float32)
     settings = ("untiled_rate=0.05",) if seed % 2 else ()
     run = eqsat.optimize(
-        random_loop(seed), shape, target="avx512", goals=(goal,), settings=settings, verify=True
+        random_loop(seed), shape, target="avx512-xla", goals=(goal,), settings=settings, verify=True
     )
     assert run.verification is not None and run.verification.ok, run.verification
     assert run.selection is not None and run.baseline is not None and run.schedule is not None
@@ -276,7 +276,7 @@ def test_equal_bodies_are_searched_once_and_answers_repeat():
         return jax.lax.scan(step, x * 2.0, None, length=7)[0]
 
     shape = jax.ShapeDtypeStruct((8, 16), jnp.float32)
-    runs = [eqsat.optimize(twice, shape, target="avx512") for _ in range(2)]
+    runs = [eqsat.optimize(twice, shape, target="avx512-xla") for _ in range(2)]
     assert len(runs[0].bodies) == 2 and len({id(b) for b in runs[0].bodies.values()}) == 1
     first, second = (json.dumps(r.schedule.to_json()) for r in runs if r.schedule)
     assert first == second
@@ -337,13 +337,13 @@ def test_jit_grad_and_vmap():
         h = jax.lax.scan(lambda c, r: (jnp.tanh(c @ w + r), None), x[0], x)[0]
         return jnp.sum(jax.lax.cond(h[0] > 0, lambda h: h * h, lambda h: h, h))
 
-    fast = eqsat.jit(loss, target="avx512")
+    fast = eqsat.jit(loss, target="avx512-xla")
     x = array(9, 4, 16)
     assert np.allclose(fast(W, x), loss(W, x), rtol=1e-5)
     assert np.allclose(jax.jit(fast)(W, x), loss(W, x), rtol=1e-5)
     want = jax.grad(loss)(W, x)
     assert np.allclose(jax.grad(fast)(W, x), want, rtol=1e-4, atol=1e-5)
-    plain = eqsat.optimize(loss, W, x, target="avx512").compile()
+    plain = eqsat.optimize(loss, W, x, target="avx512-xla").compile()
     assert np.allclose(jax.grad(plain)(W, x), want, rtol=1e-4, atol=1e-5)
     batch = np.stack([x, 2 * x])
     got = jax.vmap(plain, (None, 0))(W, batch)
@@ -367,7 +367,7 @@ def test_side_effects_are_kept_whole_and_randomness_stays_inside():
 
         return jax.lax.scan(step, jnp.zeros(2, jnp.uint32), x)[1]
 
-    run = eqsat.optimize(dropout, X, target="avx512", verify=True)
+    run = eqsat.optimize(dropout, X, target="avx512-xla", verify=True)
     assert {"scan", "opaque"} <= ops(run.program)
     assert run.verification is not None and run.verification.ok
     assert set(run.source.opaque) == {
@@ -387,6 +387,6 @@ def test_recurrent_layers_of_equinox():
     def run(xs: Any) -> Any:
         return jax.lax.scan(lambda h, x: (gru(x, h), h), jnp.zeros(16), xs)[1]
 
-    found = eqsat.optimize(run, array(3, 6, 8), target="avx512", verify=True)
+    found = eqsat.optimize(run, array(3, 6, 8), target="avx512-xla", verify=True)
     assert found.verification is not None and found.verification.ok
     assert "opaque" not in ops(found.program) and len(found.bodies) == 1

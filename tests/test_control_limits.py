@@ -23,7 +23,7 @@ def test_a_loop_that_does_not_end_is_not_checked_forever():
     def forever(x: Any) -> Any:
         return jax.lax.while_loop(lambda c: c[0] < 1e9, lambda c: c * 0.5, x)
 
-    run = eqsat.optimize(forever, X[0], target="avx512")
+    run = eqsat.optimize(forever, X[0], target="avx512-xla")
     found = run.verify(work_limit=1e8)
     assert (found.ok, found.outcome, found.samples) == (False, "unproven", 0)
     assert "has not ended after 1.0e+08 operations" in found.reason
@@ -36,7 +36,7 @@ def test_a_huge_count_is_no_work():
     def long(x: Any) -> Any:
         return jax.lax.fori_loop(0, 10**9, lambda i, c: c * 0.5 + 1.0, x)
 
-    run = eqsat.optimize(long, X, target="avx512")
+    run = eqsat.optimize(long, X, target="avx512-xla")
     assert run.schedule is not None and run.schedule.time_ps > 10**14
     found = run.verify()
     assert (found.ok, found.outcome, found.samples) == (False, "unproven", 0)
@@ -81,7 +81,7 @@ def test_a_loop_written_by_hand():
     x, xs = array(1, 4), array(2, 3, 4)
     assert np.allclose(evaluate_program(p, [x, xs], {})[0], x + xs.sum(0))
     assert parse_program(p.to_text()) == replace(p, name="program")
-    assert eqsat.optimize(p, target="avx512", verify=True).verification.ok  # type: ignore[union-attr]
+    assert eqsat.optimize(p, target="avx512-xla", verify=True).verification.ok  # type: ignore[union-attr]
 
 
 WRONG = {

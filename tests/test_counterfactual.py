@@ -55,7 +55,7 @@ SMALL = {
         "reference",
         ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]", "fusion.multi_result=true"),
     ),
-    "tiles": ("two_packs", "avx512", ("fusion.multi_result=false",)),
+    "tiles": ("two_packs", "avx512-xla", ("fusion.multi_result=false",)),
     "clone": ("twice", "reference", ("fusion.clone=[all]",)),
     "keep": ("twice", "reference", ()),
 }

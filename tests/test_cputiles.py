@@ -65,7 +65,7 @@ def test_few_rows_have_narrow_tiles(target, columns):
 
 @pytest.mark.parametrize(
     ("target", "types"),
-    [("arm64", ("i8", "i4")), ("riscv64", ("f16", "f16")), ("avx512", ("i16", "i16"))],
+    [("arm64", ("i8", "i4")), ("riscv64", ("f16", "f16")), ("avx512-xla", ("i16", "i16"))],
 )
 def test_a_packed_product_is_verified(target, types):
     program = parse_program(matmul(*types, m=20, n=40, k=24))

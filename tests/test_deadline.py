@@ -101,7 +101,7 @@ def test_whenever_time_ends_there_is_a_legal_answer(ticks: dict[str, int], ends:
 
 @pytest.fixture(scope="module")
 def searched() -> dict[str, eqsat.Run]:
-    programs = {"transposed_pack": "reference", "residual": "avx512", "two_packs": "iree-like"}
+    programs = {"transposed_pack": "reference", "residual": "avx512-xla", "two_packs": "iree-like"}
     return {p: eqsat.optimize(eqsat.read(p), target=t) for p, t in programs.items()}
 
 
@@ -150,7 +150,7 @@ def test_floors_hold_for_the_best_of_all(searched: dict[str, eqsat.Run], program
 
 
 def test_what_was_cut_is_told_and_kept() -> None:
-    run = eqsat.optimize(eqsat.read("residual"), target="avx512", time_limit=0.0)
+    run = eqsat.optimize(eqsat.read("residual"), target="avx512-xla", time_limit=0.0)
     assert run.selection is not None and run.schedule is not None
     assert any(c.by == TIME_LIMIT for c in run.selection.cuts)
     (line,) = cut_lines(run)
@@ -163,7 +163,7 @@ def test_what_was_cut_is_told_and_kept() -> None:
 
 
 def test_a_selection_of_before_has_no_cuts() -> None:
-    run = eqsat.optimize(eqsat.read("residual"), target="avx512")
+    run = eqsat.optimize(eqsat.read("residual"), target="avx512-xla")
     assert run.selection is not None
     old = run.selection.to_json()
     del old["cuts"]
@@ -173,7 +173,9 @@ def test_a_selection_of_before_has_no_cuts() -> None:
 def test_a_cut_search_says_that_it_does_not_know_of_other_ways() -> None:
     """A budget nothing was found for in time is not called impossible."""
     with pytest.raises(eqsat.EqsatError) as refused:
-        eqsat.optimize(eqsat.read("residual"), target="avx512", time_limit=0.0, budget={"time": 1})
+        eqsat.optimize(
+            eqsat.read("residual"), target="avx512-xla", time_limit=0.0, budget={"time": 1}
+        )
     assert refused.value.exit_code == 3
     assert "nothing admissible found in time" in str(refused.value)
 
@@ -190,7 +192,7 @@ def test_what_needs_the_rules_is_not_called_impossible(
 ) -> None:
     """Neither forced tiles nor requested layouts are in the input program's own candidates."""
     with pytest.raises(eqsat.EqsatError) as refused:
-        eqsat.optimize(eqsat.read(program), target="avx512", settings=settings, time_limit=0.0)
+        eqsat.optimize(eqsat.read(program), target="avx512-xla", settings=settings, time_limit=0.0)
     assert refused.value.exit_code == 3
     assert told in str(refused.value)
     assert "--time-limit" in str(refused.value)

@@ -97,8 +97,8 @@ def assert_right(run: eqsat.Run) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "first", "second"),
     [
-        ("avx512", "vmvx-like", (16, 16, 1), (8, 8, 4)),
-        ("vmvx-like", "avx512", (8, 8, 4), (16, 16, 1)),
+        ("avx512-xla", "vmvx-like", (16, 16, 1), (8, 8, 4)),
+        ("vmvx-like", "avx512-xla", (8, 8, 4), (16, 16, 1)),
     ],
 )
 def test_each_device_has_its_own_tiles_and_the_border_one_relayout(
@@ -116,7 +116,7 @@ def test_each_device_has_its_own_tiles_and_the_border_one_relayout(
 
 
 def test_devices_that_agree_need_no_relayout():
-    run = search(MLP, pair("avx512", "avx512"), settings=FORCED, goals=LEAST_RELAYOUT)
+    run = search(MLP, pair("avx512-xla", "avx512-xla"), settings=FORCED, goals=LEAST_RELAYOUT)
     assert transfers(run) == [(4, 4, 16, 16)]
     counts = [len(schedule_of(run).ops({op})) for op in ("pack", "unpack")]
     assert counts == [1, 1]
@@ -125,7 +125,7 @@ def test_devices_that_agree_need_no_relayout():
 
 def test_the_sender_packs_for_a_slow_reader():
     """Not forced: the sender has the faster memory, so it does what the reader needs."""
-    run = search(MLP, pair("avx512", "vmvx-like"))
+    run = search(MLP, pair("avx512-xla", "vmvx-like"))
     assert tiles_on(run, "a") == set()
     assert tiles_on(run, "b") == {(8, 8, 4)}
     assert ops_on(run, "a", "pack")
@@ -134,7 +134,7 @@ def test_the_sender_packs_for_a_slow_reader():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [("vmvx-like", "no-data-tiling"), ("no-data-tiling", "avx512")]
+    ("a", "b"), [("vmvx-like", "no-data-tiling"), ("no-data-tiling", "avx512-xla")]
 )
 def test_nothing_is_packed_where_nothing_is_tiled(a: str, b: str):
     run = search(MLP, pair(a, b))
@@ -161,7 +161,7 @@ m = set_encoding(t, {request.format("lhs")})
 d = matmul(m, r) : i32[64, 64]
 return unset_encoding(d, {request.format("result")})
 """
-    run = search(text, pair("avx512", "vmvx-like"), settings=FORCED)
+    run = search(text, pair("avx512-xla", "vmvx-like"), settings=FORCED)
     assert tiles_on(run, "a") == {(16, 16, 2)}
     assert tiles_on(run, "b") == {(8, 8, 4)}
     assert not schedule_of(run).ops({"set_encoding", "unset_encoding"})
@@ -171,7 +171,7 @@ return unset_encoding(d, {request.format("result")})
 
 
 # ---- any program, any placement ------------------------------------------------------------------
-MACHINES = ("avx512", "vmvx-like", "reference", "no-data-tiling", "gfx942")
+MACHINES = ("avx512-xla", "vmvx-like", "reference", "no-data-tiling", "gfx942")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 11, 18, 26, 39, 48, 60, 75, 83, 101])
@@ -196,13 +196,13 @@ def test_a_border_is_paid_in_bytes_over_its_link():
     assert there.time_ps == 20_000_000 + 64 * 64 * 4 * 1000
     assert there.device == "b"
     back = MLP.replace("return y", 'z = transfer(y, device="a")\nreturn z')
-    found = [d.time_ps for d in schedule_of(search(back, pair("avx512", "avx512"))).dispatches
+    found = [d.time_ps for d in schedule_of(search(back, pair("avx512-xla", "avx512-xla"))).dispatches
              if d.name == "transfer"]  # fmt: skip
     assert found[-1] == 10_000_000 + 64 * 32 * 4 * 500
 
 
 def test_time_and_bytes_per_device_add_up():
-    run = search(MLP, pair("avx512", "vmvx-like"))
+    run = search(MLP, pair("avx512-xla", "vmvx-like"))
     schedule, figures = schedule_of(run), device_figures(schedule_of(run), run.target)
     assert sum(int(f["dispatches"]) for f in figures.values()) == len(schedule.dispatches)
     assert sum(int(f["time_ps"]) for f in figures.values()) == schedule.time_ps
@@ -212,7 +212,7 @@ def test_time_and_bytes_per_device_add_up():
     assert run.summary()["devices"]["a"]["peak_bytes"] == peaks[0]
 
 
-@pytest.mark.parametrize("devices", [("avx512", "vmvx-like"), ("reference", "avx512")])
+@pytest.mark.parametrize("devices", [("avx512-xla", "vmvx-like"), ("reference", "avx512-xla")])
 def test_it_is_never_worse_than_the_same_placement_unrewritten(devices: tuple[str, str]):
     run = search(MLP, pair(*devices))
     assert run.baseline is not None
@@ -226,18 +226,18 @@ def test_it_is_never_worse_than_the_same_placement_unrewritten(devices: tuple[st
 def test_limits_are_those_of_the_device(tmp_path: Path):
     """A tile that is too large for one machine's vectors stays possible on the other."""
     small = tmp_path / "small.yaml"
-    small.write_text("target: small\nextends: avx512\nlimits: {vector: 512 B}\n")
-    for devices in (pair("avx512", str(small)), pair(str(small), "avx512")):
+    small.write_text("target: small\nextends: avx512-xla\nlimits: {vector: 512 B}\n")
+    for devices in (pair("avx512-xla", str(small)), pair(str(small), "avx512-xla")):
         with pytest.raises(EqsatError) as caught:
             search(MLP, devices, settings=FORCED)
         assert caught.value.exit_code == 3
         assert caught.value.diagnostics[0].code == "E410"
-    assert tiles_on(search(MLP, pair("avx512", "avx512"), settings=FORCED), "b")
+    assert tiles_on(search(MLP, pair("avx512-xla", "avx512-xla"), settings=FORCED), "b")
 
 
 # ---- placement -----------------------------------------------------------------------------------
 def placed(text: str, **values: str) -> Program:
-    return place(parse_program(text), pair("avx512", "avx512", **values))
+    return place(parse_program(text), pair("avx512-xla", "avx512-xla", **values))
 
 
 def test_a_value_is_computed_where_its_first_placed_operand_is():
@@ -251,7 +251,8 @@ def test_a_value_is_computed_where_its_first_placed_operand_is():
 def test_a_value_crosses_once_however_often_it_is_read():
     text = "input x: f32[4]\ny = exp(x)\nz = tanh(x)\nreturn y, z"
     program = place(
-        parse_program(text), replace(pair("avx512", "avx512"), values=(("%1", "b"), ("%2", "b")))
+        parse_program(text),
+        replace(pair("avx512-xla", "avx512-xla"), values=(("%1", "b"), ("%2", "b"))),
     )
     assert [n.op for n in program.nodes].count("transfer") == 1
 
@@ -260,7 +261,7 @@ def test_a_weight_that_two_devices_read_is_loaded_on_both():
     text = MLP.replace("weight v: f32[64, 32]\n", "").replace("matmul(g, v)", "matmul(g, w2)")
     text = text.replace("weight w: f32[128, 64]", "weight w: f32[128, 64]\nweight w2: f32[64, 64]")
     text = text.replace("return y", "q = matmul(h, w2)\nreturn y, q")
-    run = search(text, pair("avx512", "avx512"))
+    run = search(text, pair("avx512-xla", "avx512-xla"))
     schedule = schedule_of(run)
     loaded = [i for i in schedule.ahead if schedule.program.nodes[i].op == "transfer"]
     assert len(loaded) == 1, "the copy is made while weights are loaded"
@@ -296,19 +297,19 @@ def test_what_is_not_there_cannot_be_placed(text: str, values: dict[str, str], c
 def test_a_border_needs_a_link_and_a_map():
     program = parse_program(MLP)
     with pytest.raises(EqsatError, match="has none") as caught:
-        place(program, replace(pair("avx512", "avx512"), links=LINKS[1:]))
+        place(program, replace(pair("avx512-xla", "avx512-xla"), links=LINKS[1:]))
     assert caught.value.diagnostics[0].code == "E392"
     with pytest.raises(EqsatError, match="which machines") as caught:
         eqsat.optimize(program)
     assert caught.value.diagnostics[0].code == "E391"
     with pytest.raises(EqsatError, match="not both"):
-        eqsat.optimize(program, target="avx512", devices=pair("avx512", "avx512"))
+        eqsat.optimize(program, target="avx512-xla", devices=pair("avx512-xla", "avx512-xla"))
 
 
 # ---- checkers ------------------------------------------------------------------------------------
 def test_the_checkers_know_the_border():
     """A schedule whose border is cut, or whose dispatch is elsewhere, is found out."""
-    run = search(MLP, pair("avx512", "vmvx-like"))
+    run = search(MLP, pair("avx512-xla", "vmvx-like"))
     schedule = schedule_of(run)
     moved = tuple(replace(d, device="a") for d in schedule.dispatches)
     assert any(
@@ -323,7 +324,7 @@ def test_the_checkers_know_the_border():
 
 
 def test_a_map_and_its_machine_go_to_json_and_back():
-    whole = machine(pair("avx512", "gfx942", x="b"))
+    whole = machine(pair("avx512-xla", "gfx942", x="b"))
     whole.verify()
     assert Target.from_json(json.loads(json.dumps(whole.to_json()))) == whole
     assert "link a to b" in whole.to_text()
@@ -339,7 +340,7 @@ def test_a_map_and_its_machine_go_to_json_and_back():
 GOOD = """devices: d
 doc: two
 default: a
-targets: {a: avx512, b: vmvx-like}
+targets: {a: avx512-xla, b: vmvx-like}
 links: [{between: [a, b], bandwidth: 1 GB/s, latency: 2 us}]
 """
 
@@ -363,7 +364,7 @@ def test_our_own_map_is_read():
         ("1 GB/s", "0 GB/s", "E201", 5),
         ("1 GB/s", "1 GB", "E204", 5),
         ("doc: two", "dog: two", "E003", 2),
-        ("{a: avx512, b: vmvx-like}", "{}", "E005", 4),
+        ("{a: avx512-xla, b: vmvx-like}", "{}", "E005", 4),
     ],
 )
 def test_a_wrong_map_is_refused_at_its_place(
@@ -391,7 +392,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "on b (" in capsys.readouterr().out
     assert command(["check", folder]) == 0
     assert command(["schema", "devices"]) == 0
-    assert command([*asked, "--target", "avx512"]) == 2
+    assert command([*asked, "--target", "avx512-xla"]) == 2
     assert "E214" in capsys.readouterr().err
     assert command(["optimize", str(program), "--devices", "nowhere"]) == 2
     assert "E211" in capsys.readouterr().err

@@ -364,7 +364,7 @@ def test_the_packed_contraction_meets_its_packs():
 
 
 def test_no_data_tiling_packs_nothing():
-    assert ("pack", ()) in held("avx512")
+    assert ("pack", ()) in held("avx512-xla")
     assert not {op for op, _ in held("no-data-tiling")} & {"pack", "unpack"}
     e = Encoding((64, 32), "lhs", "matmul", FLOATS)
     assert encoding_tiles(eqsat.target("no-data-tiling"), e) == ()
@@ -372,7 +372,7 @@ def test_no_data_tiling_packs_nothing():
 
 def test_tiles_are_those_of_the_contraction():
     rng = random.Random(3)
-    machine = eqsat.target("avx512")
+    machine = eqsat.target("avx512-xla")
     for _ in range(30):
         g = contraction(rng)
         assert all(encoding_tiles(machine, e) == tiles_of(machine, g) for e in encodings(g))
@@ -391,7 +391,7 @@ y = cast(u, f32)
 return y
 """
     rules = eqsat.rules("layout/encoding-moves")
-    graph = saturate(parse_program(text), rules, eqsat.target("avx512"))
+    graph = saturate(parse_program(text), rules, eqsat.target("avx512-xla"))
     at_root = [n for n in graph.nodes if n.eclass == graph.roots[0]]
     assert sorted(n.op for n in at_root) == ["generic", "unset_encoding"]
     moved = next(n.attr for n in at_root if n.op == "unset_encoding")
@@ -401,7 +401,7 @@ return y
 
 # ---- a program that asks for layouts, from end to end ------------------------------------------
 QUANTIZED = "quantized_matmul"
-TILING = ["avx512", "vmvx-like", "reference"]
+TILING = ["avx512-xla", "vmvx-like", "reference"]
 REQUESTS = {"set_encoding", "unset_encoding"}
 
 
@@ -456,9 +456,9 @@ def test_the_pack_and_nothing_are_both_candidates(target: str):
 
 def test_no_tile_for_the_types_means_nothing():
     text = TEXT.replace("f32", "f64")
-    graph = saturate(parse_program(text), eqsat.rules("default"), eqsat.target("avx512"))
+    graph = saturate(parse_program(text), eqsat.rules("default"), eqsat.target("avx512-xla"))
     assert not {n.op for n in graph.nodes} & {"pack", "unpack"}
-    graph = saturate(parse_program(TEXT), eqsat.rules("default"), eqsat.target("avx512"))
+    graph = saturate(parse_program(TEXT), eqsat.rules("default"), eqsat.target("avx512-xla"))
     assert {n.op for n in graph.nodes} >= {"pack", "unpack"}
 
 
@@ -488,7 +488,7 @@ def test_no_op_that_moves_or_casts_drops_a_request(op: str):
     asked = f'role="result", dtypes=["i8", "i8", "i32"], {MAPS}'
     text = f"input y: i32[64, 16]\nu = unset_encoding(y, {asked})\nreturn {MOVERS[op].format('u')}"
     graph = saturate(
-        parse_program(text), eqsat.rules("layout/encoding-moves"), eqsat.target("avx512")
+        parse_program(text), eqsat.rules("layout/encoding-moves"), eqsat.target("avx512-xla")
     )
     at_root = [n for n in graph.nodes if n.eclass == graph.roots[0]]
     moved = [n for n in at_root if n.op == "unset_encoding"]

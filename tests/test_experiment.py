@@ -15,7 +15,7 @@ doc: Two rows and one that cannot be.
 {extra}
 rows:
   - {{name: memory-first, program: two_packs, target: reference, goals: memory}}
-  - {{name: packed, program: two_packs, target: avx512, set: [tiles_forced=true]}}
+  - {{name: packed, program: two_packs, target: avx512-xla, set: [tiles_forced=true]}}
   - {{name: never, program: two_packs, target: reference, budget: {{memory: 1 KiB}}{expect}}}
 """
 EXPECT = ", expect: no_program"
@@ -161,7 +161,7 @@ def test_repeats_give_the_same_answer(tmp_path):
 
 
 # ---- what the quickstart is there to show --------------------------------------------------------
-@pytest.mark.parametrize("target", ["reference", "avx512"])
+@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
 def test_no_policy_beats_the_search(quick, target):
     best = quick[f"eqsat@{target}/time"]
     for policy in ("always-fold", "fold-single-use", "keep-and-fuse"):
@@ -170,7 +170,7 @@ def test_no_policy_beats_the_search(quick, target):
     assert best["gap"] == 0.0
 
 
-@pytest.mark.parametrize("target", ["reference", "avx512"])
+@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
 def test_always_folding_costs_a_dispatch_and_time(quick, target):
     fold, best = quick[f"always-fold@{target}/time"], quick[f"eqsat@{target}/time"]
     assert (fold["dispatches"], best["dispatches"]) == (4, 3)

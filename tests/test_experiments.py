@@ -11,7 +11,7 @@ from eqsat.lang.goals import parse_goals
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest
 
-HEAD = "experiment: e\ndoc: d\nprograms: [a, b]\ntargets: [reference, avx512]\n"
+HEAD = "experiment: e\ndoc: d\nprograms: [a, b]\ntargets: [reference, avx512-xla]\n"
 
 
 @pytest.fixture
@@ -37,7 +37,12 @@ def test_grid_is_the_cross_product(folder: Path) -> None:
         ("fusion.multi_result=true",),
         1,
     )
-    assert (last.program, last.target, last.rules, last.seed) == ("b", "avx512", ("default",), 2)
+    assert (last.program, last.target, last.rules, last.seed) == (
+        "b",
+        "avx512-xla",
+        ("default",),
+        2,
+    )
     assert last.varied == (("rules", "default"), ("fusion.multi_result", "false"), ("seed", "2"))
 
 
@@ -57,7 +62,7 @@ def test_rows_take_over_what_the_file_says(folder: Path) -> None:
         "experiment: e\ndoc: d\nprograms: a\nrules: [layout/pack]\ngoals: [time, memory]\n"
         "set: tiles_forced=true\nbudget: {memory: 1 MiB, dispatches: 3}\n"
         "rows:\n"
-        "  - {name: one, target: avx512, without: unpack-of-pack}\n"
+        "  - {name: one, target: avx512-xla, without: unpack-of-pack}\n"
         "  - {name: two, program: b, target: reference, rules: default, goals: dispatches,\n"
         "     set: [limits.vector=8 KiB], budget: {memory: 2 MiB}, expect: no_program}\n"
     )

@@ -48,7 +48,7 @@ def sorting() -> eqsat.Run:
 @pytest.fixture(scope="module")
 def packed() -> eqsat.Run:
     """A run whose contractions are packed, weights ahead of time."""
-    return eqsat.optimize(eqsat.read("padded_chain"), target="avx512", settings=FORCED)
+    return eqsat.optimize(eqsat.read("padded_chain"), target="avx512-xla", settings=FORCED)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_packed_programs_compute_the_same_in_iree():
     cases, wanted = [], []
     for name in TEXTS:
         source = eqsat.read(f"{name}.eqs")
-        run = eqsat.optimize(source, target="avx512", settings=FORCED)
+        run = eqsat.optimize(source, target="avx512-xla", settings=FORCED)
         assert run.schedule is not None
         assert any(n.op == "pack" for n in run.schedule.program.nodes)
         inputs = random_inputs(run.program, np.random.default_rng(1))

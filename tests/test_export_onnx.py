@@ -54,7 +54,7 @@ def test_random_programs_compute_the_same(seed):
 @pytest.mark.parametrize("name", ["padded_chain", "residual", "folded_batch"])
 def test_packed_programs_compute_the_same(name):
     source = eqsat.read(f"{name}.eqs")
-    run = eqsat.optimize(source, target="avx512", settings=FORCED)
+    run = eqsat.optimize(source, target="avx512-xla", settings=FORCED)
     inputs = random_inputs(run.program, np.random.default_rng(0))
     wanted = evaluate_program(run.program, inputs, source.weights)
     check(run.program, onnx_oracle.run(run.export("onnx").data, inputs), wanted, 1e-5)
@@ -174,7 +174,7 @@ def test_an_encoder_block_with_an_embedding():
 # ---- the file ----------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def packed() -> eqsat.Run:
-    return eqsat.optimize(eqsat.read("residual"), target="avx512", settings=FORCED)
+    return eqsat.optimize(eqsat.read("residual"), target="avx512-xla", settings=FORCED)
 
 
 def test_the_same_bytes_every_time_with_the_program_s_names(packed):

@@ -169,4 +169,4 @@ def check(seed: int, setting: str, target: str) -> eqsat.Run | None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_program_is_right_and_never_worse(seed: int, setting: str):
     with np.errstate(all="ignore"):
-        check(seed, setting, ("reference", "avx512")[seed % 2])
+        check(seed, setting, ("reference", "avx512-xla")[seed % 2])

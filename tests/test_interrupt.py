@@ -41,7 +41,7 @@ sys.exit(__import__("eqsat.cli", fromlist=["run"]).run(sys.argv[1:]))
 
 def start(out: Path, patient: bool = True) -> subprocess.Popen[str]:
     code = CHILD.replace("{patient}", str(patient))
-    args = ["optimize", "two_packs", "--target", "avx512", "-o", str(out)]
+    args = ["optimize", "two_packs", "--target", "avx512-xla", "-o", str(out)]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -90,7 +90,7 @@ def test_a_second_ctrl_c_ends_it(tmp_path: Path):
 
 def test_a_stopped_search_gives_a_checked_answer():
     program = eqsat.read("two_packs")
-    part = eqsat.optimize(program, target="avx512", stop_after="egraph")
+    part = eqsat.optimize(program, target="avx512-xla", stop_after="egraph")
     assert part.egraph is not None
     stop = Stop()
     stop.request()
@@ -128,7 +128,7 @@ def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("eqsat.extract.solve.goals.solve", full)
     monkeypatch.setattr("eqsat.extract.solve.goals.Search._is_met", lambda *_: False)
-    found = eqsat.optimize(eqsat.read("two_packs"), target="avx512")
+    found = eqsat.optimize(eqsat.read("two_packs"), target="avx512-xla")
     assert found.selection is not None
     assert found.schedule is not None
     assert found.selection.stop == "memory"

@@ -110,7 +110,7 @@ def test_weights_that_are_not_packed_enter_no_python():
 
 
 def test_packed_weights_enter_a_few_functions():
-    fast = eqsat.jit(layer, weights=("w", "b"), target="avx512", settings=FORCED)
+    fast = eqsat.jit(layer, weights=("w", "b"), target="avx512-xla", settings=FORCED)
     fast(X, W, B)
     assert 0 < python_calls(fast, X, W, B) < 15
 
@@ -208,7 +208,7 @@ def test_optimize_returns_the_run_behind_the_call(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_run_behind_a_call_verifies_with_its_weights():
-    fast = eqsat.jit(layer, weights=("w", "b"), target="avx512", settings=FORCED)
+    fast = eqsat.jit(layer, weights=("w", "b"), target="avx512-xla", settings=FORCED)
     fast(X, W, B)
     run = fast.optimize(X, W, B)
     assert run.verify().ok
@@ -260,7 +260,7 @@ def test_a_compiled_run_takes_what_was_traced():
 
 
 def packed(**options):
-    return eqsat.jit(layer, weights=("w", "b"), target="avx512", settings=FORCED, **options)
+    return eqsat.jit(layer, weights=("w", "b"), target="avx512-xla", settings=FORCED, **options)
 
 
 def test_weights_are_packed_once_per_array(monkeypatch: pytest.MonkeyPatch):
@@ -305,7 +305,7 @@ def test_other_shapes_and_types_of_inputs_find_their_own_run():
 
 
 def test_an_array_replaced_in_a_container_is_seen():
-    @eqsat.jit(weights=("p",), target="avx512", settings=FORCED)
+    @eqsat.jit(weights=("p",), target="avx512-xla", settings=FORCED)
     def fast(x, p):
         return layer(x, p["w"], p["b"])
 
@@ -404,7 +404,7 @@ import jax, jax.numpy as jnp, eqsat
 w = jnp.ones((8, 4))
 closed = eqsat.jit(lambda x: (w.T @ x.T).T)
 forced = ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true")
-given = eqsat.jit(lambda x, w: x @ w, weights=("w",), target="avx512", settings=forced)
+given = eqsat.jit(lambda x, w: x @ w, weights=("w",), target="avx512-xla", settings=forced)
 for device in jax.devices():
     x, v = jax.device_put((jnp.ones((2, 8)), w), device)
     for y in (closed(x), given(x, v), given(x, v)):

@@ -105,7 +105,7 @@ def _count(shapes: Any) -> int:
 @pytest.mark.parametrize("name", ["sdxl.py:transformer", "stablecode.py:stable_code_block"])
 def test_a_block_in_its_full_size_is_searched(name: str) -> None:
     source = eqsat.read(name)
-    run = eqsat.optimize(source, target="avx512", rules="layout/transpose", goals=["time"])
+    run = eqsat.optimize(source, target="avx512-xla", rules="layout/transpose", goals=["time"])
     assert run.selection is not None
     assert run.selection.goal("time").gap == 0
     assert run.baseline is not None
@@ -130,7 +130,7 @@ def test_the_program_computes_what_jax_computes(name: str) -> None:
 def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     function, args = small_case(name, **({"layers": 1} if "gpt2" in name else {}))
     weights = (function.__code__.co_varnames[function.__code__.co_argcount - 1],)
-    target = "iree-like" if name == "unet" else "avx512"  # where its search ends in a second
+    target = "iree-like" if name == "unet" else "avx512-xla"  # where its search ends in a second
     run = eqsat.optimize(function, *args, weights=weights, target=target, goals=("time",))
     s = run.summary()
     assert run.verify(samples=1).ok
@@ -166,7 +166,7 @@ def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
 def test_the_tied_table_of_gpt2_is_kept_once() -> None:
     m, c = module("gpt2"), replace(tiny("gpt2"), layers=1)
     function, args = small_case("gpt2_decode", layers=1)
-    run = eqsat.optimize(function, *args, weights=("p",), target="avx512", time_limit=30)
+    run = eqsat.optimize(function, *args, weights=("p",), target="avx512-xla", time_limit=30)
     weights = run.program.weight_bytes
     assert 0 <= weights - sum(s.size * 4 for s in m.shapes(c).values()) <= 4 * c.tokens  # an iota
     held = run.summary()["bytes"]

@@ -61,7 +61,7 @@ def test_padding_does_not_matter(small: tuple[Any, dict[str, Any], Any]) -> None
 def test_the_search_keeps_the_embedding(small: tuple[Any, dict[str, Any], Any]) -> None:
     function, weights, _ = small
     run = eqsat.optimize(
-        function, IDS, MASK, weights, weights=("params",), target="avx512", goals=("time",)
+        function, IDS, MASK, weights, weights=("params",), target="avx512-xla", goals=("time",)
     )
     assert run.summary()["counts"]["opaque"] == 0
     np.testing.assert_allclose(

@@ -148,7 +148,7 @@ def two_branches(width: int = 512, height: int = 16) -> Program:
 @cache
 def egraph_of(seed: int) -> tuple[EGraph, Target]:
     """A random program of 5 to 9 ops, searched with the default rules; -1 are two branches."""
-    target = load_target("avx512" if seed % 2 else "reference")
+    target = load_target("avx512-xla" if seed % 2 else "reference")
     target = override(target, list(SETTINGS[list(SETTINGS)[seed % 4]])) if seed >= 0 else target
     program = two_branches() if seed < 0 else Maker(seed).program(5 + seed % 5)
     return saturate(merge_elementwise(program), load_rulesets(["default"]), target), target

@@ -33,7 +33,7 @@ TURNED = {"turned": "u = transpose(e, perm=[1, 0])\n", "summed": "u", "map": "[d
 
 
 def searched(text: str, *settings: str) -> eqsat.Run:
-    return eqsat.optimize(parse_program(text), target="avx512", settings=settings)
+    return eqsat.optimize(parse_program(text), target="avx512-xla", settings=settings)
 
 
 def test_all_that_is_written_hides_behind_arithmetic():

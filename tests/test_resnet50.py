@@ -18,7 +18,7 @@ FORCED = (
 def test_forced_tiles_cost_one_pack_and_one_conversion_inside_a_dispatch():
     """The image is packed where it is padded, the scores are unpacked where the bias is added."""
     run = eqsat.optimize(
-        eqsat.read("resnet50"), target="avx512", settings=FORCED, goals=["time"], time_limit=120
+        eqsat.read("resnet50"), target="avx512-xla", settings=FORCED, goals=["time"], time_limit=120
     )
     assert run.schedule is not None
     assert run.selection is not None

@@ -212,7 +212,7 @@ def test_a_size_with_tiles_needs_no_collapse():
 
 
 def test_a_schedule_of_another_machine_breaks_the_scratch_limit():
-    run = block("avx512")
+    run = block("avx512-xla")
     assert run.schedule is not None
     assert faults(run.schedule, run.target) == []
     found = faults(run.schedule, load_target(STORY))
@@ -225,7 +225,7 @@ def test_a_schedule_of_another_machine_breaks_the_scratch_limit():
 
 
 def test_check_says_what_a_saved_run_breaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = str(block("avx512").save(tmp_path / "block.eqsat"))
+    folder = str(block("avx512-xla").save(tmp_path / "block.eqsat"))
     assert command(["check", folder]) == 0
     assert command(["check", folder, "--target", STORY]) == 1
     out = capsys.readouterr().out

@@ -27,7 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_of(**options: object) -> eqsat.Run:
     source = eqsat.read("experiments/programs/residual.eqs")
-    return eqsat.optimize(source, target="avx512", **options)  # type: ignore[arg-type]
+    return eqsat.optimize(source, target="avx512-xla", **options)  # type: ignore[arg-type]
 
 
 def test_capped_candidates_are_named_and_the_baseline_is_among_them(few: None) -> None:

@@ -61,7 +61,7 @@ def test_a_program_with_a_packed_state_packs_what_the_plain_one_returns() -> Non
 
 def test_the_layouts_that_are_tried_are_those_the_rules_want() -> None:
     step, args = decode()
-    run = eqsat.optimize(step, *args, weights=("params",), target="avx512", stop_after="egraph")
+    run = eqsat.optimize(step, *args, weights=("params",), target="avx512-xla", stop_after="egraph")
     assert run.egraph is not None
     found = demanded(run.egraph)
     caches = {Border("input", i) for i in range(2, 2 + 4)}  # after token and position
@@ -81,7 +81,7 @@ def attend(x: Any, cache: Any) -> Any:
 
 def kept(**request: Any) -> Kept:
     x = np.ones((64, 48), np.float32)
-    more = {"state": {"cache": 1}, "target": "avx512"} | request
+    more = {"state": {"cache": 1}, "target": "avx512-xla"} | request
     return eqsat.keep_state(attend, x, (x, x), **more)
 
 
@@ -135,7 +135,7 @@ def test_a_text_program_names_its_state_by_input_and_result(
 ) -> None:
     path = tmp_path / "t.eqs"
     path.write_text(TEXT)
-    options = ["--target", "avx512", "--output-format", "json", "-q"]
+    options = ["--target", "avx512-xla", "--output-format", "json", "-q"]
     assert cli(["state", str(path), "--state", "cache=1", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["states"] == {"cache": "f32[32, 48]"}

@@ -51,7 +51,7 @@ def source(text: str = TEXT, **sizes: int) -> Source:
 
 @pytest.fixture(scope="module")
 def searched() -> eqsat.Run:
-    return eqsat.optimize(source(), target="avx512", settings=FORCED)
+    return eqsat.optimize(source(), target="avx512-xla", settings=FORCED)
 
 
 # ---- extents -----------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_a_dim_without_its_symbol_is_no_program():
 
 
 # ---- one search --------------------------------------------------------------------------------
-@pytest.mark.parametrize("target", ["reference", "avx512", "vmvx-like"])
+@pytest.mark.parametrize("target", ["reference", "avx512-xla", "vmvx-like"])
 def test_every_class_is_typed_at_every_size(target: str):
     """What the search made equal for all sizes has one type at each, padding or not."""
     graph = saturate(parse_program(TEXT), eqsat.rules("default"), eqsat.target(target))
@@ -215,9 +215,9 @@ def test_prices_are_those_of_the_size(searched: eqsat.Run):
     for sizes in ({"m": 256}, {"n": 1}):
         known = bind_program(parse_program(TEXT, sizes=sizes), {"m": 128, "n": 40} | sizes)
         static = eqsat.optimize(
-            Source(known, drawn_weights(known)), target="avx512", settings=FORCED
+            Source(known, drawn_weights(known)), target="avx512-xla", settings=FORCED
         )
-        mine = eqsat.optimize(source(**sizes), target="avx512", settings=FORCED)
+        mine = eqsat.optimize(source(**sizes), target="avx512-xla", settings=FORCED)
         assert static.family is None
         assert mine.schedule is not None
         assert static.schedule is not None
@@ -236,7 +236,7 @@ return matmul(x, w)"""
 
     def tiles(size: int) -> set[tuple[int, ...]]:
         program = parse_program(text.format(size))
-        graph = saturate(program, eqsat.rules("default"), eqsat.target("avx512"))
+        graph = saturate(program, eqsat.rules("default"), eqsat.target("avx512-xla"))
         return {getattr(n.attr, "tile", ()) for n in graph.nodes} - {()}
 
     assert tiles(1) == {(1, 16, 1)}

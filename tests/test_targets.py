@@ -102,7 +102,7 @@ def test_reference_is_one_nanosecond_per_byte() -> None:
 
 
 def test_avx512_has_narrow_tiles() -> None:
-    target = load_target("avx512")
+    target = load_target("avx512-xla")
     narrow = [t for t in target.vocabulary("matmul") if Condition("lhs", "==", "f32") in t.when]
     assert [t["m"] for t in narrow] == [16, 8, 4, 2, 1]
     assert target.limits.vector_bytes == 32768
@@ -110,7 +110,7 @@ def test_avx512_has_narrow_tiles() -> None:
 
 
 def test_extending_target_keeps_keys_and_their_places() -> None:
-    below, target = load_target("avx512"), load_target("no-data-tiling")
+    below, target = load_target("avx512-xla"), load_target("no-data-tiling")
     assert (target.data_tiling, target.vocabulary("matmul")) == (False, ())
     assert target.memory == below.memory
     assert target.place("limits.vector") == below.place("limits.vector")
@@ -188,7 +188,7 @@ def test_wrong_settings_name_themselves(setting: str, code: str) -> None:
 def test_unknown_target_names_the_nearest() -> None:
     with pytest.raises(EqsatError) as caught:
         load_target("avx521")
-    assert caught.value.diagnostics[0].help == "did you mean `avx512`?"
+    assert caught.value.diagnostics[0].help == "did you mean `avx512-xla`?"
 
 
 VOCABULARIES = (

@@ -51,7 +51,7 @@ def test_arguments_of_mlir_are_named_or_numbered(linear, names, inputs, weights)
 
 def test_a_named_weight_is_packed_ahead_and_takes_values(linear):
     source = eqsat.read(linear, weights=("w",))
-    run = eqsat.optimize(source, target="avx512", settings=["tiles_forced=true"])
+    run = eqsat.optimize(source, target="avx512-xla", settings=["tiles_forced=true"])
     assert run.schedule is not None
     assert [run.schedule.program.nodes[i].op for i in run.schedule.ahead] == ["pack"]
     with pytest.raises(EqsatError, match=r"E503.*`w`"):

@@ -28,11 +28,11 @@ from eqsat.ops.meaning import evaluate_program
 # the machines of the hunt: target and settings by name
 MACHINES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reference": ("reference", ()),
-    "avx512": ("avx512", ()),
+    "avx512-xla": ("avx512-xla", ()),
     "iree-like": ("iree-like", ()),
     "iree-like, identity": ("iree-like", ("fusion.index_relation=identity",)),
     "gfx942": ("gfx942", ()),
-    "avx512, forced tiles": ("avx512", ("tiles_forced=true",)),
+    "avx512-xla, forced tiles": ("avx512-xla", ("tiles_forced=true",)),
 }
 GOALS = (
     *[("time", "memory", "dispatches")] * 3,

@@ -30,8 +30,8 @@ from eqsat.saturate import saturate
 IDENTITY = "fusion.index_relation=identity"
 MACHINES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reference": ("reference", ()),
-    "avx512": ("avx512", ()),
-    "avx512, identity": ("avx512", (IDENTITY,)),
+    "avx512-xla": ("avx512-xla", ()),
+    "avx512-xla, identity": ("avx512-xla", (IDENTITY,)),
     "iree-like": ("iree-like", ()),
     "iree-like, identity": ("iree-like", (IDENTITY,)),
     "gfx942": ("gfx942", ()),

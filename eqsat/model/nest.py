@@ -1,0 +1,179 @@
+"""Nest: a dispatch as loops, accesses with strides, stages and stores.
+
+The loops of all members are unified into one list. A stage computes a scalar for every point of
+some of the loops, from elements of buffers and from earlier stages at the same point; a store
+writes a stage's values. Views, transposes, packs and unpacks of the dispatch are no stages: they
+are strides, and a loop is split where a tile cuts it. Pads, tails and open lanes are conditions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.expr import Expr
+
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Holds at a point where `0 <= base + Σ strides[i] · loop i < extent`."""
+
+    strides: tuple[int, ...]  # one per loop of the nest
+    base: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An element of an index buffer that chooses where another access reads or writes.
+
+    The index is clamped to 0 … extent - 1 as `gather` does, then counts `stride` elements.
+    """
+
+    index: Access
+    stride: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """The element of a buffer at a point: `base + Σ strides[i] · loop i`, in elements.
+
+    buffer: the node whose buffer it is, views looked through. Where one of `bounds` fails there is
+    no element, and the value is `fill`; a `fill` of None says that any value will do.
+    """
+
+    buffer: int
+    dtype: str
+    strides: tuple[int, ...]  # one per loop of the nest
+    base: int = 0
+    bounds: tuple[Bound, ...] = ()
+    fill: Scalar | None = None
+    lookups: tuple[Lookup, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One scalar per point of `loops`, rounded to `dtype`.
+
+    body: its operand i is `arguments[i]`: an access, or the number of an earlier stage, read at the
+    same point (a stage over fewer loops is the same along the others). With `combine` (add, max,
+    min, mul, and, or) the bodies of all points of `reduced` are combined into the one value.
+    """
+
+    node: int  # the member it computes
+    loops: tuple[int, ...]  # ascending
+    body: Expr
+    arguments: tuple[Access | int, ...]
+    dtype: str
+    combine: str = ""
+    reduced: tuple[int, ...] = ()  # ascending, disjoint from `loops`
+
+
+@dataclass(frozen=True)
+class Store:
+    """Writes a stage's value to `access` at every point of the stage's loops and of `loops`.
+
+    loops: of the stage, and those along which its value is written several times (broadcast). Where
+    a bound of the access fails its `fill` is written (None: anything): the lanes a pack leaves
+    open. Points that are to write nothing are cut by `Nest.bounds`.
+    """
+
+    access: Access
+    stage: int
+    loops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """sizes: extent of every loop. bounds: a point where one fails does not exist, nothing is read
+    or written there (a loop of 512 cut by 48 is 11 · 48 with a bound)."""
+
+    sizes: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    stores: tuple[Store, ...]
+    bounds: tuple[Bound, ...] = ()
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """All reads in the order of the stages, then all writes; lookups' own reads not."""
+        reads = (a for s in self.stages for a in s.arguments if isinstance(a, Access))
+        return (*reads, *(s.access for s in self.stores))
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Buffers read, in the order of first use: the first arguments of the kernel."""
+        found = [
+            a.buffer
+            for s in self.stages
+            for x in s.arguments
+            if isinstance(x, Access)
+            for a in (x, *(k.index for k in x.lookups))
+        ]
+        found += [k.index.buffer for s in self.stores for k in s.access.lookups]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def writes(self) -> tuple[int, ...]:
+        """Buffers written, in the order of the stores: the kernel's results."""
+        return tuple(dict.fromkeys(s.access.buffer for s in self.stores))
+
+    def points(self, loops: Iterable[int]) -> int:
+        """How many points these loops have, bounds aside."""
+        return math.prod(self.sizes[i] for i in loops)
+
+    def to_text(self) -> str:
+        """Loops, then a line per stage and per store."""
+        lines = ["loops " + " ".join(f"i{i}:{n}" for i, n in enumerate(self.sizes))]
+        lines += [f"where {_bound(b)}" for b in self.bounds]
+        for i, s in enumerate(self.stages):
+            arguments = ", ".join(
+                f"s{a}" if isinstance(a, int) else _access(a) for a in s.arguments
+            )
+            over = " ".join(f"i{j}" for j in s.loops)
+            combined = f" {s.combine} over {' '.join(f'i{j}' for j in s.reduced)}"
+            lines.append(
+                f"s{i} %{s.node} {s.dtype} [{over}] = {s.body}({arguments})"
+                + (combined if s.combine else "")
+            )
+        lines += [f"store {_access(s.access)} = s{s.stage}" for s in self.stores]
+        return "\n".join(lines) + "\n"
+
+    __str__ = to_text
+
+
+def _affine(strides: tuple[int, ...], base: int) -> str:
+    terms = [f"{s}*i{i}" if s != 1 else f"i{i}" for i, s in enumerate(strides) if s]
+    return " + ".join([*terms, str(base)] if base or not terms else terms)
+
+
+def _bound(b: Bound) -> str:
+    return f"0 <= {_affine(b.strides, b.base)} < {b.extent}"
+
+
+def _access(a: Access) -> str:
+    text = f"%{a.buffer}[{_affine(a.strides, a.base)}]"
+    for k in a.lookups:
+        text += f" at {k.stride} * {_access(k.index)}"
+    if a.bounds:
+        fill = "any" if a.fill is None else a.fill
+        text += f" where {' and '.join(map(_bound, a.bounds))} else {fill}"
+    return text
+
+
+class NoNest(Exception):
+    """Why a dispatch is no nest, in a sentence that names the op."""
+
+
+def as_data(value: Any) -> Any:
+    """A nest, plan or part of one as plain JSON data."""
+    if isinstance(value, Expr):
+        return value.to_json()
+    if hasattr(value, "__dataclass_fields__"):
+        return {k: as_data(getattr(value, k)) for k in value.__dataclass_fields__}
+    return [as_data(v) for v in value] if isinstance(value, tuple) else value
