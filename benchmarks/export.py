@@ -3,7 +3,7 @@
     python benchmarks/export.py [--programs NAME …] [--targets input reference avx512-xla]
                                 [--time-limit S] [--folder DIR] [--out FILE]
 
-Every program is exported as it came (`input`), as it was chosen for `reference`, and for `avx512-xla`
+Every program is exported as it came (`input`), as it was chosen for `reference` and `avx512-xla`
 with packed contractions (tiles forced, where that is admissible). Prints one JSON object with a row
 per program and target: ops; ops that are missing in MLIR and in ONNX; whether `iree-opt` verifies
 the text; the relative error of what IREE (llvm-cpu, programs below 100 ops) and onnxruntime

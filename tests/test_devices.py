@@ -196,8 +196,8 @@ def test_a_border_is_paid_in_bytes_over_its_link():
     assert there.time_ps == 20_000_000 + 64 * 64 * 4 * 1000
     assert there.device == "b"
     back = MLP.replace("return y", 'z = transfer(y, device="a")\nreturn z')
-    found = [d.time_ps for d in schedule_of(search(back, pair("avx512-xla", "avx512-xla"))).dispatches
-             if d.name == "transfer"]  # fmt: skip
+    schedule = schedule_of(search(back, pair("avx512-xla", "avx512-xla")))
+    found = [d.time_ps for d in schedule.dispatches if d.name == "transfer"]
     assert found[-1] == 10_000_000 + 64 * 32 * 4 * 500
 
 
