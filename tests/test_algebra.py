@@ -286,9 +286,9 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
 @pytest.mark.parametrize(
     ("makers", "names", "count"),
     [
-        ((scaled, normed), ("algebra/scale", "algebra/defer", "algebra/hoist"), 50),
-        ((shared, biased), ("algebra/merge",), 60),
-        ((chained,), ("algebra/reassociate",), 40),
+        ((scaled, normed), ("algebra/scale", "algebra/defer", "algebra/hoist"), 20),
+        ((shared, biased), ("algebra/merge",), 25),
+        ((chained,), ("algebra/reassociate",), 20),
     ],
 )
 def test_random_contractions_keep_their_values(makers, names: tuple[str, ...], count: int):

@@ -24,9 +24,9 @@ def test_a_loop_that_does_not_end_is_not_checked_forever():
         return jax.lax.while_loop(lambda c: c[0] < 1e9, lambda c: c * 0.5, x)
 
     run = eqsat.optimize(forever, X[0], target="avx512-xla")
-    found = run.verify(work_limit=1e8)
+    found = run.verify(work_limit=1e7)
     assert (found.ok, found.outcome, found.samples) == (False, "unproven", 0)
-    assert "has not ended after 1.0e+08 operations" in found.reason
+    assert "has not ended after 1.0e+07 operations" in found.reason
     with pytest.raises(EqsatError) as e:
         evaluate_program(run.program, [X[0]], {})
     assert e.value.diagnostics[0].code == "E331"

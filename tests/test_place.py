@@ -121,7 +121,7 @@ def test_depth_first_search_finds_and_refutes_like_brute_force():
     from eqsat.extract.place.depthfirst import FITS, NOTHING_FITS, STOPPED, Searcher
 
     rng = random.Random(7)
-    few = [drawn(rng, rng.randint(2, 6)) for _ in range(20)]
+    few = [drawn(rng, rng.randint(2, 6)) for _ in range(8)]
     for buffers in [*map(lifetimes, ABOVE_THEIR_LOAD), *few]:
         lowest = lowest_height(buffers)
         parts = problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers])
