@@ -1,0 +1,443 @@
+"""LLVM IR with structured loops, guards and vector accesses, over llvmlite's IRBuilder.
+
+Indices are Python ints where they are known and i64 values where not; arithmetic on ints is done
+here, so that a kernel's constant offsets cost no instruction. Loops carry values as phis. Loads
+and stores state their alignment and never touch a lane that their mask leaves out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.ir as ll
+
+Value = Any  # a value of llvmlite.ir, which has no type hints
+Index = Any  # int, or an i64 value
+Mask = Any  # None: all lanes; int: so many first lanes; else a vector of i1
+
+I1, I8, I32, I64 = (ll.IntType(n) for n in (1, 8, 32, 64))
+POINTER = ll.PointerType()
+TYPES = {
+    "f32": ll.FloatType(),
+    "f64": ll.DoubleType(),
+    "f16": ll.HalfType(),
+    "i1": I8,  # a bool is a byte in memory
+    "i8": I8,
+    "u8": I8,
+    "i16": ll.IntType(16),
+    "i32": I32,
+    "u32": I32,
+    "i64": I64,
+    "u64": I64,
+}
+_SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
+_BYTES = {"float": 4, "double": 8, "half": 2}
+
+
+def nbytes(kind: Any) -> int:
+    """Bytes of an element type in memory."""
+    return _BYTES.get(str(kind)) or max(1, kind.width // 8)
+
+
+def vector(kind: Any, lanes: int) -> Any:
+    """The vector type of so many lanes; one lane is a scalar."""
+    return kind if lanes == 1 else ll.VectorType(kind, lanes)
+
+
+def lanes_of(value: Value) -> int:
+    return value.type.count if isinstance(value.type, ll.VectorType) else 1
+
+
+def mangled(kind: Any) -> str:
+    """The type as names of LLVM's intrinsics spell it."""
+    if isinstance(kind, ll.VectorType):
+        return f"v{kind.count}{mangled(kind.element)}"
+    if isinstance(kind, ll.PointerType):
+        return "p0"
+    return _SUFFIX.get(str(kind)) or str(kind)
+
+
+def new_module(name: str) -> Any:
+    module = ll.Module(name)
+    module.triple = ""  # whoever compiles says for which machine
+    return module
+
+
+@dataclass
+class Code:
+    """A function being written; `builder` is llvmlite's, for instructions not wrapped here."""
+
+    module: Any
+    function: Any
+    builder: Any
+
+    @classmethod
+    def begin(
+        cls, module: Any, name: str, kinds: Sequence[Any], *, internal: bool = False
+    ) -> tuple[Code, tuple[Value, ...]]:
+        """Start `define void @name(kinds…)`; the code and the function's arguments.
+
+        internal: a part of a kernel that only it calls, in C's fast calling convention, never
+        inlined (each register tile is allocated on its own).
+        """
+        function = ll.Function(module, ll.FunctionType(ll.VoidType(), list(kinds)), name)
+        if internal:
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        builder = ll.IRBuilder(function.append_basic_block("entry"))
+        return cls(module, function, builder), tuple(function.args)
+
+    def end(self) -> None:
+        self.builder.ret_void()
+
+    # ---- indices ---------------------------------------------------------------------------------
+    def index(self, x: Index) -> Value:
+        """The i64 value of an index."""
+        return ll.Constant(I64, x) if isinstance(x, int) else x
+
+    def _arithmetic(self, fold: Any, emit: Any, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return fold(a, b)
+        return emit(self.index(a), self.index(b))
+
+    def add(self, *terms: Index) -> Index:
+        constant = sum(t for t in terms if isinstance(t, int))
+        total: Index = None
+        for t in terms:
+            if not isinstance(t, int):
+                total = t if total is None else self.builder.add(total, t, flags=("nsw",))
+        if total is None:
+            return constant
+        return self.builder.add(total, self.index(constant), flags=("nsw",)) if constant else total
+
+    def sub(self, a: Index, b: Index) -> Index:
+        if isinstance(b, int):
+            return self.add(a, -b)
+        return self.builder.sub(self.index(a), b, flags=("nsw",))
+
+    def mul(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int):
+            a, b = b, a
+        if isinstance(b, int):
+            if isinstance(a, int) or b == 1:
+                return a * b if isinstance(a, int) else a
+            if b == 0:
+                return 0
+        return self.builder.mul(a, self.index(b), flags=("nsw",))
+
+    def div(self, a: Index, b: int) -> Index:
+        """Quotient of indices that are not negative."""
+        return a if b == 1 else self._arithmetic(operator.floordiv, self.builder.udiv, a, b)
+
+    def rem(self, a: Index, b: int) -> Index:
+        """Remainder of indices that are not negative."""
+        return 0 if b == 1 else self._arithmetic(operator.mod, self.builder.urem, a, b)
+
+    def min(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.intrinsic("llvm.smin", self.index(a), self.index(b))
+
+    def max(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("llvm.smax", self.index(a), self.index(b))
+
+    def affine(self, base: Index, strides: Sequence[int], at: Sequence[Index]) -> Index:
+        """base + Σ strides[i] · at[i]"""
+        return self.add(base, *(self.mul(x, s) for s, x in zip(strides, at, strict=True) if s))
+
+    def digits(self, number: Index, sizes: Sequence[int]) -> list[Index]:
+        """The mixed-radix digits of a number, the last size fastest."""
+        found: list[Index] = []
+        for size in reversed(sizes[1:]):
+            found.append(self.rem(number, size))
+            number = self.div(number, size)
+        return [*([number] if sizes else []), *reversed(found)]
+
+    def compare(self, how: str, a: Index, b: Index) -> Any:
+        """A signed comparison of indices: a bool where both are known, else an i1."""
+        if isinstance(a, int) and isinstance(b, int):
+            return _COMPARE[how](a, b)
+        return self.builder.icmp_signed(how, self.index(a), self.index(b))
+
+    def both(self, a: Any, b: Any) -> Any:
+        """Conjunction of conditions, each a bool, an i1 or a mask of lanes; True counts as none."""
+        if isinstance(a, bool):
+            return b if a else False
+        if isinstance(b, bool):
+            return a if b else False
+        lanes = max(lanes_of(a), lanes_of(b))
+        return self.builder.and_(self.broadcast(a, lanes), self.broadcast(b, lanes))
+
+    # ---- control flow ----------------------------------------------------------------------------
+    def loop(
+        self,
+        start: Index,
+        stop: Index,
+        step: int,
+        carried: Sequence[Value],
+        body: Callable[..., Sequence[Value] | None],
+    ) -> list[Value]:
+        """`for i in range(start, stop, step): carried = body(i, *carried)`; carried at the end.
+
+        One that is known to run once is no loop, one that may run not at all is guarded.
+        """
+        if isinstance(start, int) and isinstance(stop, int):
+            if start >= stop:
+                return list(carried)
+            if start + step >= stop:
+                return list(body(start, *carried) or ())
+            return self._turns(start, stop, step, carried, body)
+        return self.when(
+            self.compare("<", start, stop),
+            lambda: self._turns(start, stop, step, carried, body),
+            lambda: carried,
+        )
+
+    def _turns(
+        self, start: Index, stop: Index, step: int, carried: Sequence[Value], body: Any
+    ) -> list[Value]:
+        b = self.builder
+        before = b.block
+        head = self.function.append_basic_block("loop")
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(I64)
+        phis = [b.phi(x.type) for x in carried]
+        for phi, x in zip([i, *phis], [self.index(start), *carried], strict=True):
+            phi.add_incoming(x, before)
+        after = list(body(i, *phis) or ())
+        following = b.add(i, self.index(step), flags=("nsw",))
+        more = b.icmp_signed("<", following, self.index(stop))
+        latch = b.block
+        for phi, x in zip([i, *phis], [following, *after], strict=True):
+            phi.add_incoming(x, latch)
+        done = self.function.append_basic_block("done")
+        b.cbranch(more, head, done)
+        b.position_at_end(done)
+        return after
+
+    def when(
+        self,
+        condition: Any,
+        then: Callable[[], Sequence[Value] | None],
+        otherwise: Callable[[], Sequence[Value] | None] | None = None,
+    ) -> list[Value]:
+        """`then() if condition else otherwise()`: the values of the branch that is taken."""
+        if isinstance(condition, bool):
+            chosen = then if condition else otherwise
+            return list((chosen() if chosen else None) or ())
+        b = self.builder
+        yes, no, join = (self.function.append_basic_block(n) for n in ("then", "else", "join"))
+        b.cbranch(condition, yes, no)
+        ends = []
+        for block, branch in ((yes, then), (no, otherwise)):
+            b.position_at_end(block)
+            values = list((branch() if branch else None) or ())
+            ends.append((values, b.block))
+            b.branch(join)
+        b.position_at_end(join)
+        merged = []
+        for pair in zip(*(values for values, _ in ends), strict=True):
+            phi = b.phi(pair[0].type)
+            for x, (_, block) in zip(pair, ends, strict=True):
+                phi.add_incoming(x, block)
+            merged.append(phi)
+        return merged
+
+    # ---- values ----------------------------------------------------------------------------------
+    def constant(self, kind: Any, value: float, lanes: int = 1) -> Value:
+        """A scalar of an element type in every lane; floats are rounded to f32 for f32."""
+        one = ll.Constant(kind, value)
+        return one if lanes == 1 else ll.Constant(vector(kind, lanes), [one] * lanes)
+
+    def zero(self, kind: Any, lanes: int = 1) -> Value:
+        return ll.Constant(vector(kind, lanes), None if lanes > 1 else 0)
+
+    def broadcast(self, x: Value, lanes: int) -> Value:
+        """A scalar in every lane; a vector stays as it is."""
+        if lanes == 1 or lanes_of(x) > 1:
+            return x
+        if isinstance(x, ll.Constant):
+            return ll.Constant(vector(x.type, lanes), [x] * lanes)
+        undefined = ll.Constant(vector(x.type, lanes), ll.Undefined)
+        first = self.builder.insert_element(undefined, x, ll.Constant(I32, 0))
+        return self.builder.shuffle_vector(
+            first, undefined, ll.Constant(vector(I32, lanes), [0] * lanes)
+        )
+
+    def lane(self, x: Value, i: int) -> Value:
+        return self.builder.extract_element(x, ll.Constant(I32, i)) if lanes_of(x) > 1 else x
+
+    def iota(self, lanes: int) -> Value:
+        """0 … lanes - 1 as i64."""
+        return ll.Constant(vector(I64, lanes), list(range(lanes)))
+
+    def select(self, condition: Any, a: Value, b: Value) -> Value:
+        """a where the condition holds, else b; the condition is a bool, an i1 or a mask."""
+        if isinstance(condition, bool):
+            return a if condition else b
+        return self.builder.select(condition, a, b)
+
+    def intrinsic(self, name: str, *arguments: Value, result: Any = None) -> Value:
+        """Call an intrinsic that is overloaded by its first argument's type, which it returns."""
+        kind = arguments[0].type
+        full = f"{name}.{mangled(kind)}"
+        return self.call_external(full, result or kind, arguments)
+
+    def call_external(self, name: str, result: Any, arguments: Sequence[Value]) -> Value:
+        known = self.module.globals.get(name)
+        if known is None:
+            kinds = [a.type for a in arguments]
+            known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
+        return self.builder.call(known, list(arguments))
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a · b + c, rounded once."""
+        return self.intrinsic("llvm.fma", a, b, c)
+
+    def sum_of_lanes(self, x: Value) -> Value:
+        """All lanes added, in a tree."""
+        if lanes_of(x) == 1:
+            return x
+        kind = x.type.element
+        name = f"llvm.vector.reduce.fadd.{mangled(x.type)}"
+        known = self.module.globals.get(name)
+        if known is None:
+            known = ll.Function(self.module, ll.FunctionType(kind, [kind, x.type]), name)
+        start = ll.Constant(kind, -0.0)
+        return self.builder.call(known, [start, x], fastmath=("reassoc",))
+
+    # ---- memory ----------------------------------------------------------------------------------
+    def at(self, pointer: Value, kind: Any, offset: Index) -> Value:
+        """The address `offset` elements of `kind` on."""
+        if isinstance(offset, int) and offset == 0:
+            return pointer
+        return self.builder.gep(pointer, [self.index(offset)], source_etype=kind)
+
+    def first_lanes(self, count: Index, lanes: int) -> Mask:
+        """The mask of the first `count` lanes: None where all are, an int where it is known."""
+        if isinstance(count, int):
+            return None if count >= lanes else max(count, 0)
+        return self.builder.icmp_signed("<", self.iota(lanes), self.broadcast(count, lanes))
+
+    def mask(self, mask: Mask, lanes: int) -> Value:
+        """A mask as a vector of i1."""
+        if mask is None or isinstance(mask, int):
+            on = lanes if mask is None else mask
+            return ll.Constant(vector(I1, lanes), [int(i < on) for i in range(lanes)])
+        return self.broadcast(mask, lanes)
+
+    def load(
+        self,
+        pointer: Value,
+        kind: Any,
+        lanes: int = 1,
+        stride: int = 1,
+        mask: Mask = None,
+        fill: Value = None,
+    ) -> Value:
+        """Elements `stride` apart; lanes that the mask leaves out are `fill` (zero).
+
+        A stride of 0 reads one element into every lane; then the mask may only be None, since a
+        lane that is not read has no value of its own.
+        """
+        b, align = self.builder, nbytes(kind)
+        if lanes == 1 and not isinstance(mask, (int, type(None))):  # one lane behind a condition
+            other = self.zero(kind) if fill is None else fill
+            return self.when(
+                mask, lambda: [b.load(pointer, typ=kind, align=align)], lambda: [other]
+            )[0]
+        if lanes == 1 or stride == 0:
+            return self.broadcast(b.load(pointer, typ=kind, align=align), lanes)
+        wide = vector(kind, lanes)
+        if stride == 1 and mask is None:
+            return b.load(pointer, typ=wide, align=align)
+        other = self.zero(kind, lanes) if fill is None else self.broadcast(fill, lanes)
+        if stride == 1:
+            return self._masked_load(pointer, wide, align, mask, other)
+        if mask is None or isinstance(mask, int):
+            return self._lane_by_lane(pointer, kind, stride, lanes if mask is None else mask, other)
+        return self._gather(pointer, wide, stride, mask, other)
+
+    def _masked_load(self, p: Value, wide: Any, align: int, mask: Mask, other: Value) -> Value:
+        m = self.mask(mask, wide.count)
+        name = f"llvm.masked.load.{mangled(wide)}.p0"
+        return self._aligned_call(name, wide, [p, m, other], 0, align)
+
+    def _lane_by_lane(self, p: Value, kind: Any, stride: int, count: int, other: Value) -> Value:
+        found = other
+        for i in range(count):
+            x = self.builder.load(self.at(p, kind, i * stride), typ=kind, align=nbytes(kind))
+            found = self.builder.insert_element(found, x, ll.Constant(I32, i))
+        return found
+
+    def _pointers(self, p: Value, kind: Any, stride: int, lanes: int) -> Value:
+        """Addresses of the lanes as a vector of pointers, which llvmlite's gep cannot type."""
+        start = self.broadcast(self.builder.ptrtoint(p, I64), lanes)
+        step = nbytes(kind) * stride
+        offsets = ll.Constant(vector(I64, lanes), [i * step for i in range(lanes)])
+        return self.builder.inttoptr(self.builder.add(start, offsets), vector(POINTER, lanes))
+
+    def _gather(self, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:
+        where = self._pointers(p, wide.element, stride, wide.count)
+        name = f"llvm.masked.gather.{mangled(wide)}.v{wide.count}p0"
+        arguments = [where, self.mask(mask, wide.count), other]
+        return self._aligned_call(name, wide, arguments, 0, nbytes(wide.element))
+
+    def store(
+        self, value: Value, pointer: Value, kind: Any, stride: int = 1, mask: Mask = None
+    ) -> None:
+        """Write the lanes of a value `stride` elements apart, those of the mask alone."""
+        b, align, lanes = self.builder, nbytes(kind), lanes_of(value)
+        if lanes == 1:
+            if mask is None or (isinstance(mask, int) and mask > 0):
+                b.store(value, pointer, align=align)
+            elif not isinstance(mask, int):
+                self.when(mask, lambda: b.store(value, pointer, align=align) and None)
+        elif stride == 1 and mask is None:
+            b.store(value, pointer, align=align)
+        elif stride == 1:
+            name = f"llvm.masked.store.{mangled(value.type)}.p0"
+            arguments = [value, pointer, self.mask(mask, lanes)]
+            self._aligned_call(name, ll.VoidType(), arguments, 1, align)
+        elif mask is None or isinstance(mask, int):
+            for i in range(lanes if mask is None else mask):
+                b.store(self.lane(value, i), self.at(pointer, kind, i * stride), align=align)
+        else:
+            where = self._pointers(pointer, kind, stride, lanes)
+            name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
+            arguments = [value, where, self.mask(mask, lanes)]
+            self._aligned_call(name, ll.VoidType(), arguments, 1, align)
+
+    def _aligned_call(
+        self, name: str, result: Any, arguments: Sequence[Value], which: int, align: int
+    ) -> Value:
+        """Call an intrinsic whose argument `which` is an address (or addresses) so aligned."""
+        known = self.module.globals.get(name)
+        if known is None:
+            kinds = [a.type for a in arguments]
+            known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
+        call = self.builder.call(known, list(arguments), arg_attrs={which: ()})
+        call.arg_attributes[which].align = align
+        return call
+
+    def prefetch(self, pointer: Value) -> None:
+        """Ask for the cache line of an address, to be read, into the second level and up."""
+        constants = [ll.Constant(I32, x) for x in (0, 2, 1)]
+        self.call_external("llvm.prefetch.p0", ll.VoidType(), [pointer, *constants])
+
+
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
