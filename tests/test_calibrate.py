@@ -50,7 +50,7 @@ def test_the_target_says_what_was_measured(found: Calibration):
     assert [m.bandwidth for m in target.memory] == pytest.approx([1e10, 1e10])
     assert target.relayout == pytest.approx(1e9)
     assert target.launch_ps == 2_000_000
-    kernels = target.kernels("conv2d")
+    kernels = target.untiled_kernels("conv2d")
     assert {k.rate for k in kernels if k.image == "nhwc"} == {1.0}
     assert {k.rate for k in kernels if k.image == "nchw"} == {0.5}
     assert all(k.filters for k in kernels)
@@ -69,8 +69,8 @@ def test_the_file_is_the_same_for_the_same_times(found: Calibration):
 def test_every_regime_has_a_row_and_every_row_a_probe(found: Calibration):
     target = found.to_target()
     # one row more for other element types
-    assert len(target.kernels("matmul")) == len(shapes.MATMULS) + 1
-    assert len(target.kernels("conv2d")) == 2 * len(shapes.CONVOLUTIONS)
+    assert len(target.untiled_kernels("matmul")) == len(shapes.MATMULS) + 1
+    assert len(target.untiled_kernels("conv2d")) == 2 * len(shapes.CONVOLUTIONS)
     assert set(found.samples) == {p.name for p in found.probes}
     assert target.tiles
 

@@ -112,7 +112,7 @@ def test_a_kernel_transposes_what_lies_otherwise():
 
 def test_rows_are_tried_in_order_and_by_regime():
     rows = (
-        Kernel(0.3, LAST.kernels("conv2d")[0].when, "nhwc", "hwio"),
+        Kernel(0.3, LAST.untiled_kernels("conv2d")[0].when, "nhwc", "hwio"),
         Kernel(0.9, (), "nhwc", "hwio"),
     )
     target = replace(LAST, untiled=(("conv2d", rows),))

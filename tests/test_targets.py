@@ -188,7 +188,7 @@ def test_wrong_settings_name_themselves(setting: str, code: str) -> None:
 def test_unknown_target_names_the_nearest() -> None:
     with pytest.raises(EqsatError) as caught:
         load_target("avx521")
-    assert caught.value.diagnostics[0].help == "did you mean `avx512-xla`?"
+    assert caught.value.diagnostics[0].help == "did you mean `avx512`?"
 
 
 VOCABULARIES = (

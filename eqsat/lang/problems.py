@@ -47,6 +47,7 @@ def _quantity_schema(dimension: str) -> WithJsonSchema:
 Size = Annotated[int, BeforeValidator(_reader("size")), _quantity_schema("size")]
 Bandwidth = Annotated[float, BeforeValidator(_reader("bandwidth")), _quantity_schema("bandwidth")]
 Time = Annotated[int, BeforeValidator(_reader("time")), _quantity_schema("time")]
+Interval = Annotated[float, BeforeValidator(_reader("interval")), _quantity_schema("interval")]
 Duration = Annotated[float, BeforeValidator(_reader("duration")), _quantity_schema("duration")]
 Rate = Annotated[float, BeforeValidator(_reader("rate")), _quantity_schema("rate")]
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from eqsat.lang.problems import Bandwidth, Rate, Record, Size, Time, coded
+from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.model.diag import did_you_mean
 from eqsat.model.precision import PRECISIONS
 from eqsat.model.target import Condition
@@ -350,6 +350,43 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
 
 
+Positive = Annotated[Interval, AfterValidator(_positive)]
+
+
+def _hidden(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise coded("E201", f"`{value}` is no share: it lies between 0 and 1")
+    return value
+
+
+class KernelsRecord(Record):
+    """What plans of kernels are made and priced from: one core, and a time per unit of work."""
+
+    vector: Annotated[Size, AfterValidator(_positive)] = Field(
+        description="bytes of a vector register"
+    )
+    registers: Annotated[int, Field(ge=8)] = Field(description="vector registers")
+    features: list[str] = Field(
+        default=[], description="of LLVM that kernels may use; none listed: those of the machine"
+    )
+    cores: Annotated[int, Field(ge=1)] = Field(default=1, description="that share a dispatch")
+    fma: Positive = Field(description="a multiply-add of vectors")
+    load: Positive = Field(description="a load or broadcast of a vector")
+    scalar: Positive = Field(description="an addition of vectors in a body")
+    strided: Positive = Field(description="an element that is read or written by itself")
+    page: Positive = Field(description="a row that lies a page from the one before")
+    tile: Positive = Field(description="the start of a register tile")
+    copy_rate: Annotated[Bandwidth, AfterValidator(_positive)] = Field(
+        alias="copy", description="of copies to scratch, read and written"
+    )
+    overlap: Annotated[float, AfterValidator(_hidden)] = Field(
+        default=1.0, description="share of the shorter of compute and traffic that is hidden"
+    )
+    source: Annotated[str, Field(min_length=1)] = Field(
+        description="where the constants come from, and the machine they are of"
+    )
+
+
 class LimitsRecord(Record):
     """Hard limits of one dispatch."""
 
@@ -394,6 +431,9 @@ class TargetRecord(Record):
     fusion: FusionRecord = FusionRecord()
     pipelines: dict[PipelineName, PipelineRecord | None] = Field(
         default={}, description="of a GPU, for unpacked contractions; null: not this one"
+    )
+    kernels: KernelsRecord | None = Field(
+        default=None, description="what `executor: kernels` plans and prices dispatches from"
     )
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()

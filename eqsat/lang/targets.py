@@ -17,6 +17,7 @@ from eqsat.lang.targetformat import (
     KERNEL_ROLES,
     ConvolutionTileRecord,
     FusionRecord,
+    KernelsRecord,
     PipelineRecord,
     StrategyRecord,
     TargetRecord,
@@ -25,6 +26,7 @@ from eqsat.lang.targetformat import (
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.pipelines import Intrinsic, Pipeline
+from eqsat.model.plan import Constants, Kernels
 from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile
 from eqsat.plugins import find_names
 
@@ -142,6 +144,14 @@ def _target(layers: _Layered) -> Target:
                 help="say where the figures come from: `source: datasheet …` or `measured with …`",
             )
         )  # fmt: skip
+    if record is not None and record.executor == "kernels" and record.kernels is None:
+        problems.append(
+            Diagnostic(
+                "E219", "`executor: kernels` needs `kernels`", source.span(("executor",)),
+                help="say what a kernel's work takes, or write `extends: avx512`;"
+                " `eqsat calibrate` measures it",
+            )
+        )  # fmt: skip
     if record is not None:
         problems += _rate_problems(record, source)
         problems += _join_problems(_fusion(Fusion(), record.fusion), _joined(layers))
@@ -217,6 +227,7 @@ def _convert(r: TargetRecord) -> Target:
         source=r.source, strategies=_strategies(r), pipelines=_pipelines(r),
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
         precisions=tuple(r.precisions), originals=r.originals,
+        kernels=None if r.kernels is None else _planned(r.kernels),
     )  # fmt: skip
 
 
@@ -237,6 +248,27 @@ def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[Kernel, ...]], ...]:
             for k in records
         )
     return tuple((kind, kernels) for kind, kernels in found.items() if kernels)
+
+
+def _planned(r: KernelsRecord) -> Kernels:
+    constants = Constants(
+        r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap
+    )
+    return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source)
+
+
+def _written(k: Kernels) -> dict[str, Any]:
+    """`kernels:` as a file would have it."""
+    c = k.constants
+    times = {
+        "fma": c.fma_ps, "load": c.load_ps, "scalar": c.scalar_ps, "strided": c.strided_ps,
+        "page": c.page_ps, "tile": c.tile_ps,
+    }  # fmt: skip
+    return {
+        "vector": f"{k.vector_bytes} B", "registers": k.registers, "features": list(k.features),
+        "cores": k.cores, **{name: f"{ps:.9f} ps" for name, ps in times.items()},
+        "copy": f"{c.copy_rate:.3f} B/s", "overlap": c.overlap, "source": k.source,
+    }  # fmt: skip
 
 
 def _strategies(r: TargetRecord) -> tuple[tuple[str, str], ...]:
@@ -309,6 +341,8 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     """The target with one key changed; the rest of a record is filled up to check it."""
     base = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
     base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
+    if path[0] == "kernels" and len(path) > 1 and target.kernels is not None:
+        data = {"kernels": _written(target.kernels) | data["kernels"]}
     whole = base | data
     lines = Lines("--set", "")
     try:
@@ -367,7 +401,7 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
         return {"pipelines": _piped(target, record, path)}
     if head == "untiled" and len(path) > 1:
         written = record.untiled.model_fields_set
-        merged = dict(target.untiled) | {kind: new.kernels(kind) for kind in written}
+        merged = dict(target.untiled) | {kind: new.untiled_kernels(kind) for kind in written}
         return {"untiled": tuple((k, v) for k, v in merged.items() if v)}
     field = {"launch": "launch_ps"}.get(head, head)
     return {field: getattr(new, field)}

@@ -40,6 +40,9 @@ DIMENSIONS: dict[str, Dimension] = {
     "time": Dimension(
         "a time", {u: Decimal(f) * 10**12 for u, f in _SECONDS.items()}, "us", True
     ),  # picoseconds
+    "interval": Dimension(
+        "a time", {u: Decimal(f) * 10**12 for u, f in _SECONDS.items()}, "ns", False
+    ),  # picoseconds and parts of them
     "duration": Dimension(
         "a duration", {u: Decimal(f) for u, f in _SECONDS.items()}, "s", False
     ),  # seconds

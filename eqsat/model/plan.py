@@ -7,7 +7,7 @@ and the price of a dispatch is that of its plan: `Work` counts what the kernel d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 
@@ -36,30 +36,77 @@ class Work:
 
     fma: vector multiply-adds issued, lanes of tails and stalls of short dependence chains included.
     loads: vector loads and broadcasts of the innermost loops. scalar: arithmetic of bodies, in
-    additions of whole vectors (`ops.scalar` says what a function costs). strided: elements read or
-    written one by one, because no vector lies along a unit stride. tiles: register tiles begun.
-    items: work items. copied: bytes copied to scratch. streams: bytes that come from each level,
-    (bytes of the level that holds them → bytes read from there), each byte as often as it is
-    fetched into the nearest cache; writes count like reads.
+    additions of whole vectors (`ops.scalar.cost` says what a function costs). strided: elements
+    read or written one by one, because no vector lies along a unit stride. pages: rows of the
+    innermost loops' vectors that lie a page (4 KiB) or more from the row before, each as often as
+    it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few
+    sets of a cache. tiles: register tiles begun. items: work items. copied: bytes copied to
+    scratch.
+
+    streams: what is fetched into the nearest cache *again*: (bytes that have to stay cached between
+    two uses for it to come from there, bytes fetched). It comes from the nearest level of memory
+    that holds the former. First fetches and writes, one of every byte, are not listed here: the
+    price takes them from the nest's buffers.
     """
 
     fma: float = 0
     loads: float = 0
     scalar: float = 0
     strided: float = 0
+    pages: float = 0
     tiles: float = 0
     items: int = 1
     copied: float = 0
-    streams: tuple[tuple[str, float], ...] = ()  # name of the memory level → bytes
+    streams: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Work:
+        return cls(**(data | {"streams": tuple((a, b) for a, b in data["streams"])}))
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a unit of each kind of `Work` takes on one core, in picoseconds.
+
+    Loads issue beside multiply-adds, so the longer of the two counts; all else adds. copy_rate:
+    bytes per second, read and written. overlap: share of the shorter of compute and traffic that
+    hides behind the longer. The bandwidths of memory and the cost of a launch are the target's.
+    """
+
+    fma_ps: float
+    load_ps: float
+    scalar_ps: float
+    strided_ps: float
+    page_ps: float
+    tile_ps: float
+    copy_rate: float
+    overlap: float = 1.0
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """`kernels:` of a target: what a planner knows of the machine, and the plan's constants."""
+
+    vector_bytes: int
+    registers: int
+    features: tuple[str, ...]
+    constants: Constants
+    cores: int = 1
+    source: str = ""  # where the constants come from, and the machine they are of
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Kernels:
+        made = Constants(**data["constants"])
+        return cls(**(data | {"features": tuple(data["features"]), "constants": made}))
 
 
 @dataclass(frozen=True)
 class Parts:
     """The price of a dispatch: compute, traffic per memory level, relayout and launch.
 
-    The time is max(compute, sum of traffic) + relayout + launch unless the target's constants say
-    how much of the traffic hides behind the arithmetic; `time_ps` is the sum as it was priced.
-    bound: what most of the time is: compute, the name of a memory level, relayout or launch.
+    The longer of compute and traffic counts, what does not hide of the shorter one (the constant
+    `overlap`), relayout and launch; `time_ps` is their sum. bound: what most of the time is:
+    compute, the name of a memory level, relayout or launch.
     """
 
     time_ps: int
@@ -69,19 +116,56 @@ class Parts:
     launch_ps: int
     peak_share: float = 0.0  # of the peak rate that the arithmetic reaches; 0: no arithmetic
 
+    @property
+    def bound(self) -> str:
+        """What takes longest."""
+        sides = {"compute": self.compute_ps} | dict(self.traffic_ps)
+        sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
+        return max(sides, key=lambda k: sides[k])
+
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"traffic_ps": dict(self.traffic_ps)}
+        return vars(self) | {"traffic_ps": dict(self.traffic_ps), "bound": self.bound}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Parts:
+        rest = {k: v for k, v in data.items() if k != "bound"}
+        return cls(**(rest | {"traffic_ps": tuple(data["traffic_ps"].items())}))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Base of plans. kind: which generator takes it; kinds register with `eqsat.plan.planner`."""
+    """Base of plans. kind: which generator takes it.
+
+    Subclasses are frozen dataclasses whose fields are numbers, texts and (nested) tuples of them;
+    they are known by their kind as soon as their module is imported.
+    """
 
     kind: ClassVar[str] = ""
     items: int = 1  # work items that may run on different cores
     scratch_bytes: int = 0  # of one core
     work: Work = field(default_factory=Work)
 
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.kind] = cls
+
     def to_text(self) -> str:
         """One line, in the field's words: vector and row loop, register tile, blocks, scratch."""
         raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Plan:
+        """The plan of a kind; ValueError if nobody knows the kind."""
+        if data["kind"] not in _KINDS:
+            raise ValueError(f"no plan of the kind `{data['kind']}`")
+        rest = {k: _tuples(v) for k, v in data.items() if k not in ("kind", "work")}
+        return _KINDS[data["kind"]](**rest, work=Work.from_json(data["work"]))
+
+
+_KINDS: dict[str, type[Plan]] = {}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.ops import CONVERSIONS, VIEWS
+from eqsat.model.plan import Parts, Plan
 from eqsat.model.program import Program
 
 
@@ -28,6 +29,34 @@ class Dispatch:
     name: str  # e.g. "contraction+elementwise"
     device: str = ""  # that runs it, if there are several
     pipeline: str = ""  # of the target, that computes its unpacked contractions
+    plan: Plan | None = None  # of the kernel it runs as; None: as ops of XLA
+    parts: Parts | None = None  # of the time of that plan
+    no_plan: str = ""  # why a target with kernels has none for it
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        found = {
+            "plan": self.plan and self.plan.to_json(),
+            "parts": self.parts and self.parts.to_json(),
+        }
+        return plain | found
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Dispatch:
+        plan, parts = data.get("plan"), data.get("parts")
+        return cls(
+            tuple(data["members"]),
+            tuple(data["reads"]),
+            tuple(data["writes"]),
+            data["time_ps"],
+            data["step"],
+            data["name"],
+            data.get("device", ""),
+            data.get("pipeline", ""),
+            None if plan is None else Plan.from_json(plan),
+            None if parts is None else Parts.from_json(parts),
+            data.get("no_plan", ""),
+        )
 
 
 @dataclass(frozen=True)
@@ -318,7 +347,7 @@ class Schedule:
         return {
             "format": 1,
             "program": self.program.to_json(),
-            "dispatches": [asdict(d) for d in self.dispatches],
+            "dispatches": [d.to_json() for d in self.dispatches],
             "buffers": [asdict(b) for b in self.buffers],
             "ahead": list(self.ahead),
             "target": self.target,
@@ -327,19 +356,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:
-        dispatches = tuple(
-            Dispatch(
-                tuple(d["members"]),
-                tuple(d["reads"]),
-                tuple(d["writes"]),
-                d["time_ps"],
-                d["step"],
-                d["name"],
-                d.get("device", ""),
-                d.get("pipeline", ""),
-            )
-            for d in data["dispatches"]
-        )
+        dispatches = tuple(map(Dispatch.from_json, data["dispatches"]))
         buffers = tuple(Buffer(**b) for b in data["buffers"])
         program = Program.from_json(data["program"])
         rest = data["target"], data.get("originals", "dropped")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
 from eqsat.model.pipelines import Pipeline
+from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
@@ -160,6 +162,21 @@ class Target:
     inputs: tuple[tuple[str, str], ...] = ()  # arguments that are not on the first device
     precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
     originals: str = DROPPED  # of weights: see `ORIGINALS`
+    kernels: Kernels | None = None  # what plans are made and priced from; None: there are no plans
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether dispatches run as kernels by a plan, and cost what their plan does."""
+        return self.executor == "kernels" and self.kernels is not None
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What a planner may know; ValueError if the target says nothing of kernels."""
+        k = self.kernels
+        if k is None:
+            raise ValueError(f"target {self.name} has no `kernels`")
+        caches = tuple(m.size_bytes for m in self.memory[:-1])
+        return Machine(k.vector_bytes, k.registers, caches, k.cores, k.features)
 
     @property
     def default_device(self) -> str:
@@ -184,10 +201,10 @@ class Target:
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
 
-    def kernels(self, kind: str) -> tuple[Kernel, ...]:
+    def untiled_kernels(self, kind: str) -> tuple[Kernel, ...]:
         """What runs unpacked contractions of an op kind; none: all at `untiled_rate`."""
         if self.devices:
-            return tuple(dict.fromkeys(k for _, t in self.devices for k in t.kernels(kind)))
+            return tuple(dict.fromkeys(k for _, t in self.devices for k in t.untiled_kernels(kind)))
         return dict(self.untiled).get(kind, ())
 
     def strategy(self, kind: str) -> str:
@@ -232,6 +249,7 @@ class Target:
             for k in kernels
         ]
         lines += [f"  relayout: {self.relayout:g} B/s"] if self.relayout else []
+        lines += [f"  kernels: {self.kernels}"] if self.kernels else []
         lines += [f"  {self.fusion}", f"  {self.limits}"]
         lines += [f"  {p.to_text()}" for p in self.pipelines]
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
@@ -264,6 +282,8 @@ class Target:
         d["links"] = tuple(Link(**k) for k in d.get("links", ()))
         d["inputs"] = tuple((name, device) for name, device in d.get("inputs", ()))
         d["precisions"] = tuple(d.get("precisions", ()))
+        known = d.get("kernels")
+        d["kernels"] = None if known is None else Kernels.from_json(known)
         return cls(**d)
 
     def verify(self) -> None:

@@ -33,7 +33,7 @@ class Call:
 def calls(target: Target, g: Generic) -> tuple[Call, ...]:
     """What may run an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
     kind = kernel_kind(g)
-    return _calls(target.kernels(kind), target.untiled_rate, kind, g)
+    return _calls(target.untiled_kernels(kind), target.untiled_rate, kind, g)
 
 
 @lru_cache(maxsize=10_000)

@@ -138,7 +138,7 @@ def target_orders(target: Target, g: Generic) -> list[Ordered]:
     found = spatial_contraction(g)
     if found is None:
         return []
-    kernels = target.kernels(f"conv{len(found.spatial)}d")
+    kernels = target.untiled_kernels(f"conv{len(found.spatial)}d")
     pairs = dict.fromkeys((k.image, k.filters) for k in kernels if k.image and k.filters)
     ordered = [order_convolution(g, *pair) for pair in pairs]
     return [o for o in ordered if o is not None]

@@ -1,0 +1,124 @@
+"""What a plan costs: its work and its nest's buffers, by the constants and memory of a target.
+
+    compute = max(fma, loads) + bodies + strided elements + pages + register tiles
+    traffic = first fetches + fetches again, each at the nearest level that holds what lies between
+    time    = the longer + (1 - overlap) · the shorter + copies to scratch + launch
+
+The roofline of Williams, Waterman and Patterson (CACM 2009) with a sum per level of memory, and
+with a constant for what hides behind the longer side. Every part grows with its count of `Work`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsat.model.nest import Access, Nest
+from eqsat.model.plan import Constants, Parts, Plan, Work
+from eqsat.model.target import Memory, Target
+from eqsat.model.tensor import DTYPES
+
+PS_PER_SECOND = 10**12
+Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What prices need of a target: constants, memory, launch and the cores of a dispatch."""
+
+    constants: Constants
+    memory: tuple[Memory, ...]
+    launch_ps: int
+    cores: int = 1
+
+
+def rates(target: Target) -> Rates:
+    """Those of a target; ValueError if it says nothing of kernels."""
+    k = target.kernels
+    if k is None:
+        raise ValueError(f"target {target.name} has no `kernels`")
+    return Rates(k.constants, target.memory, target.launch_ps, k.cores)
+
+
+def price(
+    nest: Nest, plan: Plan, rates: Rates, weights: Collection[int] = (), weight_bytes: float = 0
+) -> Parts:
+    """The parts of a plan's time.
+
+    weights: buffers of the nest that follow from weights alone. They are read once per run of a
+    program, so they come from the level that holds all of its weights, `weight_bytes`. All other
+    buffers come from the level that holds what this dispatch touches.
+    """
+    return parts(plan.work, rates, first_fetches(nest, weights, weight_bytes))
+
+
+def first_fetches(
+    nest: Nest, weights: Collection[int] = (), weight_bytes: float = 0
+) -> tuple[Stream, ...]:
+    """Every byte that is touched, once: (bytes that have to stay cached for it, bytes)."""
+    touched = touched_bytes(nest)
+    own = sum(touched.values())
+    return tuple(
+        (max(own, weight_bytes) if b in weights else own, nbytes) for b, nbytes in touched.items()
+    )
+
+
+def touched_bytes(nest: Nest) -> dict[int, float]:
+    """Per buffer, reads before writes: bytes that its accesses touch, each counted once."""
+    found: dict[int, float] = dict.fromkeys((*nest.reads, *nest.writes), 0.0)
+    for a in _with_indices(nest.accesses):
+        found[a.buffer] = max(found[a.buffer], _elements(nest, a) * DTYPES[a.dtype][0] / 8)
+    return found
+
+
+def _with_indices(accesses: Iterable[Access]) -> Iterable[Access]:
+    for a in accesses:
+        yield from (a, *_with_indices(k.index for k in a.lookups))
+
+
+def _elements(nest: Nest, a: Access) -> int:
+    """Elements an access touches: windows that overlap touch no more than they span."""
+    loops = {i for i, s in enumerate(a.strides) if s}
+    span = 1 + sum(abs(s) * (n - 1) for s, n in zip(a.strides, nest.sizes, strict=True))
+    for k in a.lookups:
+        loops |= {i for i, s in enumerate(k.index.strides) if s}
+        span += abs(k.stride) * (k.extent - 1)
+    return min(span, nest.points(loops))
+
+
+def parts(work: Work, rates: Rates, first: Sequence[Stream]) -> Parts:
+    """The parts of the time of this work; `first`: see `first_fetches`."""
+    c = rates.constants
+    arithmetic = work.fma * c.fma_ps
+    compute = max(arithmetic, work.loads * c.load_ps) + work.scalar * c.scalar_ps
+    compute += work.strided * c.strided_ps + work.pages * c.page_ps + work.tiles * c.tile_ps
+    share = _longest_share(work.items, rates.cores)
+    compute *= share
+    relayout = share * work.copied * PS_PER_SECOND / c.copy_rate
+    traffic = _traffic(rates.memory, (*first, *work.streams))
+    moved = sum(traffic.values())
+    exposed = max(compute, moved) + (1 - c.overlap) * min(compute, moved)
+    time_ps = math.ceil(exposed + relayout) + rates.launch_ps
+    return Parts(
+        time_ps,
+        round(compute),
+        tuple((name, round(ps)) for name, ps in traffic.items()),
+        round(relayout),
+        rates.launch_ps,
+        round(arithmetic * share / (time_ps or 1), 4),
+    )
+
+
+def _longest_share(items: int, cores: int) -> float:
+    """Share of the work that the core with most items does."""
+    return math.ceil(items / cores) / items if items else 1.0
+
+
+def _traffic(memory: Sequence[Memory], streams: Iterable[Stream]) -> dict[str, float]:
+    """Picoseconds per level that something comes from, nearest first."""
+    found = dict.fromkeys((m.name for m in memory), 0.0)
+    for between, nbytes in streams:
+        level = next((m for m in memory if m.size_bytes >= between), memory[-1])
+        found[level.name] += nbytes * PS_PER_SECOND / level.bandwidth
+    return {name: ps for name, ps in found.items() if ps}

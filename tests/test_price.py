@@ -1,0 +1,135 @@
+"""The price of a plan: every part counts, levels hold what lies between two uses, JSON is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from eqsat.lang.targets import load_target, override
+from eqsat.model.diag import EqsatError
+from eqsat.model.expr import arg, call
+from eqsat.model.nest import Access, Lookup, Nest, Stage, Store
+from eqsat.model.plan import Parts, Plan, Work
+from eqsat.model.schedule import Dispatch
+from eqsat.model.target import Target
+from eqsat.plan.price import first_fetches, parts, price, rates, touched_bytes
+
+TARGETS = Path(__file__).parent.parent / "targets"
+CPU = load_target(TARGETS / "avx512.yaml")
+RATES = rates(CPU)
+COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "copied")
+
+
+@dataclass(frozen=True)
+class Sample(Plan):
+    kind: ClassVar[str] = "sample"
+    tile: tuple[int, int] = (13, 2)
+    blocks: tuple[tuple[str, int], ...] = ()
+
+    def to_text(self) -> str:
+        return f"register tile {self.tile}"
+
+
+def _matmul(m: int, k: int, n: int) -> Nest:
+    """x[m, k] · w[k, n], plain: buffers 0, 1 and 2."""
+    x, w = Access(0, "f32", (k, 0, 1)), Access(1, "f32", (0, 1, n))
+    body = call("mul", arg(0), arg(1))
+    stage = Stage(2, (0, 1), body, (x, w), "f32", "add", (2,))
+    return Nest((m, n, k), (stage,), (Store(Access(2, "f32", (n, 1, 0)), 0, (0, 1)),))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_more_of_any_work_takes_longer(count: str):
+    """Beside nothing else; multiply-adds and loads hide behind each other, traffic behind both."""
+    little, much = Work(**{count: 1e4}), Work(**{count: 2e4})
+    a, b = parts(little, RATES, ()), parts(much, RATES, ())
+    assert a.time_ps < b.time_ps and a.time_ps > CPU.launch_ps
+    assert b.time_ps - CPU.launch_ps == pytest.approx(2 * (a.time_ps - CPU.launch_ps), rel=1e-6)
+    whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),))
+    more = replace(whole, **{count: getattr(whole, count) * 2})
+    assert parts(more, RATES, ()).time_ps >= parts(whole, RATES, ()).time_ps
+
+
+def test_the_parts_are_the_time():
+    work = Work(fma=1e5, copied=4e4)
+    found = parts(work, RATES, ((2**19, 1e5),))
+    (name, moved), hidden = found.traffic_ps[0], RATES.constants.overlap
+    assert (name, found.compute_ps, found.bound) == ("l2", 125 * 10**5, "compute")
+    expected = found.compute_ps + (1 - hidden) * moved + found.relayout_ps + found.launch_ps
+    assert found.time_ps == pytest.approx(expected, abs=2)
+    assert found.peak_share == pytest.approx(found.compute_ps / found.time_ps, abs=1e-4)
+    assert Parts.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_bytes_come_from_the_level_that_holds_what_lies_between():
+    sizes = (2**14, 2**19, 2**24, 2**40)
+    found = [dict(parts(Work(), RATES, ((s, 1e6),)).traffic_ps) for s in sizes]
+    assert [list(f) for f in found] == [["l1"], ["l2"], ["l3"], ["dram"]]
+    assert parts(Work(streams=((2**24, 1e6),)), RATES, ()).bound == "l3"
+
+
+def test_weights_come_from_where_all_of_them_are():
+    """Eight of 1 MiB are read like one of 8 MiB, whatever a dispatch takes of them."""
+    nest = _matmul(1, 512, 512)
+    alone = first_fetches(nest, {1}, 2**20)
+    beside = first_fetches(nest, {1}, 2**23)
+    assert [s for s, _ in alone][:2] == [512 * 4 + 2**20 + 512 * 4] * 2
+    assert beside[1] == (2**23, 2**20) and beside[0] == alone[0]
+    plan = Sample(work=Work(fma=512 * 32))
+    whole = price(_matmul(1, 4096, 512), plan, RATES, {1}, 2**23)
+    eight = price(nest, plan, RATES, {1}, 2**23)
+    traffic = [dict(p.traffic_ps)["l3"] for p in (whole, eight)]
+    assert traffic[0] == pytest.approx(8 * traffic[1], rel=0.01)
+
+
+def test_touched_bytes_count_rows_of_a_gather_and_windows_once():
+    body = arg(0)
+    rows = Access(0, "f32", (0, 1), lookups=(Lookup(Access(1, "i32", (1, 0)), 64, 1000),))
+    gather = Nest((8, 64), (Stage(2, (0, 1), body, (rows,), "f32"),), ())
+    assert touched_bytes(gather) == {0: 8 * 64 * 4, 1: 8 * 4}
+    window = Access(0, "f32", (1, 1))
+    slide = Nest((62, 3), (Stage(2, (0,), body, (window,), "f32", "add", (1,)),), ())
+    assert touched_bytes(slide) == {0: 64 * 4}
+
+
+def test_cores_share_work_items():
+    work = Work(fma=1e6, items=3)
+    two = replace(RATES, cores=2)
+    assert parts(work, two, ()).compute_ps == pytest.approx(
+        parts(work, RATES, ()).compute_ps * 2 / 3
+    )
+
+
+def test_plans_and_parts_go_through_json():
+    plan = Sample(4, 1024, Work(fma=3, streams=((8.0, 9.0),)), blocks=(("n", 32),))
+    d = Dispatch((1,), (0,), (1,), 5, 0, "contraction", plan=plan, parts=parts(Work(), RATES, ()))
+    assert Dispatch.from_json(json.loads(json.dumps(d.to_json()))) == d
+    older = {k: v for k, v in d.to_json().items() if k not in ("plan", "parts", "no_plan")}
+    assert Dispatch.from_json(older).plan is None
+    with pytest.raises(ValueError, match="no plan of the kind"):
+        Plan.from_json(plan.to_json() | {"kind": "unknown"})
+
+
+def test_a_target_says_what_plans_need():
+    avx2 = load_target(TARGETS / "avx2.yaml")
+    assert avx2.is_planned and avx2.machine.lanes() == 8 and avx2.machine.registers == 16
+    assert avx2.machine.caches == tuple(m.size_bytes for m in avx2.memory[:-1])
+    assert Target.from_json(json.loads(json.dumps(avx2.to_json()))) == avx2
+    slower = override(avx2, ["kernels.fma=1 ns"])
+    assert slower.kernels == replace(
+        avx2.kernels, constants=replace(avx2.kernels.constants, fma_ps=1000.0)
+    )
+    other = load_target(TARGETS / "avx512-xla.yaml")
+    assert not other.is_planned
+    with pytest.raises(ValueError, match="no `kernels`"):
+        _ = other.machine
+    with pytest.raises(EqsatError, match="no share"):
+        override(avx2, ["kernels.overlap=2"])
+
+
+def test_the_counts_are_those_of_work():
+    assert {*COUNTS, "items", "streams"} == {f.name for f in fields(Work)}
