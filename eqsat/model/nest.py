@@ -64,6 +64,8 @@ class Stage:
     body: its operand i is `arguments[i]`: an access, or the number of an earlier stage, read at the
     same point (a stage over fewer loops is the same along the others). With `combine` (add, max,
     min, mul, and, or) the bodies of all points of `reduced` are combined into the one value.
+    bounds: of a stage that only pads what it reads (its body is `arg(0)`, without `combine`): where
+    one fails, the value is `fill`. Most nests have no such stage: pads are bounds of accesses.
     """
 
     node: int  # the member it computes
@@ -73,6 +75,8 @@ class Stage:
     dtype: str
     combine: str = ""
     reduced: tuple[int, ...] = ()  # ascending, disjoint from `loops`
+    bounds: tuple[Bound, ...] = ()
+    fill: Scalar = 0
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,14 @@ class Store:
 
     loops: of the stage, and those along which its value is written several times (broadcast). Where
     a bound of the access fails its `fill` is written (None: anything): the lanes a pack leaves
-    open. Points that are to write nothing are cut by `Nest.bounds`.
+    open. Where one of `bounds` fails nothing is written. Most stores have none, as `Nest.bounds`
+    cut such points; one of several stores may cover fewer points than the others.
     """
 
     access: Access
     stage: int
     loops: tuple[int, ...]
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,11 @@ class Nest:
             lines.append(
                 f"s{i} %{s.node} {s.dtype} [{over}] = {s.body}({arguments})"
                 + (combined if s.combine else "")
+                + _where(s.bounds, s.fill)
             )
-        lines += [f"store {_access(s.access)} = s{s.stage}" for s in self.stores]
+        for s in self.stores:
+            only = f" only where {' and '.join(map(_bound, s.bounds))}" if s.bounds else ""
+            lines.append(f"store {_access(s.access)} = s{s.stage}{only}")
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
@@ -160,10 +169,13 @@ def _access(a: Access) -> str:
     text = f"%{a.buffer}[{_affine(a.strides, a.base)}]"
     for k in a.lookups:
         text += f" at {k.stride} * {_access(k.index)}"
-    if a.bounds:
-        fill = "any" if a.fill is None else a.fill
-        text += f" where {' and '.join(map(_bound, a.bounds))} else {fill}"
-    return text
+    return text + _where(a.bounds, a.fill)
+
+
+def _where(bounds: tuple[Bound, ...], fill: Scalar | None) -> str:
+    if not bounds:
+        return ""
+    return f" where {' and '.join(map(_bound, bounds))} else {'any' if fill is None else fill}"
 
 
 class NoNest(Exception):
