@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.metadata import version
@@ -19,12 +18,12 @@ from typing import Any
 from eqsat.hunt.findings import Counterexample, Findings
 from eqsat.lang.content import rule_key
 from eqsat.model.diag import EqsatError
+from eqsat.model.folders import cache_folder
 from eqsat.model.rules import Apply, AttrExpr, Function, Rule, Splat, Term
 from eqsat.model.textfile import write_text
 from eqsat.ops.custom import CustomOp, custom_ops
 from eqsat.plugins import plugged_in
 
-VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 FORMAT = 1
 LARGEST_BYTES = 1_000_000
 _MEANING = ("hunt", "model", "ops", "saturate")  # folders whose code says what rules mean
@@ -56,12 +55,7 @@ def remember(found: Findings) -> None:
 
 def folder() -> Path:
     """Where hunts are kept: below `EQSAT_CACHE`, else the platform's cache folder for eqsat."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        return Path(given) / "hunts"
-    from platformdirs import user_cache_path
-
-    return user_cache_path("eqsat", appauthor=False) / "hunts"
+    return cache_folder("hunts")
 
 
 def _path(key: str, kind: str) -> Path:

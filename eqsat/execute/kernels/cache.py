@@ -1,0 +1,94 @@
+"""Object code on disk: by what it was made from, whole or not there, and never trusted unread.
+
+A file is a line that names the format, the SHA-256 of what follows, and the object. What cannot be
+read or does not match its sum is as if it were not there; what cannot be written is compiled again
+by the next process. Two writers of one key write the same bytes, each aside, and rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from eqsat.model.folders import cache_folder
+
+MAGIC = b"eqsat object 1\n"
+LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
+KEPT_SHARE = 0.75  # of them that stay then
+
+
+def folder() -> Path:
+    """Where objects are kept."""
+    return cache_folder("kernels")
+
+
+def key(*parts: str) -> str:
+    """The name of what is made from these texts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{len(part)}:".encode() + part.encode())
+    return found.hexdigest()[:40]
+
+
+def read(name: str) -> bytes | None:
+    """The object of this name, None if there is none or it is damaged."""
+    path = _path(name)
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):  # read-only
+        os.utime(path)  # it is used now
+    start = len(MAGIC) + hashlib.sha256().digest_size
+    payload = data[start:]
+    if data[: len(MAGIC)] == MAGIC and hashlib.sha256(payload).digest() == data[len(MAGIC) : start]:
+        return payload
+    return None
+
+
+def write(objects: dict[str, bytes]) -> bool:
+    """Keep these objects; False if one could not be written, as the folder is read-only or full."""
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        for name, payload in objects.items():
+            _write(_path(name), MAGIC + hashlib.sha256(payload).digest() + payload)
+        _shrink()
+    except OSError:
+        return False
+    return True
+
+
+def _path(name: str) -> Path:
+    return folder() / f"{name}.o"
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".aside")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(aside).replace(path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _shrink() -> None:
+    """Delete the files used longest ago if all of them are too large together."""
+    found = []
+    for entry in os.scandir(folder()):
+        try:
+            status = entry.stat()
+        except OSError:  # another process deleted it
+            continue
+        found.append((status.st_mtime, status.st_size, entry.path))
+    total = sum(size for _, size, _ in found)
+    if total <= LARGEST_BYTES:
+        return
+    for _, size, path in sorted(found):
+        Path(path).unlink(missing_ok=True)
+        total -= size
+        if total <= KEPT_SHARE * LARGEST_BYTES:
+            return

@@ -1,0 +1,134 @@
+"""IR texts → object code, in processes of their own.
+
+llvmlite holds one lock around every call, so threads gain nothing; and where LLVM gives up it ends
+its process, which must not be the user's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from eqsat.execute.kernels import worker
+
+PER_WORKER = 4  # modules that are worth starting one more process
+
+
+class CannotCompile(Exception):
+    """Why a module has no object code, in a sentence."""
+
+
+class Worker:
+    """One process that compiles; started on first use, and again where it ended."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.owner = 0  # the process that started it: a fork must not use it
+
+    def compile(self, text: str, cpu: str, features: str) -> bytes:
+        """Object code; CannotCompile with a sentence if there is none."""
+        for _ in range(2):  # an idle one may end just now
+            fresh = self._start()
+            answer = self._ask(text, cpu, features)
+            if answer is not None:
+                head, payload = answer
+                if head["fine"]:
+                    return payload
+                raise CannotCompile(f"LLVM: {payload.decode().strip()}")
+            self.close()
+            if fresh:
+                break
+        raise CannotCompile("LLVM ended its process")
+
+    def _start(self) -> bool:
+        """Whether a process had to be started."""
+        if self.process is not None and self.owner == os.getpid() and self.process.poll() is None:
+            return False
+        self.close()
+        self.owner = os.getpid()
+        # -P: this folder has modules named like those of the standard library
+        command = [sys.executable, "-P", str(Path(worker.__file__))]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        return True
+
+    def _ask(self, text: str, cpu: str, features: str) -> tuple[dict[str, object], bytes] | None:
+        assert self.process is not None and self.process.stdin and self.process.stdout
+        try:
+            worker.send(self.process.stdin, {"cpu": cpu, "features": features}, text.encode())
+            return worker.receive(self.process.stdout)
+        except OSError:  # a broken pipe: it has ended
+            return None
+
+    def close(self) -> None:
+        """End the process; one that was inherited by a fork is the parent's and stays."""
+        process, self.process = self.process, None
+        if process is None or self.owner != os.getpid():
+            return
+        with contextlib.suppress(OSError):
+            process.communicate()  # its input ends, so it ends
+
+
+_workers: list[Worker] = []
+_lock = threading.Lock()
+
+
+@atexit.register
+def _close() -> None:
+    for w in _workers:
+        w.close()
+
+
+def _unlock() -> None:
+    """In a fork: another thread of the parent may have held the lock."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+def cores() -> int:
+    """That this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def compile_all(texts: Sequence[str], cpu: str, features: str) -> list[bytes | CannotCompile]:
+    """Object code of every module, or why there is none; in as many processes as are worth it."""
+    count = max(1, min(cores(), -(-len(texts) // PER_WORKER)))
+    with _lock:
+        while len(_workers) < count:
+            _workers.append(Worker())
+        queue = list(enumerate(texts))[::-1]
+        found: dict[int, bytes | CannotCompile] = {}
+
+        def run(w: Worker) -> None:
+            while queue:
+                try:
+                    i, text = queue.pop()
+                except IndexError:  # another one took the last
+                    return
+                found[i] = _one(w, text, cpu, features)
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(run, _workers[:count]))
+    return [found[i] for i in range(len(texts))]
+
+
+def _one(w: Worker, text: str, cpu: str, features: str) -> bytes | CannotCompile:
+    try:
+        return w.compile(text, cpu, features)
+    except CannotCompile as error:
+        return error
+    except OSError as error:  # no process can be started here
+        return CannotCompile(f"no process could be started to compile ({error})")

@@ -1,0 +1,126 @@
+"""IR → handlers that XLA can call: object code from the cache or a worker, loaded for good.
+
+What is loaded stays for the life of the process: compiled programs of JAX hold its addresses.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import eqsat
+from eqsat.execute.kernels import abi, cache, ffi
+from eqsat.execute.kernels.compiler import CannotCompile, compile_all
+from eqsat.execute.kernels.worker import target_machine
+from eqsat.model.plan import Machine
+
+# families of vector instructions that are used only where a machine names one of them
+OPTIONAL = ("avx512", "avx10", "amx")
+NEEDED = {"x86_64": ("avx2", "fma"), "aarch64": ("neon",), "arm64": ("neon",)}
+PAUSE = {"x86_64": "@llvm.x86.sse2.pause()"}  # ARM has none but a hint that does nothing here
+
+_lock = threading.RLock()
+_loaded: dict[str, int] = {}  # key of an object → address of its function
+_engines: list[Any] = []  # they own the code
+
+
+@functools.cache
+def host() -> tuple[str, frozenset[str], str]:
+    """LLVM's name of this CPU, the features that it has, and its architecture."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    named = frozenset(k for k, v in features.items() if v)
+    return llvm.get_host_cpu_name(), named, llvm.get_default_triple().split("-")[0]
+
+
+def why_not(machine: Machine) -> str:
+    """Why kernels for this machine cannot run here; empty if they can."""
+    try:
+        abi.installed()
+        _, has, architecture = host()
+    except abi.Unsupported as error:
+        return str(error)
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"LLVM cannot be used here ({error})"
+    if architecture not in NEEDED:
+        return f"there are no kernels for {architecture}"
+    missing = [f for f in (*NEEDED[architecture], *machine.features) if f not in has]
+    return f"this CPU has no {', '.join(dict.fromkeys(missing))}" if missing else ""
+
+
+def features(machine: Machine) -> str:
+    """Features of the host that kernels for this machine may use, as LLVM reads them."""
+    _, has, _ = host()
+    dropped = [f for f in OPTIONAL if not any(n.startswith(f) for n in machine.features)]
+    flags = {f: not f.startswith(tuple(dropped)) for f in has}
+    return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
+
+
+def load(modules: Mapping[str, str], machine: Machine) -> dict[str, int | CannotCompile]:
+    """Name of a function → its address, or why it has none. modules: the IR that defines each.
+
+    Objects come from the cache or are compiled now, several at once; a text that was loaded before
+    keeps its address. The caller has seen that `why_not(machine)` is empty.
+    """
+    keys = {name: key_of(name, text, machine) for name, text in modules.items()}
+    with _lock:
+        new = {k: name for name, k in keys.items() if k not in _loaded}
+        objects, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
+        _link({k: (new[k], payload) for k, payload in objects.items()})
+    return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
+
+
+def key_of(name: str, text: str, machine: Machine) -> str:
+    """What an object is kept by: everything that its code depends on."""
+    import llvmlite
+
+    cpu, _, architecture = host()
+    version = f"{llvmlite.__version__} {eqsat.__version__}"
+    return cache.key(name, text, cpu, architecture, features(machine), version)
+
+
+def _objects(
+    texts: Mapping[str, str], machine: Machine
+) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
+    """Key → object code, and key → why there is none."""
+    found = {k: payload for k in texts if (payload := cache.read(k)) is not None}
+    missing = [k for k in texts if k not in found]
+    if not missing:
+        return found, {}
+    answers = compile_all([texts[k] for k in missing], host()[0], features(machine))
+    made = {k: a for k, a in zip(missing, answers, strict=True) if isinstance(a, bytes)}
+    failed = {k: a for k, a in zip(missing, answers, strict=True) if isinstance(a, CannotCompile)}
+    cache.write(made)
+    return found | made, failed
+
+
+def _link(objects: Mapping[str, tuple[str, bytes]]) -> None:
+    """Load these (function, object code) into the process."""
+    import llvmlite.binding as llvm
+
+    if not objects:
+        return
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()[0], ""))
+    for _, payload in objects.values():
+        engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
+    engine.finalize_object()
+    _engines.append(engine)
+    for key, (name, _) in objects.items():
+        _loaded[key] = engine.get_function_address(name)
+
+
+@functools.cache
+def start_runtime() -> None:
+    """Load the runtime that handlers call; CannotCompile if there is none."""
+    import llvmlite.binding as llvm
+
+    text = ffi.runtime(abi.installed(), PAUSE.get(host()[2], ""))
+    address = load({ffi.RUN: text}, Machine(0, 0, ()))[ffi.RUN]
+    if isinstance(address, CannotCompile):
+        raise address
+    llvm.add_symbol(ffi.RUN, address)

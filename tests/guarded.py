@@ -1,0 +1,112 @@
+"""Kernels called between guard pages: a byte read or written outside a buffer ends the process.
+
+Every buffer lies at the very end of its pages, then at their very start, aligned to its element and
+no better; what is read cannot be written. Scratch has guards, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.compiler import CannotCompile
+from eqsat.model.plan import Machine
+
+NONE, READ, WRITE = 0, mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
+PAGE = mmap.PAGESIZE
+UNWRITTEN = 0xA5  # in every byte of a result before the call, and of the rest of its pages
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Guarded:
+    """An array of its own pages, one that cannot be touched before them and one behind."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any, at_end: bool):
+        dtype = np.dtype(dtype)
+        self.nbytes = int(np.prod(shape)) * dtype.itemsize
+        pages = max(-(-self.nbytes // PAGE), 1)
+        self.mapped = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
+        self.inside, self.length = self.address + PAGE, pages * PAGE
+        whole = np.frombuffer(self.mapped, np.uint8)
+        whole[:] = UNWRITTEN
+        self.start = self.length - self.nbytes if at_end else 0
+        self.bytes = whole[PAGE : PAGE + self.length]
+        own = self.bytes[self.start : self.start + self.nbytes]
+        self.array = own.view(dtype).reshape(shape)
+        self._protect(self.address, PAGE, NONE)
+        self._protect(self.inside + self.length, PAGE, NONE)
+
+    @property
+    def pointer(self) -> int:
+        return self.inside + self.start
+
+    def only_read(self) -> None:
+        self._protect(self.inside, self.length, READ)
+
+    def check_rest(self, what: str) -> None:
+        """AssertionError if a byte of the pages beside the array was written."""
+        rest = np.concatenate([self.bytes[: self.start], self.bytes[self.start + self.nbytes :]])
+        assert (rest == UNWRITTEN).all(), f"{what}: bytes beside it were written"
+
+    @staticmethod
+    def _protect(address: int, length: int, how: int) -> None:
+        if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(length), how):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def function(kernel: Any, machine: Machine) -> Any:
+    """The kernel as a ctypes function of (lo, hi, pointers …, scratch)."""
+    address = jit.load({kernel.name: kernel.ir}, machine)[kernel.name]
+    if isinstance(address, CannotCompile):
+        raise address
+    pointers = len(kernel.reads) + len(kernel.writes) + 1
+    kinds = [ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers]
+    return ctypes.CFUNCTYPE(None, *kinds)(address)
+
+
+def run(
+    kernel: Any,
+    machine: Machine,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    results: Sequence[tuple[Sequence[int], Any]],
+) -> list[np.ndarray[Any, Any]]:
+    """The kernel's results; results: shape and dtype of each.
+
+    It runs with all items at once and with buffers at the ends of their pages, then item by item
+    backwards and with buffers at the starts; both must give the same bits.
+    """
+    call = function(kernel, machine)
+    whole = _call(call, kernel, inputs, results, [(0, kernel.items)], at_end=True)
+    single = [(i, i + 1) for i in reversed(range(kernel.items))]
+    for a, b in zip(whole, _call(call, kernel, inputs, results, single, at_end=False), strict=True):
+        assert a.tobytes() == b.tobytes(), "items one by one give other bits"
+    return whole
+
+
+def _call(
+    call: Any,
+    kernel: Any,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    results: Sequence[tuple[Sequence[int], Any]],
+    items: Sequence[tuple[int, int]],
+    at_end: bool,
+) -> list[np.ndarray[Any, Any]]:
+    reads = [Guarded(x.shape, x.dtype, at_end) for x in inputs]
+    for g, x in zip(reads, inputs, strict=True):
+        g.array[...] = x
+        g.only_read()
+    writes = [Guarded(shape, dtype, at_end) for shape, dtype in results]
+    scratch = Guarded([-(-kernel.scratch_bytes // 64) * 64], np.uint8, at_end)
+    pointers = [*(g.pointer for g in reads), *(g.pointer for g in writes), scratch.pointer]
+    for lo, hi in items:
+        call(lo, hi, *pointers)
+    for i, g in enumerate(writes):
+        g.check_rest(f"result {i}")
+    scratch.check_rest("scratch")
+    return [g.array.copy() for g in writes]

@@ -1,0 +1,221 @@
+"""The runtime of kernels: FFI, splitting of work, object cache, faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import guarded
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from handwritten import MACHINE, Written, rows, sum_kernel
+
+from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
+from eqsat.model.plan import Machine
+
+pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+
+
+def registered(kernel: Written) -> str:
+    """The kernel as an FFI target."""
+    jit.start_runtime()
+    reads, writes = len(kernel.reads), len(kernel.writes)
+    text = kernel.ir + ffi.handler(
+        abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes
+    )
+    entry = f"{kernel.name}_ffi"
+    address = jit.load({entry: text}, MACHINE)[entry]
+    assert isinstance(address, int)
+    jax.ffi.register_ffi_target(entry, jax.ffi.pycapsule(address), platform="cpu", api_version=1)
+    return entry
+
+
+def test_a_kernel_between_guard_pages() -> None:
+    a, b = rows(5)
+    (c,) = guarded.run(sum_kernel(5, "between"), MACHINE, [a, b], [(a.shape, a.dtype)])
+    np.testing.assert_array_equal(c, a + b)
+
+
+@pytest.mark.parametrize(("extra", "scratch"), [(1, 256), (0, 192)])
+def test_guard_pages_end_a_process_that_strays(extra: int, scratch: int) -> None:
+    code = (
+        "import handwritten as t, guarded\n"
+        "a, b = t.rows(2)\n"
+        f"k = t.sum_kernel(2, 'strays', {extra}, {scratch})\n"
+        "guarded.run(k, t.MACHINE, [a, b], [(a.shape, a.dtype)])\n"
+    )
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    assert done.returncode < 0  # by a signal
+
+
+@pytest.mark.parametrize("items", [1, 3, 61])
+def test_items_are_split_and_every_one_is_done_once(items: int) -> None:
+    name = registered(sum_kernel(items, f"split{items}"))
+    a, b = rows(items)
+
+    @jax.jit
+    def chain(x: jax.Array, y: jax.Array) -> jax.Array:
+        for _ in range(8):
+            x = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(a.shape, a.dtype))(x, y)
+        return x
+
+    for _ in range(50):
+        np.testing.assert_array_equal(chain(a, b), a + 8 * b)
+
+
+def test_many_threads_call_at_once() -> None:
+    items = 24
+    name = registered(sum_kernel(items, "threads"))
+    a, b = map(jnp.asarray, rows(items))
+    call = jax.jit(
+        lambda x, y: jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(x.shape, x.dtype))(x, y)
+    )
+    want, wrong = np.asarray(a + b), []
+
+    def work() -> None:
+        for _ in range(100):
+            if not np.array_equal(np.asarray(call(a, b)), want):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+# ---- the FFI of XLA ------------------------------------------------------------------------------
+def header() -> str:
+    path = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
+    return path.read_text()
+
+
+def test_offsets_are_those_of_the_installed_headers() -> None:
+    found = abi.read_header(header())
+    assert found.at("CallFrame", "args") + found.at("Args", "args") == 72
+    assert found.at("CallFrame", "rets") + found.at("Rets", "rets") == 112
+    assert found.at("Api", "XLA_FFI_ThreadPool_Schedule") == 136
+    assert found.at("CallFrame", "future") == 168
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("XLA_FFI_API_MINOR 3", "XLA_FFI_API_MINOR 9", "version 0.9 of XLA's FFI is not known"),
+        ("XLA_FFI_API_MAJOR 0", "XLA_FFI_API_BIG 0", "version -1.3"),
+        ("  void* data;\n  int64_t rank;", "  int64_t rank;\n  void* data;", "XLA_FFI_Buffer"),
+        ("XLA_FFI_ExecutionStage_EXECUTE = 3", "XLA_FFI_ExecutionStage_EXECUTE = 4", "is not 3"),
+    ],
+)
+def test_another_layout_is_unsupported(old: str, new: str, why: str) -> None:
+    text = header()
+    assert old in text
+    with pytest.raises(abi.Unsupported, match=why):
+        abi.read_header(text.replace(old, new))
+
+
+# ---- objects -------------------------------------------------------------------------------------
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EQSAT_CACHE", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+def test_an_object_is_kept_and_a_damaged_one_is_not_taken(own_cache: Path) -> None:
+    assert cache.read("k") is None
+    assert cache.write({"k": b"code" * 100})
+    assert cache.read("k") == b"code" * 100
+    (path,) = own_cache.iterdir()
+    good = path.read_bytes()
+    for damaged in (good[:-1], good[:-1] + b"!", b"", good[5:], good + b"x"):
+        path.write_bytes(damaged)
+        assert cache.read("k") is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "file"))
+    assert not cache.write({"k": b"code"})
+    assert cache.read("k") is None
+    kernel = sum_kernel(1, "uncached")
+    assert isinstance(jit.load({"uncached": kernel.ir}, MACHINE)["uncached"], int)
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert not cache.write({"k": b"code"})
+    assert list(own_cache.iterdir()) == []
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "LARGEST_BYTES", 1000)
+    for i in range(4):
+        cache.write({f"k{i}": bytes(200)})
+        os.utime(own_cache / f"k{i}.o", (i, i))
+    assert cache.read("k0") is not None  # so that it is not the oldest
+    cache.write({"k4": bytes(200)})
+    assert {p.stem for p in own_cache.iterdir()} == {"k0", "k3", "k4"}
+
+
+def test_two_writers_of_one_object(own_cache: Path) -> None:
+    payload = bytes(50_000)
+    threads = [
+        threading.Thread(target=lambda: [cache.write({"k": payload}) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        assert cache.read("k") in (None, payload)
+    assert [p.name for p in own_cache.iterdir()] == ["k.o"]
+
+
+def test_a_kernel_that_llvm_refuses_has_a_reason() -> None:
+    found = jit.load({"no": "define void @no() { ret i32 0 }"}, MACHINE)["no"]
+    assert isinstance(found, compiler.CannotCompile)
+    assert str(found).startswith("LLVM: ")
+
+
+def test_a_compiler_process_that_ended_is_started_again() -> None:
+    cpu, features = jit.host()[0], jit.features(MACHINE)
+    text = "define void @f() { ret void }"
+    w = compiler.Worker()
+    first = w.compile(text, cpu, features)
+    assert w.process is not None
+    w.process.kill()
+    w.process.wait()
+    assert w.compile(text, cpu, features) == first
+    w.close()
+
+
+def test_where_no_process_can_be_started_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    monkeypatch.setattr(compiler, "_workers", [])
+    found = jit.load({"f": "define void @f() { ret void }"}, Machine(16, 16, ()))["f"]
+    assert isinstance(found, compiler.CannotCompile)
+    assert "no process could be started" in str(found)
+
+
+def test_features_are_limited_to_the_machine() -> None:
+    named = dict.fromkeys(jit.features(MACHINE).split(","))
+    assert not any(f.startswith("+avx512") for f in named)
+    assert jit.why_not(Machine(64, 32, (), features=("avx9000f",))) == "this CPU has no avx9000f"
