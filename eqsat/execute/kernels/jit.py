@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import eqsat
 from eqsat.execute.kernels import abi, cache, ffi
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
@@ -78,8 +77,7 @@ def key_of(name: str, text: str, machine: Machine) -> str:
     import llvmlite
 
     cpu, _, architecture = host()
-    version = f"{llvmlite.__version__} {eqsat.__version__}"
-    return cache.key(name, text, cpu, architecture, features(machine), version)
+    return cache.key(name, text, cpu, architecture, features(machine), llvmlite.__version__)
 
 
 def _objects(
