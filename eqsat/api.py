@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
 SATURATING = 0.4  # of the time that is left, at most, for saturation
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
-DEFAULT_TARGET = "reference"
+DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
 PHASES = ("program", "egraph", "selection", "schedule")
@@ -67,6 +67,8 @@ def optimize(
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
+    target: by name, file or value; `auto` is this machine's: the one `eqsat calibrate` wrote here,
+    else a shipped one by the features of its CPU.
     example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
     packed once, ahead of time, also of a program that was read; arrays the function closes over
     always are. layouts: the layout in which an argument comes or a result goes, by its name or
@@ -310,6 +312,8 @@ def _machine(
     settings: Sequence[str],
 ) -> Target:
     """The target, or what the devices of a map make together, with the settings applied."""
+    from eqsat.lang.owntarget import warn_if_elsewhere
+
     found = _map(devices)
     if found is not None:
         from eqsat.lang.devices import machine
@@ -318,6 +322,7 @@ def _machine(
             raise fail("E214", "give a target or a map of devices, not both")
         return machine(found, settings)
     one = what if isinstance(what, Target) else target(what)
+    warn_if_elsewhere(one)
     if settings:
         from eqsat.lang.targets import override
 
@@ -375,7 +380,7 @@ def rules(*names: str) -> RuleSet:
 
 
 def target(name_or_file: str | Path) -> Target:
-    """A target by name (`avx512-xla`) or file."""
+    """A target by name (`avx512-xla`) or file; `auto` is this machine's."""
     from eqsat.lang.targets import load_target
 
     return load_target(str(name_or_file))

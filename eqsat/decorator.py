@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from eqsat.api import DEFAULT_GOALS, Run, optimize
+from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
 from eqsat.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
@@ -52,7 +52,7 @@ def jit(function: None = None, **options: Any) -> Callable[[Callable[..., Any]],
 def jit(
     function: Callable[..., Any] | None = None,
     *,
-    target: str | Path | Target = "reference",
+    target: str | Path | Target = DEFAULT_TARGET,
     rules: Sequence[str] | str = ("default",),
     weights: Sequence[str] = (),
     goals: Sequence[str] = DEFAULT_GOALS,

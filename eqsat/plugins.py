@@ -36,7 +36,9 @@ def data_folder(kind: str) -> Path:
 
 
 def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ...]:
-    """Folders to search, first wins: those given, `EQSAT_PATH`, eqsat's own, those of plug-ins.
+    """Folders to search, first wins: those given, `EQSAT_PATH`, the user's own targets, eqsat's.
+
+    Last come those of plug-ins.
 
     An entry of `EQSAT_PATH` holds a folder named `kind`, or is such a folder itself.
     """
@@ -44,10 +46,22 @@ def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ..
     for entry in filter(None, os.environ.get("EQSAT_PATH", "").split(os.pathsep)):
         inner = Path(entry) / kind
         found.append(inner if inner.is_dir() else Path(entry))
+    if kind == "targets":
+        found.append(user_folder(kind))
     found.append(data_folder(kind))
     if kind == "rules":
         found += _rule_folders()
     return tuple(f for f in found if f.is_dir())
+
+
+def user_folder(kind: str) -> Path:
+    """Where `kind` of the user's own lies: below `EQSAT_CONFIG`, else the platform's folder."""
+    given = os.environ.get("EQSAT_CONFIG")
+    if given:
+        return Path(given) / kind
+    from platformdirs import user_config_path
+
+    return user_config_path("eqsat", appauthor=False) / kind
 
 
 def _rule_folders() -> list[Path]:

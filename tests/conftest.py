@@ -1,4 +1,4 @@
-"""Hunts that tests do are remembered in a folder of theirs, not in the user's cache."""
+"""Tests remember hunts in a folder of theirs, and know no targets of the user's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = os.environ.get("EQSAT_CACHE")
-    os.environ["EQSAT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ("EQSAT_CACHE", "EQSAT_CONFIG")}
+    for name in before:
+        os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
     yield
-    if before is None:
-        del os.environ["EQSAT_CACHE"]
-    else:
-        os.environ["EQSAT_CACHE"] = before
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value

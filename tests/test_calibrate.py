@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat import host
 from eqsat.cli import run
 from eqsat.execute.loops import generic
 from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
@@ -169,7 +170,7 @@ def test_usual_caches_where_the_system_does_not_tell(tmp_path: Path):
     (tmp_path / "index0").mkdir()
     (tmp_path / "index0" / "size").write_text("odd")
     assert [v.name for v in machine.levels(tmp_path)] == ["l2", "l3", "dram"]
-    assert machine.processor(tmp_path / "none")
+    assert host.processor(tmp_path / "none")
 
 
 # ---- the command -----------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def test_somebody_elses_file_is_left_alone(
     assert out.read_text() == "target: mine\n"
 
 
-@pytest.mark.parametrize("name", ["host.txt", "7.yaml", "a b.yaml", "x'{}.yaml", ""])
+@pytest.mark.parametrize("name", ["host.txt", "auto.yaml", "7.yaml", "a b.yaml", "x'{}.yaml", ""])
 def test_a_name_that_is_no_targets_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

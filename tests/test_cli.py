@@ -42,7 +42,18 @@ def folders(tmp_path_factory):
     found = []
     for name, rules in (("fold", "policy/always-fold"), ("best", "default")):
         folder = place / name
-        args = ["optimize", "transposed_pack", "--rules", rules, *FORCED, "-o", str(folder), "-q"]
+        args = [
+            "optimize",
+            "transposed_pack",
+            "--target",
+            "reference",
+            "--rules",
+            rules,
+            *FORCED,
+            "-o",
+            str(folder),
+            "-q",
+        ]
         assert run(args) == 0
         found.append(str(folder))
     return found
@@ -151,7 +162,7 @@ def test_a_script_that_ends_python_is_a_sentence(tmp_path, capsys):
 
 
 def test_nothing_admissible_exits_3(small, capsys):
-    assert run(["optimize", small, "--budget", "memory=1KiB"]) == 3
+    assert run(["optimize", small, "--target", "reference", "--budget", "memory=1KiB"]) == 3
     err = capsys.readouterr().err
     assert "error[E410]" in err
     assert "1,024 bytes" in err
@@ -162,11 +173,11 @@ def test_a_bug_of_ours_exits_4(monkeypatch, capsys):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("eqsat.api.read", broken)
-    assert run(["optimize", "two_packs"]) == 4
+    assert run(["optimize", "two_packs", "--target", "reference"]) == 4
     err = capsys.readouterr().err
     assert "our bug" in err
     assert "Traceback" not in err
-    assert run(["optimize", "two_packs", "-v"]) == 4
+    assert run(["optimize", "two_packs", "--target", "reference", "-v"]) == 4
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -190,7 +201,10 @@ def test_interrupt_ends_at_once():
 
 # ---- optimize ------------------------------------------------------------------------------------
 def test_optimize_prints_one_json_object(small, capsys):
-    assert run(["optimize", small, "--verify", "--output-format", "json"]) == 0
+    assert (
+        run(["optimize", small, "--target", "reference", "--verify", "--output-format", "json"])
+        == 0
+    )
     out, _ = capsys.readouterr()
     found = json.loads(out)
     assert out.count("\n") == 1
@@ -204,7 +218,7 @@ def test_optimize_prints_one_json_object(small, capsys):
 
 
 def test_optimize_prints_a_summary_without_a_terminal(small, capsys):
-    assert run(["optimize", small, "-q"]) == 0
+    assert run(["optimize", small, "--target", "reference", "-q"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "\x1b" not in out
@@ -215,7 +229,21 @@ def test_optimize_prints_a_summary_without_a_terminal(small, capsys):
 
 def test_stop_after_keeps_what_was_made(small, tmp_path, capsys):
     folder = tmp_path / "part"
-    assert run(["optimize", small, "--stop-after", "egraph", "-o", str(folder)]) == 0
+    assert (
+        run(
+            [
+                "optimize",
+                small,
+                "--target",
+                "reference",
+                "--stop-after",
+                "egraph",
+                "-o",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     assert "extract" not in capsys.readouterr().out
     assert run(["show", str(folder), "egraph"]) == 0
     assert "c0: f32[32, 16]" in capsys.readouterr().out
@@ -231,19 +259,33 @@ def test_a_mismatch_exits_1(small, monkeypatch, capsys):
     monkeypatch.setattr(
         Executable, "compile", lambda self: lambda *xs: [r + 1 for r in right(self)(*xs)]
     )
-    assert run(["optimize", small, "--verify"]) == 1
+    assert run(["optimize", small, "--target", "reference", "--verify"]) == 1
     out, err = capsys.readouterr()
     assert "MISMATCH" in out
     assert "error[E500]" in err
 
 
 def test_goals_in_order_and_weighted(small, capsys):
-    assert run(["optimize", small, "--goal", "memory", "--output-format", "json"]) == 0
+    assert (
+        run(
+            [
+                "optimize",
+                small,
+                "--target",
+                "reference",
+                "--goal",
+                "memory",
+                "--output-format",
+                "json",
+            ]
+        )
+        == 0
+    )
     goals = json.loads(capsys.readouterr().out)["goals"]
     assert goals["peak_bytes"]["gap"] == 0.0
     assert goals["time_us"]["bound"] is None
     weighted = ["--goal", "time:1", "--goal", "memory:2", "--goal", "dispatches:0.5"]
-    assert run(["optimize", small, *weighted]) == 0
+    assert run(["optimize", small, "--target", "reference", *weighted]) == 0
 
 
 def test_an_output_folder_of_somebody_else_is_left_alone(small, tmp_path, capsys):

@@ -280,14 +280,26 @@ def test_every_command_with_rules_refuses(args: list[str], tmp_path: Path, capsy
 def test_a_rule_left_out_is_not_hunted(tmp_path: Path, capsys: Any):
     path = file_of(tmp_path, SOUND, UNSOUND)
     without = ["--without", "compose-the-other-way", "--stop-after", "egraph", "-q"]
-    assert command(["optimize", "transposed_pack", "--rules", path, *without]) == 0
+    assert (
+        command(["optimize", "transposed_pack", "--target", "reference", "--rules", path, *without])
+        == 0
+    )
     assert "1 rule that eqsat does not ship" in capsys.readouterr().out
 
 
 def test_a_run_says_that_its_rules_are_unchecked(tmp_path: Path, capsys: Any):
     path = file_of(tmp_path, UNSOUND)
     out = tmp_path / "run"
-    args = ["optimize", "transposed_pack", "--rules", path, "--unchecked", "-q"]
+    args = [
+        "optimize",
+        "transposed_pack",
+        "--target",
+        "reference",
+        "--rules",
+        path,
+        "--unchecked",
+        "-q",
+    ]
     assert command([*args, "-o", str(out)]) == 0
     line = "1 rule used unchecked: compose-the-other-way"
     assert line in capsys.readouterr().out
@@ -299,7 +311,20 @@ def test_a_run_says_that_its_rules_are_unchecked(tmp_path: Path, capsys: Any):
 
 
 def test_a_plain_run_says_nothing(capsys: Any):
-    assert command(["optimize", "transposed_pack", "--stop-after", "egraph", "--unchecked"]) == 0
+    assert (
+        command(
+            [
+                "optimize",
+                "transposed_pack",
+                "--target",
+                "reference",
+                "--stop-after",
+                "egraph",
+                "--unchecked",
+            ]
+        )
+        == 0
+    )
     told = capsys.readouterr()
     assert "unchecked" not in told.out and "hunt" not in told.out
 

@@ -85,11 +85,11 @@ def same(a, b) -> None:
 def test_a_call_enters_no_python():
     plain = jax.jit(turned)
     for function in (turned, lambda x: layer(x, W, B)):
-        fast = eqsat.jit(function)
+        fast = eqsat.jit(function, target="reference")
         same(fast(X), function(X))
         plain(X)
         assert python_calls(fast, X) == python_calls(plain, X) == 0
-        call = eqsat.optimize(function, X).compile()
+        call = eqsat.optimize(function, X, target="reference").compile()
         same(call(X), function(X))
         assert python_calls(call, X) == 0
 
@@ -101,7 +101,7 @@ def looks_up(fast: Any) -> bool:
 
 
 def test_weights_that_are_not_packed_enter_no_python():
-    fast = eqsat.jit(layer, weights=("w", "b"))
+    fast = eqsat.jit(layer, weights=("w", "b"), target="reference")
     assert fast(X, W, B).shape == (10, 24)
     assert not looks_up(fast)
     assert python_calls(fast, X, W, B) == 0
@@ -127,7 +127,7 @@ def attention(x):
 @pytest.mark.parametrize("function", [attention, lambda x: layer(x, x.T, 1.0)])
 def test_an_answer_that_is_the_input_is_the_function_itself(function):
     x = jax.random.normal(KEY, (8, 16))
-    fast, plain = eqsat.jit(function), jax.jit(function)
+    fast, plain = eqsat.jit(function, target="reference"), jax.jit(function)
     run = fast.optimize(x)
     assert run.is_input
     assert fast.lower(x).as_text() == plain.lower(x).as_text()
@@ -140,7 +140,7 @@ def _body(lowered) -> list[str]:
 
 
 def test_an_answer_of_its_own_runs():
-    fast = eqsat.jit(turned)
+    fast = eqsat.jit(turned, target="reference")
     run = fast.optimize(X)
     assert not run.is_input
     assert "transpose" in jax.jit(turned).lower(X).as_text()
@@ -149,7 +149,7 @@ def test_an_answer_of_its_own_runs():
 
 
 def test_what_is_computed_ahead_is_not_the_input():
-    run = eqsat.optimize(lambda x, w: x @ (w * 2), X, W, weights=("w",))
+    run = eqsat.optimize(lambda x, w: x @ (w * 2), X, W, weights=("w",), target="reference")
     assert run.schedule is not None
     assert is_same(run.schedule.program, run.canonical)
     assert not run.is_input
@@ -171,7 +171,7 @@ def test_a_convolution_pads_its_own_image():
         return jax.lax.conv_general_dilated(x, w, (1, 1), ((1, 1), (0, 2)))
 
     x = jax.random.normal(KEY, (2, 8, 9, 9))
-    call = eqsat.optimize(conv, x).executable.flat
+    call = eqsat.optimize(conv, x, target="reference").executable.flat
     text = call.lower(x).as_text()
     assert "stablehlo.pad" not in _used(text)
     assert "pad = [[1, 1], [0, 2]]" in text
@@ -194,7 +194,7 @@ def _used(text: str) -> str:
 
 def test_optimize_returns_the_run_behind_the_call(monkeypatch: pytest.MonkeyPatch):
     made = searches(monkeypatch)
-    fast = eqsat.jit(turned)
+    fast = eqsat.jit(turned, target="reference")
     before = fast.optimize(jax.ShapeDtypeStruct(X.shape, X.dtype))
     fast(X)
     assert fast.optimize(X) is before
@@ -218,7 +218,7 @@ def test_the_run_behind_a_call_verifies_with_its_weights():
 
 
 def test_settings_of_jax_are_searched_for_of_their_own():
-    fast = eqsat.jit(lambda x: x @ x.T)
+    fast = eqsat.jit(lambda x: x @ x.T, target="reference")
     fast(X)
     with jax.default_matmul_precision("highest"):
         fast(X)
@@ -226,7 +226,7 @@ def test_settings_of_jax_are_searched_for_of_their_own():
 
 
 def test_a_search_may_compute_inside_of_a_trace():
-    fast = eqsat.jit(turned, verify=True)
+    fast = eqsat.jit(turned, verify=True, target="reference")
     same(jax.jit(fast)(X), turned(X))
     (run,) = fast.runs.values()
     assert run.verification is not None
@@ -235,11 +235,11 @@ def test_a_search_may_compute_inside_of_a_trace():
 
 def test_errors_of_the_search_come_out_of_the_call():
     with pytest.raises(EqsatError, match="E324"):
-        eqsat.jit(layer, weights=("v",))(X, W, B)
+        eqsat.jit(layer, weights=("v",), target="reference")(X, W, B)
     with pytest.raises(EqsatError, match=r"E301.*ValueError: no"):
-        eqsat.jit(_refuses)(X)
+        eqsat.jit(_refuses, target="reference")(X)
     with pytest.raises(EqsatError, match="E301"):
-        eqsat.jit(layer).optimize("x", W, B)
+        eqsat.jit(layer, target="reference").optimize("x", W, B)
 
 
 def _refuses(x):
@@ -247,7 +247,7 @@ def _refuses(x):
 
 
 def test_a_compiled_run_takes_what_was_traced():
-    call = eqsat.optimize(layer, X, W, B).compile()
+    call = eqsat.optimize(layer, X, W, B, target="reference").compile()
     with pytest.raises(EqsatError, match="E306"):
         call(X, W)
     with pytest.raises(EqsatError, match="E503"):
@@ -330,7 +330,7 @@ def test_packing_begins_where_a_later_shape_needs_it(monkeypatch: pytest.MonkeyP
     def f(x, w):
         return x @ w if x.shape[0] == 10 else x @ (w * 2).T.T
 
-    fast = eqsat.jit(f, weights=("w",))
+    fast = eqsat.jit(f, weights=("w",), target="reference")
     fast(X, W)
     assert not looks_up(fast)
     same(fast(X[:4], W), f(X[:4], W))
@@ -349,7 +349,7 @@ def test_weights_that_are_fixed_are_packed_before_a_trace(monkeypatch: pytest.Mo
     def f(x, w):
         return jnp.tanh(x @ (w * 2)) @ jnp.exp(fixed)
 
-    fast = eqsat.jit(f, weights=("w",))
+    fast = eqsat.jit(f, weights=("w",), target="reference")
     text = jax.jit(fast).lower(X, W).as_text()
     assert "stablehlo.exp" not in text
     same(jax.jit(fast)(X, W), f(X, W))
@@ -369,7 +369,7 @@ def test_keys_and_custom_derivatives_and_scans():
         y = jax.random.normal(key, x.shape) + doubled(turned(x)).sum()
         return jax.lax.scan(lambda c, row: (c + row, c @ row), y[0], y)
 
-    fast = eqsat.jit(f)
+    fast = eqsat.jit(f, target="reference")
     same(fast(KEY, X), f(KEY, X))
 
     def loss(g):
@@ -391,7 +391,7 @@ def test_a_method_is_bound():
         def tree_unflatten(cls, _, leaves):
             return cls(*leaves)
 
-        @eqsat.jit
+        @eqsat.jit(target="reference")
         def __call__(self, x):
             return x @ self.w
 
@@ -402,7 +402,7 @@ def test_calls_follow_the_device_of_their_arguments():
     code = """
 import jax, jax.numpy as jnp, eqsat
 w = jnp.ones((8, 4))
-closed = eqsat.jit(lambda x: (w.T @ x.T).T)
+closed = eqsat.jit(lambda x: (w.T @ x.T).T, target="reference")
 forced = ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true")
 given = eqsat.jit(lambda x, w: x @ w, weights=("w",), target="avx512-xla", settings=forced)
 for device in jax.devices():

@@ -55,7 +55,9 @@ def readers(count: int) -> Program:
 
     shapes = [jax.ShapeDtypeStruct((16, 8 + i % 5), "float32") for i in range(count)]
     x = jax.ShapeDtypeStruct((16, 16), "float32")
-    found = eqsat.optimize(function, x, shapes, weights=("weights",), stop_after="program")
+    found = eqsat.optimize(
+        function, x, shapes, weights=("weights",), stop_after="program", target="reference"
+    )
     return found.canonical
 
 
@@ -119,7 +121,7 @@ def test_a_rule_that_matches_the_program_too_often_is_left_out_and_said() -> Non
     graph = saturate(program, rules, TARGET, Limits(matches=1000))
     assert (graph.left_out, graph.stop) == (("three-readers",), "matches")
     assert saturate(program, rules, TARGET, Limits(matches=12**3)).left_out == ()
-    run = eqsat.optimize(program, rules=rules, limits={"matches": 1000})
+    run = eqsat.optimize(program, rules=rules, limits={"matches": 1000}, target="reference")
     (warning,) = [w for w in stop_warnings(run) if w.code == "E402"]
     assert "`three-readers`" in warning.message
     assert run.summary()["egraph"]["left_out"] == ["three-readers"]
@@ -164,7 +166,7 @@ def test_joins_are_counted_as_they_are(count: int) -> None:
 )  # fmt: skip
 def test_contradictions_are_refused(limits: Any, part: str) -> None:
     with pytest.raises(EqsatError) as caught:
-        eqsat.optimize(eqsat.read("two_packs"), limits=limits)
+        eqsat.optimize(eqsat.read("two_packs"), limits=limits, target="reference")
     (d,) = caught.value.diagnostics
     assert d.code == "E408"
     assert part in f"{d.message} {d.help}"
@@ -184,7 +186,7 @@ def test_limits_of_a_command_line_are_refused(text: str, code: str) -> None:
 def test_limits_are_saved_with_a_run(tmp_path: Path) -> None:
     wanted = read_limits(["nodes=9_000", "rounds=4", "seconds=90 s"])
     assert wanted == Limits(nodes=9000, rounds=4, seconds=90.0)
-    run = eqsat.optimize(eqsat.read("two_packs"), limits=wanted)
+    run = eqsat.optimize(eqsat.read("two_packs"), limits=wanted, target="reference")
     run.save(tmp_path / "run")
     assert eqsat.load(tmp_path / "run").limits == wanted
     limits = json.loads((tmp_path / "run" / "summary.json").read_text())["egraph"]["limits"]
@@ -219,7 +221,7 @@ end
 y = scan(x, consts=0, carries=1, length=3, bodies=["step"]) : f32[4, 4]
 return y
 """
-    run = eqsat.optimize(parse_program(text), limits={"rounds": 1})
+    run = eqsat.optimize(parse_program(text), limits={"rounds": 1}, target="reference")
     (body,) = {id(r): r for r in run.bodies.values()}.values()
     assert body.egraph is not None
     assert (body.egraph.stop, body.limits) == ("rounds", Limits(rounds=1))

@@ -26,7 +26,7 @@ def test_a_search_needs_no_values_and_verifying_does(tmp_path: Path, capsys: Any
     path = tmp_path / "huge.eqs"
     path.write_text(HUGE, encoding="utf-8")
     out = str(tmp_path / "run")
-    assert command(["optimize", str(path), "-o", out, "-q"]) == 0
+    assert command(["optimize", str(path), "--target", "reference", "-o", out, "-q"]) == 0
     capsys.readouterr()
     assert command(["run", out]) == 2
     told = capsys.readouterr().err
@@ -43,7 +43,7 @@ def test_weights_that_do_not_fit_are_not_drawn():
 def test_the_reference_is_wider_than_the_program(monkeypatch: pytest.MonkeyPatch):
     program = parse_program(HUGE.replace("f32[1000000000, 1000000000]", "i8[64, 64]"), "small.eqs")
     assert memory.reference_bytes(program) == 2 * 8 * 64 * 64
-    run = eqsat.optimize(program)
+    run = eqsat.optimize(program, target="reference")
     monkeypatch.setattr(memory, "machine_bytes", lambda: 20_000)
     with pytest.raises(EqsatError, match="float64 reference of `huge` takes 65536 B"):
         run.verify(samples=1)
@@ -58,7 +58,7 @@ def test_rules_over_very_many_operands_are_left_out(operands: int, left_out: boo
     lines += [f"y{i} = mul(x, {i}.0)" for i in range(operands)]
     names = ", ".join(f"y{i}" for i in range(operands))
     text = "\n".join([*lines, f"z = concat({names}, axis=0)", "return z", ""])
-    run = eqsat.optimize(parse_program(text, "wide.eqs"), stop_after="egraph")
+    run = eqsat.optimize(parse_program(text, "wide.eqs"), stop_after="egraph", target="reference")
     assert run.egraph is not None
     assert ("pack-above-concat" in run.egraph.left_out) == left_out
     assert run.egraph.stop == ("matches" if left_out else "saturated")

@@ -33,7 +33,7 @@ def small() -> tuple[Any, dict[str, Any], Any]:
 def test_the_program_is_the_model_of_the_oracle(small: tuple[Any, dict[str, Any], Any]) -> None:
     function, weights, c = small
     source = eqsat.optimize(
-        function, IDS, MASK, weights, weights=("params",), stop_after="program"
+        function, IDS, MASK, weights, weights=("params",), stop_after="program", target="reference"
     ).source
     (found,) = evaluate_program(source.program, [IDS, MASK], source.weights)
     wanted = benchmark("bert64").embed(IDS[MASK != 0], weights, layers=c.layers, heads=c.heads)

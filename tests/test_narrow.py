@@ -84,7 +84,7 @@ def test_nothing_pads_what_has_no_zero():
     tile = ["tiles.matmul=[{mnk: [16, 16, 16], rate: 1}]"]
     for dtype, packed in (("f8e4m3fn", True), ("f8e8m0fnu", False)):
         program = parse_program(text.format(dtype))
-        run = eqsat.optimize(program, settings=tile, stop_after="egraph")
+        run = eqsat.optimize(program, settings=tile, stop_after="egraph", target="reference")
         assert run.egraph is not None
         assert ("pack" in {n.op for n in run.egraph.nodes}) == packed
 
@@ -92,7 +92,7 @@ def test_nothing_pads_what_has_no_zero():
 @pytest.mark.parametrize("dtype", sorted(NOT_IN_XLA))
 def test_what_xla_cannot_execute_says_so(dtype):
     program = parse_program(f"input x: {dtype}[8]\ny = cast(x, f32)\nz = add(y, y)\nreturn z\n")
-    run = eqsat.optimize(program, stop_after=None)
+    run = eqsat.optimize(program, stop_after=None, target="reference")
     with pytest.raises(EqsatError, match=rf"E509.*{dtype}, which XLA cannot execute"):
         run.verify()
     text = run.export("mlir").data.decode()
@@ -137,13 +137,16 @@ def test_mlir_comes_and_goes(spelled, dtype, tmp_path: Path):
     assert source.program.nodes[source.program.inputs[0]].type == TensorType(dtype, (4, 6))
     (weight,) = source.weights.values()
     assert np.asarray(weight).astype(np.float64).tolist() == values
-    run = eqsat.optimize(source)
+    run = eqsat.optimize(source, target="reference")
     (tmp_path / "g.mlir").write_text(run.export("mlir").data.decode())
     again = eqsat.read(str(tmp_path / "g.mlir"))
-    assert eqsat.optimize(again).program.nodes[again.program.inputs[0]].type.dtype == dtype
+    assert (
+        eqsat.optimize(again, target="reference").program.nodes[again.program.inputs[0]].type.dtype
+        == dtype
+    )
     if dtype not in NOT_IN_XLA:
         x = np.array(values).astype(element_dtype(dtype))
-        (got,) = eqsat.optimize(again).compile()(x)
+        (got,) = eqsat.optimize(again, target="reference").compile()(x)
         np.testing.assert_array_equal(got, np.square(np.array(values, np.float32)))
 
 
@@ -171,7 +174,7 @@ def test_onnx_comes_and_goes(kind, dtype, tmp_path: Path):
     path.write_bytes(model.SerializeToString())
     source = eqsat.read(str(path))
     assert str(source.program.nodes[source.program.inputs[0]].type) == f"{dtype}[3, 4]"
-    run = eqsat.optimize(source)
+    run = eqsat.optimize(source, target="reference")
     x = np.full((3, 4), 2).astype(element_dtype(dtype))
     np.testing.assert_array_equal(run.compile()(x)[0], np.full((3, 4), 3, np.float32))
     run.export("onnx", tmp_path / "b.onnx")
@@ -188,7 +191,7 @@ def test_jax_functions_hold_them():
 
     run = eqsat.optimize(
         f, jax.ShapeDtypeStruct((4, 8), jnp.float4_e2m1fn),
-        jax.ShapeDtypeStruct((4, 1), jnp.float8_e8m0fnu), verify=True,
+        jax.ShapeDtypeStruct((4, 1), jnp.float8_e8m0fnu), verify=True, target="reference",
     )  # fmt: skip
     assert run.verification is not None
     assert run.verification.ok

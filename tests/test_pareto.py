@@ -136,7 +136,7 @@ return r
 def front(tmp_path_factory):
     path = tmp_path_factory.mktemp("programs") / "trade.eqs"
     path.write_text(TRADE)
-    return path, eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS)
+    return path, eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS, target="reference")
 
 
 def values(point: eqsat.Run) -> Vector:
@@ -152,7 +152,9 @@ def test_a_front_of_a_program_is_an_antichain_with_the_optima_at_its_ends(front)
     assert best_of(points) == set(points)
     for goal in ("time", "memory", "dispatches"):
         rest = [g for g in ("time", "memory", "dispatches") if g != goal]
-        alone = eqsat.optimize(eqsat.read(str(path)), goals=(goal, *rest), settings=SETTINGS)
+        alone = eqsat.optimize(
+            eqsat.read(str(path)), goals=(goal, *rest), settings=SETTINGS, target="reference"
+        )
         assert alone.selection
         assert alone.selection.stop == "optimal"
         assert values(alone) in points
@@ -222,7 +224,7 @@ def test_text_and_plot_show_every_point(front):
 
 def test_one_point_of_several_says_that_there_are_more(front):
     path, _ = front
-    found = eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS, points=1)
+    found = eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS, points=1, target="reference")
     assert len(found.points) == 1
     assert (found.at_least, found.complete, found.stop) == (2, False, "points")
     assert "1 of at least 2 points" in found.to_text()
@@ -231,18 +233,24 @@ def test_one_point_of_several_says_that_there_are_more(front):
 def test_a_budget_cuts_the_front(front):
     path, found = front
     small = values(found.points[1])[1]
-    cut = eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS, budget={"memory": small})
+    cut = eqsat.pareto(
+        eqsat.read(str(path)), settings=SETTINGS, budget={"memory": small}, target="reference"
+    )
     assert [values(p) for p in cut.points] == [values(found.points[1])]
     assert cut.complete
     with pytest.raises(EqsatError) as error:
-        eqsat.pareto(eqsat.read(str(path)), settings=SETTINGS, budget={"memory": 1024})
+        eqsat.pareto(
+            eqsat.read(str(path)), settings=SETTINGS, budget={"memory": 1024}, target="reference"
+        )
     assert error.value.exit_code == 3
 
 
 def test_a_stop_ends_the_search_with_what_is_known(front):
     path, _ = front
     stop = Stop()
-    whole = eqsat.optimize(eqsat.read(str(path)), settings=SETTINGS, stop_after="egraph")
+    whole = eqsat.optimize(
+        eqsat.read(str(path)), settings=SETTINGS, stop_after="egraph", target="reference"
+    )
     assert whole.egraph
     session = prepare(whole.egraph, whole.target, whole.goals, stop=stop)
     stop.request()
@@ -255,7 +263,18 @@ def test_a_stop_ends_the_search_with_what_is_known(front):
 def test_the_command_prints_text_or_json_and_keeps_a_folder(front, tmp_path, capsys):
     path, found = front
     out = tmp_path / "kept"
-    args = ["pareto", str(path), "--set", SETTINGS[0], "--set", SETTINGS[1], "-o", str(out)]
+    args = [
+        "pareto",
+        str(path),
+        "--target",
+        "reference",
+        "--set",
+        SETTINGS[0],
+        "--set",
+        SETTINGS[1],
+        "-o",
+        str(out),
+    ]
     assert run(args) == 0
     text, err = capsys.readouterr()
     assert text == found.to_text()
@@ -265,22 +284,24 @@ def test_the_command_prints_text_or_json_and_keeps_a_folder(front, tmp_path, cap
     data = json.loads(capsys.readouterr().out)
     assert len(data["points"]) == 1
     assert run([*args[:-2], "--points", "0"]) == 2
-    assert run(["pareto", str(path), "-o", str(tmp_path)]) == 2
+    assert run(["pareto", str(path), "--target", "reference", "-o", str(tmp_path)]) == 2
     assert "E309" in capsys.readouterr().err
 
 
 # ---- budgets of any goal -------------------------------------------------------------------------
 def test_a_budget_may_be_on_a_goal_that_was_not_asked_for():
-    free = eqsat.optimize(eqsat.read("transposed_pack"))
+    free = eqsat.optimize(eqsat.read("transposed_pack"), target="reference")
     assert free.schedule
     moved = free.schedule.relayout_bytes
-    held = eqsat.optimize(eqsat.read("transposed_pack"), budget={"relayout": moved})
+    held = eqsat.optimize(
+        eqsat.read("transposed_pack"), budget={"relayout": moved}, target="reference"
+    )
     assert held.selection
     assert held.selection.goal("relayout").value <= moved
     with pytest.raises(EqsatError, match="relayout <= 1"):
-        eqsat.optimize(eqsat.read("transposed_pack"), budget={"relayout": 1})
+        eqsat.optimize(eqsat.read("transposed_pack"), budget={"relayout": 1}, target="reference")
     with pytest.raises(EqsatError, match="no goal named `size`") as error:
-        eqsat.optimize(eqsat.read("transposed_pack"), budget={"size": 1})
+        eqsat.optimize(eqsat.read("transposed_pack"), budget={"size": 1}, target="reference")
     assert error.value.diagnostics[0].code == "E205"
 
 

@@ -439,12 +439,12 @@ def test_a_loop_that_asks_for_an_unknown_precision_is_refused():
         return lax.fori_loop(0, 3, lambda _, h: dot(h, h, "high"), a)
 
     with pytest.raises(EqsatError, match="precision `high`"):
-        eqsat.optimize(f, A[:, :4], settings=["precisions=[default]"])
+        eqsat.optimize(f, A[:, :4], settings=["precisions=[default]"], target="reference")
 
 
 def test_what_the_search_forms_is_not_asked_of_the_target():
     f = lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1)  # noqa: E731
-    run = eqsat.optimize(f, A, B, settings=["precisions=[default]"])
+    run = eqsat.optimize(f, A, B, settings=["precisions=[default]"], target="reference")
     assert precisions(run.canonical) == [HIGHEST]
 
 
@@ -580,7 +580,7 @@ def test_exports_of_default_say_nothing(tmp_path: Path):
 
 
 def test_onnx_that_asks_for_what_is_not_there_is_refused(tmp_path: Path):
-    run = eqsat.optimize(lambda a, b: dot(a, b, "high"), A, B, rules=[])
+    run = eqsat.optimize(lambda a, b: dot(a, b, "high"), A, B, rules=[], target="reference")
     path = written(run, "onnx", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"\x04high", b"\x04hihg"))
     with pytest.raises(EqsatError, match="hihg") as caught:
@@ -589,7 +589,7 @@ def test_onnx_that_asks_for_what_is_not_there_is_refused(tmp_path: Path):
 
 
 def test_onnx_is_read_alike_whatever_jax_is_told(tmp_path: Path):
-    path = written(eqsat.optimize(dot, A, B, rules=[]), "onnx", tmp_path)
+    path = written(eqsat.optimize(dot, A, B, rules=[], target="reference"), "onnx", tmp_path)
     with jax.default_matmul_precision("highest"):
         assert precisions(eqsat.read(str(path)).program) == [DEFAULT]
 

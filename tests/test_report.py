@@ -84,7 +84,7 @@ def runs():
     )
     program = eqsat.read("transposed_pack")
     return [
-        eqsat.optimize(program, rules=(rules,), settings=settings)
+        eqsat.optimize(program, rules=(rules,), settings=settings, target="reference")
         for rules in ("policy/always-fold", "default")
     ]
 
@@ -164,7 +164,7 @@ def test_the_table_holds_the_figures_of_schedule_and_baseline():
 
 
 def test_goals_nobody_asked_for_have_no_bound():
-    run = eqsat.optimize(eqsat.read("two_packs"), goals=("memory",))
+    run = eqsat.optimize(eqsat.read("two_packs"), goals=("memory",), target="reference")
     rows = {r.name: r for r in goal_rows(run)}
     assert rows["memory"].bound == rows["memory"].chosen
     assert rows["memory"].proof in ("relaxation", "search")
@@ -183,7 +183,7 @@ def test_an_inadmissible_input_makes_no_claim(runs):
 
 
 def test_a_run_that_stopped_early_shows_what_ran():
-    run = eqsat.optimize(eqsat.read("two_packs"), stop_after="egraph")
+    run = eqsat.optimize(eqsat.read("two_packs"), stop_after="egraph", target="reference")
     phases = [line.split()[0] for line in phase_lines(run)]
     assert phases == ["read", "saturate"]
     with pytest.raises(EqsatError, match="E405"):
@@ -284,7 +284,7 @@ def test_a_price_says_what_is_known(price, want):
 
 
 def test_a_price_is_what_forbidding_the_node_costs():
-    run = eqsat.optimize(eqsat.read("permuted_consumer"))
+    run = eqsat.optimize(eqsat.read("permuted_consumer"), target="reference")
     choices = run.explain("%4").choices
     assert choices
     for c in choices:
@@ -348,7 +348,7 @@ def test_compare_of_equal_runs(runs):
 
 
 def test_compare_layouts_per_value(runs):
-    free = eqsat.optimize(eqsat.read("transposed_pack"))
+    free = eqsat.optimize(eqsat.read("transposed_pack"), target="reference")
     found = compare_runs(runs[1], free)
     layouts = {d.what: d for d in found.layouts}
     assert layouts["b"].a == ("f32[16, 32, 16, 16]", "f32[256, 512]")
@@ -357,7 +357,7 @@ def test_compare_layouts_per_value(runs):
 
 
 def test_compare_of_different_inputs_says_so(runs):
-    other = eqsat.optimize(eqsat.read("two_packs"))
+    other = eqsat.optimize(eqsat.read("two_packs"), target="reference")
     found = compare_runs(runs[1], other)
     assert not found.same_input
     assert not found.layouts

@@ -286,7 +286,7 @@ def test_binding_says_what_is_wrong(searched: eqsat.Run):
         with pytest.raises(EqsatError) as caught:
             eqsat.bind(searched, sizes)
         assert caught.value.diagnostics[0].code == code
-    plain = eqsat.optimize(parse_program("input x: f32[4]\nreturn exp(x)"))
+    plain = eqsat.optimize(parse_program("input x: f32[4]\nreturn exp(x)"), target="reference")
     with pytest.raises(EqsatError, match="no symbols"):
         eqsat.bind(plain, {"m": 8})
 
@@ -295,12 +295,20 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     file, folder = tmp_path / "p.eqs", str(tmp_path / "run")
     file.write_text(TEXT)
     asked = ["--output-format", "json", "-q"]
-    assert command(["optimize", str(file), "--size", "m=32", "-o", folder, *asked]) == 0
+    assert (
+        command(
+            ["optimize", str(file), "--target", "reference", "--size", "m=32", "-o", folder, *asked]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["program"]["symbols"]["m"] == {"divisor": 16, "size": 32}
     assert command(["run", folder, "--size", "m=64", "--size", "n=3", "--samples", "1"]) == 0
     assert "priced at m = 64, n = 3" in capsys.readouterr().out
-    assert command(["optimize", str(file), "--size", "m=33", "-q"]) == 2
+    assert command(["optimize", str(file), "--target", "reference", "--size", "m=33", "-q"]) == 2
     assert "E386" in capsys.readouterr().err
-    assert command(["optimize", "mlp.py:mlp_784", "--size", "m=33", "-q"]) == 2
+    assert (
+        command(["optimize", "mlp.py:mlp_784", "--target", "reference", "--size", "m=33", "-q"])
+        == 2
+    )
     assert "E385" in capsys.readouterr().err

@@ -24,7 +24,9 @@ def arguments() -> list[np.ndarray]:
 
 
 def test_a_step_is_read_with_both_passes_and_runs(arguments):
-    run = eqsat.optimize(eqsat.read("train.py:step"), settings=FORCED, rules="policy/keep")
+    run = eqsat.optimize(
+        eqsat.read("train.py:step"), settings=FORCED, rules="policy/keep", target="reference"
+    )
     products = [n for n in run.program.nodes if n.op == "generic" and len(n.attr.maps) > 1]
     forward, of_weights, of_hidden = 2, 2, 1
     assert sum(bool(n.attr.reductions) for n in products) == forward + of_weights + of_hidden
@@ -51,7 +53,11 @@ def test_no_policy_beats_the_search_of_a_step():
     times = []
     for rules in ("default", "policy/keep", "policy/always-fold"):
         run = eqsat.optimize(
-            eqsat.read("train.py:step"), settings=FORCED, rules=rules, goals=["time"]
+            eqsat.read("train.py:step"),
+            settings=FORCED,
+            rules=rules,
+            goals=["time"],
+            target="reference",
         )
         assert run.selection is not None
         times.append(run.selection.goal("time").value)
@@ -79,7 +85,9 @@ def test_both_passes_of_a_gradient_are_searched(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(eqsat.decorator, "optimize", optimize)
-    fast = eqsat.jit(_layer, rules="policy/keep", settings=FORCED, derivatives="searched")
+    fast = eqsat.jit(
+        _layer, rules="policy/keep", settings=FORCED, derivatives="searched", target="reference"
+    )
     (got,) = jax.vjp(fast, X, W)[1](Y)[1:]
     np.testing.assert_allclose(got, X.T @ (Y * (X @ W > 0)), rtol=1e-4, atol=1e-5)
     products = [sum(n.op == "generic" and len(n.attr.maps) > 1 and bool(n.attr.reductions)
@@ -98,6 +106,7 @@ def test_searched_derivatives_of_weights_trees_integers_and_keywords():
         "goals": ["time"],
         "weights": ("p",),
         "derivatives": "searched",
+        "target": "reference",
     }
     fast = eqsat.jit(f, **options)
     p, ids = {"table": X, "w": W}, np.array([3, 1, 3], np.int32)
@@ -111,4 +120,4 @@ def test_searched_derivatives_of_weights_trees_integers_and_keywords():
     with pytest.raises(TypeError, match="custom_vjp"):
         jax.jvp(lambda p: fast(p, ids)["y"], (p,), (p,))
     with pytest.raises(EqsatError, match="E400"):
-        eqsat.jit(f, derivatives="serched")
+        eqsat.jit(f, derivatives="serched", target="reference")

@@ -52,7 +52,7 @@ def trips(source: eqsat.Source | Any) -> list[int | None]:
 
 
 def traced(function: Any) -> eqsat.Source:
-    return eqsat.optimize(function, X, stop_after="program").source
+    return eqsat.optimize(function, X, stop_after="program", target="reference").source
 
 
 def counted(condition: Any, step: Any, start: Any) -> Any:
@@ -116,7 +116,8 @@ def test_loops_of_jax(condition: Any, step: Any, start: Any, wanted: int | None)
 def test_a_known_count_is_priced_and_the_targets_guess_is_not() -> None:
     known = counted(lambda i, x: i < 50, lambda i: (i + 1,), lambda x: (jnp.int32(0),))
     often, again = (
-        eqsat.optimize(known, X, settings=(f"trips={n}",), verify=n == 1) for n in (1, 9)
+        eqsat.optimize(known, X, settings=(f"trips={n}",), verify=n == 1, target="reference")
+        for n in (1, 9)
     )
     assert often.schedule is not None and again.schedule is not None
     (loop,) = often.schedule.held
@@ -173,6 +174,6 @@ def test_an_onnx_loop_of_2_to_the_62_trips_is_searched(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     source = eqsat.read(str(path))
     assert trips(source) == [2**31 - 1]  # what a counter of 32 bits reaches
-    run = eqsat.optimize(source)
+    run = eqsat.optimize(source, target="reference")
     assert run.schedule is not None
     assert run.schedule.time_ps > 2**31

@@ -84,14 +84,16 @@ def test_a_traced_source_takes_them_too():
     source = eqsat.read("encoder.py:encoder")
     assert source.traced is not None
     (first, *rest), held = _leaves(source)
-    named = eqsat.optimize(source, weights=(first,), stop_after="program").source
+    named = eqsat.optimize(
+        source, weights=(first,), stop_after="program", target="reference"
+    ).source
     assert _leaves(named) == (rest, [first, *held])
     assert named.traced is not None
     assert len(named.traced.input_labels) == len(rest)
 
 
 def test_an_unknown_name_is_refused_with_the_list(linear, capsys):
-    assert cli(["optimize", linear, "--weights", "x,ww"]) == 2
+    assert cli(["optimize", linear, "--target", "reference", "--weights", "x,ww"]) == 2
     err = capsys.readouterr().err
     assert "error[E324]: `weights` names `ww`, which is no argument of `linear`" in err
     assert "did you mean `w`? its arguments: `x`, `w`, `arg2`" in err

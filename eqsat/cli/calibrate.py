@@ -15,20 +15,25 @@ from eqsat.cli import options as o
 from eqsat.cli.talk import say
 from eqsat.model.diag import fail
 from eqsat.model.textfile import read_text, write_text
+from eqsat.plugins import user_folder
 
 if TYPE_CHECKING:
     from eqsat.lab.calibrate import Calibration
     from eqsat.lab.calibrate.check import Agreement
 
-DEFAULT = Path("targets/host.yaml")
 MARK = "Measured by eqsat calibrate"  # in the `source` of files that may be written over
 LARGEST = 1 << 20
 
 
 def calibrate(
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="The target file that is written.")
-    ] = DEFAULT,
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="The target file that is written; `host`, which `auto` takes, if none.",
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Three rounds in place of nine: coarser figures.")
     ] = False,
@@ -47,6 +52,9 @@ def calibrate(
     of small programs are timed too: rank correlation and regret say how far the model can be
     trusted. A file that calibrate did not write is not replaced (E421).
     """
+    from eqsat.lang.owntarget import HOST
+
+    out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
     _check_file(out)
     from eqsat.lab.calibrate import calibrate as measure
 
@@ -67,8 +75,10 @@ def calibrate(
 
 def _check_file(out: Path) -> None:
     """Before anything is measured: a target's name, and nobody's own file."""
+    from eqsat.lang.owntarget import AUTO
+
     named = re.fullmatch(r"[A-Za-z][\w.-]*\.ya?ml", out.name, re.ASCII)
-    if named is None or out.is_dir():
+    if named is None or out.is_dir() or out.stem == AUTO:
         what = f"`{out}` is no name for a target file"
         raise fail("E422", what, help="letters, digits, `_`, `-`: for example `-o host.yaml`")
     if out.exists() and MARK not in read_text(out, "E421", LARGEST):

@@ -46,7 +46,11 @@ Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show the tracebacks of internal errors.")
 ]
 TargetName = Annotated[
-    str, typer.Option("--target", help="A target by name or file; `eqsat list targets`.")
+    str,
+    typer.Option(
+        "--target",
+        help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
+    ),
 ]
 DeviceMapName = Annotated[
     str | None,

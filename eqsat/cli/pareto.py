@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pareto(
     program: o.ProgramName,
-    target: o.TargetName = "reference",
+    target: o.TargetName = "auto",
     rules: o.Rules = None,
     without: o.Without = None,
     unchecked: o.Unchecked = False,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def optimize(
     program: o.ProgramName,
-    target: o.TargetName = "reference",
+    target: o.TargetName = "auto",
     rules: o.Rules = None,
     without: o.Without = None,
     unchecked: o.Unchecked = False,

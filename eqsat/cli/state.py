@@ -22,7 +22,7 @@ def state(
             help="An argument, and the number of the result that replaces it in the next call.",
         ),
     ] = None,
-    target: o.TargetName = "reference",
+    target: o.TargetName = "auto",
     rules: o.Rules = None,
     without: o.Without = None,
     unchecked: o.Unchecked = False,

@@ -408,6 +408,16 @@ class BudgetRecord(Record):
         return tuple((k, v) for k, v in self.model_dump().items() if v is not None)
 
 
+class MeasuredOnRecord(Record):
+    """The machine that the figures were measured on; `eqsat calibrate` writes it."""
+
+    processor: str
+    features: list[str] = Field(default=[], description="of LLVM, such as avx512f")
+    caches: list[Size] = Field(default=[], description="nearest first")
+    cores: Annotated[int, Field(ge=1)] = 1
+    versions: dict[str, str] = Field(default={}, description="of eqsat and what ran the programs")
+
+
 class TargetRecord(Record):
     """A machine."""
 
@@ -442,4 +452,7 @@ class TargetRecord(Record):
         description="of weights: stored packed, dropped as they are packed, held by the caller",
     )
     source: str = Field(default="", description="where the figures come from")
+    measured_on: MeasuredOnRecord | None = Field(
+        default=None, description="on another machine than this one a search warns (E217)"
+    )
     extends: str | None = Field(default=None, description="a target whose keys are taken over")

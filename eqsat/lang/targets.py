@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from eqsat.lang.owntarget import AUTO, own_target
 from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import KeyPath, Lines, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import (
@@ -18,6 +19,7 @@ from eqsat.lang.targetformat import (
     ConvolutionTileRecord,
     FusionRecord,
     KernelsRecord,
+    MeasuredOnRecord,
     PipelineRecord,
     StrategyRecord,
     TargetRecord,
@@ -27,7 +29,7 @@ from eqsat.lang.targetformat import (
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.pipelines import Intrinsic, Pipeline
 from eqsat.model.plan import Constants, Kernels
-from eqsat.model.target import Fusion, Kernel, Limits, Memory, Target, Tile
+from eqsat.model.target import Fusion, Kernel, Limits, MeasuredOn, Memory, Target, Tile
 from eqsat.plugins import find_names
 
 Folders = Iterable[str | Path]
@@ -37,7 +39,9 @@ _OWN = ("target", "extends")
 
 
 def find_target(name: str | Path, folders: Folders = (), span: Span | None = None) -> Path:
-    """The file of a target: a path, or a name on the search path (E200)."""
+    """The file of a target: a path, or a name on the search path (E200), or `auto`."""
+    if str(name) == AUTO:
+        name = own_target(folders, load_target)[0]
     if str(name).endswith((".yaml", ".yml")):
         if Path(name).is_file():
             return Path(name)
@@ -49,8 +53,14 @@ def find_target(name: str | Path, folders: Folders = (), span: Span | None = Non
 
 
 def load_target(name: str | Path, folders: Folders = ()) -> Target:
-    """A target by name or path; EqsatError (E0xx, E2xx) holds all problems of its file."""
+    """A target by name or path; EqsatError (E0xx, E2xx) holds all problems of its file.
+
+    `auto` is this machine's, and says in `chosen` which it is and why.
+    """
     folders = tuple(folders)
+    if str(name) == AUTO:
+        name, chosen = own_target(folders, load_target)
+        return replace(load_target(name, folders), chosen=chosen)
     path = find_target(name, folders)
     return _target(_layers(_load(path), folders, (path.resolve(),)))
 
@@ -228,7 +238,15 @@ def _convert(r: TargetRecord) -> Target:
         untiled=_kernels(r), relayout=r.relayout, trips=r.trips,
         precisions=tuple(r.precisions), originals=r.originals,
         kernels=None if r.kernels is None else _planned(r.kernels),
+        measured_on=_measured_on(r.measured_on),
     )  # fmt: skip
+
+
+def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
+    if r is None:
+        return None
+    features, caches = tuple(sorted(r.features)), tuple(r.caches)
+    return MeasuredOn(r.processor, features, caches, r.cores, tuple(r.versions.items()))
 
 
 def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:

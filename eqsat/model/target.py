@@ -126,6 +126,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class MeasuredOn:
+    """The machine that a target's figures were measured on, as `eqsat.host` describes one."""
+
+    processor: str
+    features: tuple[str, ...] = ()  # of LLVM, sorted
+    caches: tuple[int, ...] = ()  # bytes, nearest first
+    cores: int = 1
+    versions: tuple[tuple[str, str], ...] = ()  # of eqsat and of what ran the programs
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine as the search sees it; figures carry their `source`."""
 
@@ -163,6 +174,8 @@ class Target:
     precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
     originals: str = DROPPED  # of weights: see `ORIGINALS`
     kernels: Kernels | None = None  # what plans are made and priced from; None: there are no plans
+    measured_on: MeasuredOn | None = None
+    chosen: str = ""  # why this target, where nobody named one (`target: auto`)
 
     @property
     def is_planned(self) -> bool:
@@ -284,6 +297,7 @@ class Target:
         d["precisions"] = tuple(d.get("precisions", ()))
         known = d.get("kernels")
         d["kernels"] = None if known is None else Kernels.from_json(known)
+        d["measured_on"] = _measured_on(d.get("measured_on"))
         return cls(**d)
 
     def verify(self) -> None:
@@ -297,6 +311,14 @@ class Target:
             raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
         if self.fusion.result_relation not in INDEX_RELATIONS:
             raise ValueError(f"result_relation is one of {', '.join(INDEX_RELATIONS)}")
+
+
+def _measured_on(data: dict[str, Any] | None) -> MeasuredOn | None:
+    if data is None:
+        return None
+    lists: dict[str, Any] = {k: tuple(data[k]) for k in ("features", "caches")}
+    lists["versions"] = tuple((k, v) for k, v in data["versions"])
+    return MeasuredOn(**(data | lists))
 
 
 def _kernel(data: dict[str, Any]) -> Kernel:

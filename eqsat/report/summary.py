@@ -43,6 +43,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "layouts": border_layouts(run.program),
         },
         "target": run.target.name,
+        "target_reason": run.target.chosen or None,
         "rules": [r.name for r in run.rules.rules],
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "egraph": _egraph(run),

@@ -22,12 +22,18 @@ from eqsat.report.weights import life_line
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
-    lines = [*phase_lines(run), *rule_check_lines(run), *_border_lines(run)]
+    lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run), *_border_lines(run)]
     if run.schedule is not None:
         lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
         lines += _device_lines(run)
     return "\n".join(lines) + "\n"
+
+
+def _target_line(run: Finished) -> list[str]:
+    """Which target was taken and why, where nobody named one."""
+    target = run.target
+    return [f"target {target.name}: {target.chosen}"] if target.chosen else []
 
 
 def _border_lines(run: Finished) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat import host
 from eqsat.lab.calibrate import machine, shapes
 from eqsat.lab.calibrate.machine import Level
 from eqsat.lab.calibrate.probes import Probe, probes
@@ -113,7 +115,7 @@ def calibrate(
     rounds = QUICK_ROUNDS if quick else ROUNDS
     measured = sample(probes(found), rounds, timer, progress)
     return Calibration(
-        measured, tuple(probes(found)), tuple(found), rounds, machine.processor(), _versions()
+        measured, tuple(probes(found)), tuple(found), rounds, host.processor(), _versions()
     )
 
 
@@ -139,10 +141,25 @@ def _head(c: Calibration, name: str) -> list[str]:
         "source: >-",
         f"  Measured by eqsat calibrate on one core of {c.processor}; {versions};",
         f"  medians of {c.rounds} interleaved rounds of process time.",
+        *measured_on(c.versions),
         "memory:                         # elementwise passes over half a cache; dram: past them",
         *memory,
         f"launch: {_rounded(launch)} us",
         f"relayout: {_rounded(c.relayout / 1e9)} GB/s",
+    ]
+
+
+def measured_on(versions: Mapping[str, str]) -> list[str]:
+    """The lines of a target file that say which machine its figures are of."""
+    listed = ", ".join(f"{k}: {v}" for k, v in versions.items())
+    caches = ", ".join(f"{size} B" for size in host.caches().values())
+    return [
+        "measured_on:",
+        f"  processor: {json.dumps(host.processor())}",
+        f"  features: [{', '.join(host.features())}]",
+        f"  caches: [{caches}]",
+        f"  cores: {host.cores()}",
+        f"  versions: {{{listed}}}",
     ]
 
 

@@ -1,0 +1,105 @@
+"""The machine this process runs on: its processor, what that can do, its caches, its memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from functools import lru_cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+ARM, X86 = ("aarch64", "arm64"), ("x86_64", "amd64")
+# features that kernels may use: the system's word -> LLVM's
+FEATURES = {
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "f16c": "f16c",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "avx512_fp16": "avx512fp16",
+    "avx_vnni": "avxvnni",
+    "asimd": "neon",
+    "asimdhp": "fullfp16",
+    "asimddp": "dotprod",
+    "bf16": "bf16",
+    "i8mm": "i8mm",
+    "sve": "sve",
+    "sve2": "sve2",
+}
+
+
+def processor(path: Path = CPUINFO) -> str:
+    """The processor's name, as the system says it."""
+    found = _row(read(path), "model name") or platform.processor() or platform.machine()
+    return re.sub(r"[^\w .()@+-]", "", found)[:80].strip()
+
+
+def features(path: Path = CPUINFO) -> tuple[str, ...]:
+    """What the processor can do, of `FEATURES`, in LLVM's words, sorted; RISC-V has `v` or not."""
+    text = read(path)
+    words = set(f"{_row(text, 'flags')} {_row(text, 'Features')}".split())
+    found = {FEATURES[w] for w in words & FEATURES.keys()}
+    if riscv := re.match(r"rv\d+([a-z]*)", _row(text, "isa")):
+        found |= {"v"} & set(riscv[1])  # letters are features, longer names come after a `_`
+    if not found and platform.machine().lower() in (*ARM, *X86) and path == CPUINFO:
+        found = _by_llvm()  # a system that has no such file
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=1)
+def _by_llvm() -> set[str]:
+    from llvmlite import binding
+
+    try:
+        has = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell here
+        has = {}
+    if not has and platform.machine().lower() in ARM:
+        return {"neon"}  # every one has it
+    return {f for f in FEATURES.values() if has.get(f)}
+
+
+def caches(folder: Path = CACHES) -> dict[str, int]:
+    """Bytes of each unified or data cache by its level (`l1`, `l2` …); empty if nobody tells."""
+    found: dict[str, int] = {}
+    for index in sorted(folder.glob("index*")):
+        level, kind, size = (read(index / key) for key in ("level", "type", "size"))
+        written = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if kind in ("Unified", "Data") and level.isdigit() and written:
+            found[f"l{level}"] = int(written[1]) * UNITS[written[2]]
+    return dict(sorted((name, size) for name, size in found.items() if size))
+
+
+def memory_bytes() -> int:
+    """Bytes of main memory; 0 if the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def cores() -> int:
+    """Cores that the system has, also those that this process may not use."""
+    return os.cpu_count() or 1
+
+
+def read(path: Path) -> str:
+    """The text of a file of the system; empty if there is none."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _row(text: str, key: str) -> str:
+    """The first value of a key in /proc/cpuinfo."""
+    found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""

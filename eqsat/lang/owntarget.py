@@ -1,0 +1,72 @@
+"""The target of this machine, where nobody names one: `target: auto`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from eqsat import host
+from eqsat.model.diag import Diagnostic, EqsatWarning
+from eqsat.model.target import MeasuredOn, Target
+from eqsat.plugins import find_names
+
+AUTO = "auto"
+HOST = "host"  # what `eqsat calibrate` writes if it is told no other name
+# shipped targets with the features of the CPUs that they are for, the best first
+SHIPPED = (
+    ("avx512-xla", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    ("arm64", ("neon",)),
+    ("riscv64", ("v",)),
+)
+FALLBACK = "reference"
+CALIBRATE = "`eqsat calibrate` measures this machine"
+Folders = Iterable[str | Path]
+
+
+def own_target(folders: Folders, load: Callable[[str, Folders], Target]) -> tuple[str, str]:
+    """The name of this machine's target, and why: `host` if it was calibrated here, else by CPU.
+
+    load: reads a target by name.
+    """
+    other = ""
+    if HOST in find_names("targets", ".yaml", folders):
+        measured = load(HOST, folders).measured_on
+        if measured is None:
+            return HOST, "it is on the search path"
+        if not differences(measured):
+            return HOST, "it was calibrated on this machine"
+        other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
+    has = set(host.features())
+    for name, needed in SHIPPED:
+        if has.issuperset(needed):
+            return name, f"{other}this CPU has {needed[0]}; {CALIBRATE}"
+    return FALLBACK, f"{other}no shipped target is for this CPU; {CALIBRATE}"
+
+
+def differences(measured: MeasuredOn) -> list[str]:
+    """In what this machine is not the one measured: processor, features, caches, cores."""
+    here = {
+        "processor": host.processor(),
+        "features": host.features(),
+        "caches": tuple(host.caches().values()),
+        "cores": host.cores(),
+    }
+    return [key for key, value in here.items() if getattr(measured, key) != value]
+
+
+def warn_if_elsewhere(target: Target) -> None:
+    """Warn (E217), once in a process, if the target's figures are of another machine."""
+    for one in (target, *(t for _, t in target.devices)):
+        measured = one.measured_on
+        if measured is None or measured in _warned:
+            continue
+        if which := differences(measured):
+            _warned.add(measured)
+            what = f"the figures of `{one.name}` were measured on another machine"
+            what += f" ({measured.processor}): it differs in {', '.join(which)}"
+            d = Diagnostic("E217", what, help=CALIBRATE, severity="warning")
+            warnings.warn(EqsatWarning(d), stacklevel=2)
+
+
+_warned: set[MeasuredOn] = set()
