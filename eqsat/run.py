@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from eqsat.execute.calls import Callee
     from eqsat.execute.verify import Verification
-    from eqsat.execute.xla import Executable
     from eqsat.export.plan import Exported
     from eqsat.frontends.jaxpr import Traced
+    from eqsat.model.executor import Executable, Execution
     from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
 
@@ -156,10 +156,10 @@ class Run:
 
         Calls are those of `jax.jit`, with nothing of ours around them; only weights that come with
         every call and are packed ahead of time are looked up in Python. Where the answer is the
-        input, the traced function itself runs. Arguments and results that have a layout come and go
-        in it (`source.layouts`); `ops.meaning.pack` lays an array out. Programs read from text take
-        flat inputs and return a tuple. EqsatError when a call is traced: E306 if its tree differs
-        from the traced one, E503 if an input does not fit.
+        input and XLA runs it, that is the traced function itself. Arguments and results that have a
+        layout come and go in it (`source.layouts`); `ops.meaning.pack` lays an array out. Programs
+        read from text take flat inputs and return a tuple. EqsatError when a call is traced: E306
+        if its tree differs from the traced one, E503 if an input does not fit.
         """
         return self.executable.flat if self.callee is None else self._compiled
 
@@ -178,15 +178,25 @@ class Run:
         traced = self.source.traced
         if traced is None:
             return None
-        return Callee(self.executable, traced, self.is_input, self.source.layouts)
+        from eqsat.execute.executors import find_executor
+
+        itself = self.is_input and find_executor(self.target.executor).runs_input
+        return Callee(self.executable, traced, itself, self.source.layouts)
+
+    @property
+    def execution(self) -> Execution:
+        """By which executor the schedule runs, and what that declines of its plan."""
+        from eqsat.execute.executors import execution
+
+        return execution(self.schedule, self.target)
 
     @cached_property
     def executable(self) -> Executable:
         """The schedule as functions of flat inputs; `packed` holds its weights."""
-        from eqsat.execute.xla import build
+        from eqsat.execute.executors import build
 
         schedule = self._need_schedule()
-        executable = build(schedule, self.source.opaque, self.source.weights)
+        executable = build(schedule, self.source.opaque, self.source.weights, self.target)
         if self.packed_file is not None:
             from eqsat.execute.weights import load as load_packed
 
@@ -251,11 +261,11 @@ class Run:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
         if not drawn:
             return self.executable.compile()
-        from eqsat.execute.xla import build
+        from eqsat.execute.executors import build
 
         source = self.source
         weights = {**source.weights, **drawn}
-        return build(self._need_schedule(), source.opaque, weights).compile()
+        return build(self._need_schedule(), source.opaque, weights, self.target).compile()
 
     def _need_memory(self) -> None:
         """EqsatError (E508) if the values of the schedule or the reference cannot fit."""

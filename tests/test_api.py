@@ -76,7 +76,7 @@ def test_packed_weights_of_any_type_are_kept(tmp_path: Path, monkeypatch: pytest
     def packs_again(*_: object) -> None:
         raise AssertionError("the weights are packed already")
 
-    monkeypatch.setattr("eqsat.execute.xla.pack_weights", packs_again)
+    monkeypatch.setattr("eqsat.execute.executable.pack_weights", packs_again)
     assert again.verify().ok
 
 

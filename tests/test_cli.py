@@ -253,7 +253,7 @@ def test_stop_after_keeps_what_was_made(small, tmp_path, capsys):
 
 
 def test_a_mismatch_exits_1(small, monkeypatch, capsys):
-    from eqsat.execute.xla import Executable
+    from eqsat.execute.executable import Executable
 
     right = Executable.compile
     monkeypatch.setattr(

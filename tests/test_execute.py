@@ -12,10 +12,11 @@ from eqsat.execute import weights as packing
 from eqsat.execute.bodies import evaluate_body
 from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.compare import compare
+from eqsat.execute.executable import differentiate_as
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.loops import product_factors
 from eqsat.execute.verify import verify
-from eqsat.execute.xla import build, differentiate_as
+from eqsat.execute.xla import build
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim
 from eqsat.model.diag import EqsatError

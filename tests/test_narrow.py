@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnxmodels import Writer, value
 
 import eqsat
-from eqsat.execute.xla import NOT_IN_XLA
+from eqsat.execute.executable import NOT_IN_XLA
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.precision import SIGNIFICAND

@@ -1,4 +1,4 @@
-"""A separate wheel adds an op with rules, a tile strategy and a goal, without a patch."""
+"""A separate wheel adds an op with rules, a strategy, a goal and an executor, without a patch."""
 
 from __future__ import annotations
 
@@ -178,6 +178,41 @@ goals = tuple(
 assert fault.startswith("`bindings` is"), fault
 """
     python(code, site, folder)
+
+
+def test_a_target_names_the_executor_of_a_plugin(site: Path, folder: Path) -> None:
+    """Through `run`, `verify`, `jit` and a saved run; an optimized input is not run by XLA."""
+    code = """
+import jax
+import numpy as np
+
+import eqsat
+import eqsat_roll.stepwise as plugged
+from eqsat.run import load
+
+called = []
+own = plugged.Stepwise.dispatch
+plugged.Stepwise.dispatch = lambda self, i: called.append(i) or own(self, i)
+
+run = eqsat.optimize(eqsat.read("rolled.eqs"), rules=["roll"], target="stepped.yaml")
+found = run.summary()["executor"]
+assert found["name"] == "stepwise" and found["plan"].startswith("every dispatch")
+assert run.verify().ok and called == list(range(len(run.schedule.dispatches)))
+run.save("stepped")
+again = load("stepped")
+assert again.verify().ok and len(called) == 2 * len(run.schedule.dispatches)
+
+called.clear()
+x = np.arange(6, dtype="f4").reshape(2, 3)
+same = eqsat.jit(lambda x: jax.numpy.tanh(x) @ x.T, target="stepped.yaml", rules=["roll"])
+np.testing.assert_allclose(same(x), np.tanh(x) @ x.T, rtol=1e-6)
+assert called and same.optimize(x).is_input, "the input itself, and yet by the executor"
+"""
+    python(code, site, folder)
+    done = eqsat("list", "executors", site=site, where=folder)
+    assert "stepwise" in done.stdout and "xla" in done.stdout, done.stderr
+    lost = eqsat("check", "stepped.yaml", where=folder)
+    assert "[E218]: no executor named `stepwise`" in lost.stdout, lost.stdout
 
 
 def test_experiments_take_goals_and_targets_of_plugins(site: Path, folder: Path) -> None:

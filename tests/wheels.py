@@ -12,6 +12,8 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import eqsat as eqsat_package
+
 PACKAGE = Path(__file__).parent / "plugin"
 
 
@@ -92,8 +94,9 @@ def changed(folder: Path, *changes: tuple[str, str]) -> Path:
 def run(
     *words: str, site: Path | None = None, where: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Python with the installed plug-in, and only that, on its path."""
-    paths = [str(p) for p in (site,) if p is not None]
+    """Python with the installed plug-in on its path, and the eqsat under test."""
+    own = Path(eqsat_package.__file__).parent.parent
+    paths = [str(p) for p in (site, own) if p is not None]
     return subprocess.run(
         [sys.executable, *words], cwd=where, capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
@@ -137,8 +140,17 @@ tiles: {matmul: {strategy: square}}
 """
 
 
+STEPPED = """
+target: stepped
+doc: The executor of the plug-in.
+extends: reference
+executor: stepwise
+"""
+
+
 def work_folder(folder: Path) -> Path:
-    """The folder with a program of the plug-in's op and a target with its strategy."""
+    """The folder with a program of the plug-in's op, and targets with its strategy and executor."""
     (folder / "rolled.eqs").write_text(PROGRAM)
+    (folder / "stepped.yaml").write_text(STEPPED)
     (folder / "squared.yaml").write_text(TARGET)
     return folder

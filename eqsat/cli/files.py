@@ -31,6 +31,7 @@ class What(StrEnum):
     ops = "ops"
     functions = "functions"
     programs = "programs"
+    executors = "executors"
 
 
 class FileFormat(StrEnum):
@@ -282,6 +283,15 @@ def _targets() -> tuple[Row, list[Row]]:
     return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in found]
 
 
+def _executors() -> tuple[Row, list[Row]]:
+    from eqsat.execute.executors import find_executor
+    from eqsat.model.executor import BUILT_IN
+    from eqsat.plugins import plugged_in
+
+    found = [find_executor(name) for name in sorted({*BUILT_IN, *plugged_in("executors")})]
+    return ("executor", "doc", "plan"), [(e.name, e.doc, e.plan) for e in found]
+
+
 def _ops() -> tuple[Row, list[Row]]:
     from eqsat.model.ops import OPS
     from eqsat.ops.contraction import kind
@@ -335,4 +345,5 @@ LISTS: dict[What, Callable[[], tuple[Row, list[Row]]]] = {
     What.ops: _ops,
     What.functions: _functions,
     What.programs: _programs,
+    What.executors: _executors,
 }

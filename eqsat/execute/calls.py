@@ -19,9 +19,10 @@ from jax.core import Tracer
 from jax.tree_util import tree_flatten
 
 from eqsat.execute.crossing import in_layouts
+from eqsat.execute.executable import differentiate_as
 from eqsat.execute.weights import ahead_nodes
-from eqsat.execute.xla import Executable, differentiate_as
 from eqsat.model.border import Border
+from eqsat.model.executor import Executable
 from eqsat.model.layout import Layout
 
 JITTED = ("lower", "trace", "eval_shape", "clear_cache")  # what a jitted function has besides

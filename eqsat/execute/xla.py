@@ -1,118 +1,31 @@
-"""A Schedule → one XLA executable, in ordinary `jax.lax` ops on any platform."""
+"""The executor `xla`: all ops in one XLA executable, fused as XLA likes, on any platform."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from eqsat.execute.executable import Executable
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
-from eqsat.model.diag import fail
+from eqsat.execute.weights import packed_per_run, run_time_nodes
+from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.schedule import Schedule
-from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning import element_dtype
-
-# JAX takes arrays of these, but XLA's CPU backend has no code for them (jaxlib 0.10)
-NOT_IN_XLA = frozenset({"f6e2m3fn", "f6e3m2fn"})
+from eqsat.model.target import Target
 
 
 def build(
     schedule: Schedule,
     opaque: Mapping[str, OpaqueFunction],
     weights: Mapping[str, Any] | None = None,
-) -> Executable:
-    """The executable of a schedule.
-
-    opaque: key → function of JAX arrays that returns a list; weights: content key → array.
-    EqsatError: E505 if the program needs 64-bit types and JAX has them switched off, E509 for types
-    that XLA has no code for.
-    """
-    _require_executable_types(schedule)
-    return Executable(schedule, opaque, weights or {})
+    target: Target | None = None,
+) -> XlaExecutable:
+    """The executable of a schedule; arguments and errors as `Executable` has them."""
+    return XlaExecutable(schedule, opaque, weights or {}, target)
 
 
-class Executable:
-    """A schedule as functions of flat inputs. Its weights are packed once, on first use."""
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        opaque: Mapping[str, OpaqueFunction],
-        weights: Mapping[str, Any],
-    ):
-        self.schedule = schedule
-        self.opaque = dict(opaque)
-        self.weights = dict(weights)
-        self._packed: dict[int, Any] | None = None
-
-    @cached_property
-    def flat(self) -> Any:
-        """The jitted function of the program's inputs, in order, that gives a tuple of its results.
-
-        It closes over the packed weights: XLA may lay a constant out as it likes, which makes a
-        product of few rows up to twice as fast. EqsatError E503 if an input does not fit.
-        """
-        import jax
-
-        def flat(*inputs: Any) -> tuple[Any, ...]:
-            return self.run(self.packed, *inputs)
-
-        flat.__name__ = self.schedule.program.name
-        return jax.jit(flat)
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """As `flat`."""
-        return self.flat(*inputs)
-
-    def compile(self) -> Callable[..., tuple[Any, ...]]:
-        """Pack the weights and compile now; the result takes flat inputs and never compiles.
-
-        Weights are arguments of what is compiled, so that large ones cost no compile time.
-        """
-        import jax
-
-        program = self.schedule.program
-        types = [program.nodes[i].type for i in program.inputs]
-        avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
-        packed = self.packed
-        compiled = self.jitted.lower(packed, *avals).compile()
-
-        def call(*inputs: Any) -> tuple[Any, ...]:
-            return compiled(packed, *self.typed(inputs))
-
-        return call
-
-    def pack(self, weights: Mapping[str, Any]) -> dict[int, Any]:
-        """Resident node → packed weight, these arrays used before the executable's own.
-
-        EqsatError E503 if a weight has no array.
-        """
-        return pack_weights(self.schedule, self.weights | dict(weights), self.opaque)
-
-    def take_weights(self, weights: Mapping[str, Any]) -> None:
-        """Use these arrays from now on; what was packed and compiled before is forgotten."""
-        self.weights |= dict(weights)
-        self._packed = None
-        vars(self).pop("flat", None)
-
-    @property
-    def packed(self) -> dict[int, Any]:
-        """Resident node → packed weight; computed on first use, may be set from `weights.load`."""
-        if self._packed is None:
-            self._packed = self.pack({})
-        return self._packed
-
-    @packed.setter
-    def packed(self, arrays: dict[int, Any]) -> None:
-        self._packed = dict(arrays)
-
-    @cached_property
-    def jitted(self) -> Any:
-        """The jitted function of (packed weights, *inputs); `.lower(…)` shows what XLA gets."""
-        import jax
-
-        return jax.jit(self.run)
+class XlaExecutable(Executable):
+    """The chosen ops as `jax.lax` has them; the dispatches are not looked at."""
 
     def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
         """The results for flat inputs, op by op; to be traced.
@@ -132,65 +45,11 @@ class Executable:
     def _per_run(self) -> list[int]:
         return packed_per_run(self.schedule)
 
-    def typed(self, inputs: Sequence[Any]) -> list[Any]:
-        """The program's inputs as JAX arrays.
 
-        EqsatError E503 if they are not as many, or one has another shape or element type.
-        """
-        program = self.schedule.program
-        if len(inputs) != len(program.inputs):
-            raise fail(
-                "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
-            )
-        return [self._typed(i, x) for i, x in zip(program.inputs, inputs, strict=True)]
-
-    def _typed(self, node: int, x: Any) -> Any:
-        import jax.numpy as jnp
-
-        program = self.schedule.program
-        array, t = jnp.asarray(x), program.nodes[node].type
-        what = f"`{program.leaf(node).name}` is {t}, got"
-        if array.shape != t.shape:
-            raise fail("E503", f"{what} shape {list(array.shape)}")
-        if array.dtype != element_dtype(t.dtype):
-            raise fail("E503", f"{what} element type {array.dtype}")
-        return array
-
-
-def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """`call`, with the derivatives of `original` (same arguments and results).
-
-    For functions with custom derivatives or stop_gradient, which a program does not keep.
-    """
-    import jax
-
-    @jax.custom_jvp
-    def wrapped(*args: Any) -> Any:
-        return call(*args)
-
-    @wrapped.defjvp
-    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-        _, out = jax.jvp(original, primals, tangents)
-        return wrapped(*primals), out
-
-    return wrapped
-
-
-def _require_executable_types(schedule: Schedule) -> None:
-    import jax
-
-    types: set[TensorType] = {t for n in schedule.program.nodes for t in n.types}
-    used = {t.dtype for t in types}
-    if missing := sorted(used & NOT_IN_XLA):
-        raise fail(
-            "E509",
-            f"the program uses {', '.join(missing)}, which XLA cannot execute",
-            help="search, explain and export it; to execute it, hold these values in a wider type",
-        )
-    wide = sorted(used & {"f64", "i64", "u64"})
-    if wide and not jax.config.read("jax_enable_x64"):
-        raise fail(
-            "E505",
-            f"the program uses {', '.join(wide)}, and JAX has 64-bit types switched off",
-            help='jax.config.update("jax_enable_x64", True)',
-        )
+XLA = Executor(
+    "xla",
+    BUILT_IN["xla"],
+    "XLA fuses and places as it likes, the plan is advice to it",
+    build,
+    runs_input=True,
+)

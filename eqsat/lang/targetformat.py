@@ -17,6 +17,7 @@ from pydantic import (
 
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.model.diag import did_you_mean
+from eqsat.model.executor import BUILT_IN
 from eqsat.model.precision import PRECISIONS
 from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
@@ -218,6 +219,13 @@ class UntiledRecord(Record):
     matmul: list[MatmulKernelRecord] = Field(default=[])
     conv1d: list[Conv1dKernelRecord] = Field(default=[])
     conv2d: list[Conv2dKernelRecord] = Field(default=[])
+
+
+def _executor(name: str) -> str:
+    known = [*BUILT_IN, *plugged_in("executors")]
+    if name not in known:
+        raise coded("E218", f"no executor named `{name}`", did_you_mean(name, known))
+    return name
 
 
 def _strategy(name: str) -> str:
@@ -423,7 +431,9 @@ class TargetRecord(Record):
 
     target: str
     doc: str
-    executor: Literal["xla", "kernels", "pallas"]
+    executor: Annotated[str, AfterValidator(_executor)] = Field(
+        description="who runs what is chosen: one of eqsat's own, or one that a plug-in brings"
+    )
     data_tiling: bool
     memory: Annotated[list[MemoryRecord], Field(min_length=1)]
     launch: Time = 0

@@ -307,6 +307,30 @@ class Schedule:
             (node,) = self.program.nodes[node].operands
         return node
 
+    def inside(self, dispatch: Dispatch) -> tuple[int, ...]:
+        """What a dispatch computes from the buffers it reads, operands first.
+
+        Its members, and the views and constants of them that stand in no list of members.
+        """
+        nodes, found = self.program.nodes, {*dispatch.members}
+        stack = list(dispatch.members)
+        while stack:
+            for o in nodes[stack.pop()].operands:
+                free = nodes[o].op in VIEWS or nodes[o].op == "fill"
+                if free and o not in found and o not in dispatch.reads:
+                    found.add(o)
+                    stack.append(o)
+        return tuple(sorted(found))
+
+    def buffer_of(self, node: int) -> int:
+        """The node whose buffer holds the value of this one: reshapes and relaxed views have none.
+
+        A result of an op with several has a buffer of its own.
+        """
+        while self.program.nodes[node].op in ("reshape", "relax"):
+            (node,) = self.program.nodes[node].operands
+        return node
+
     def counts(self) -> dict[str, int]:
         """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones.
 

@@ -142,7 +142,7 @@ class Target:
 
     name: str
     doc: str
-    executor: str  # xla | kernels | pallas
+    executor: str  # its name, see `model.executor`
     data_tiling: bool
     memory: tuple[Memory, ...]
     launch_ps: int

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.executor import Execution
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
@@ -48,6 +49,8 @@ class Finished(Protocol):
     def baseline(self) -> Selection | None: ...
     @property
     def baseline_schedule(self) -> Schedule | None: ...
+    @property
+    def execution(self) -> Execution: ...
     @property
     def bodies(self) -> Mapping[str, Finished]: ...
     @property

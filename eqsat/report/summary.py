@@ -44,6 +44,7 @@ def summary(run: Finished) -> dict[str, Any]:
         },
         "target": run.target.name,
         "target_reason": run.target.chosen or None,
+        "executor": run.execution.to_json(),
         "rules": [r.name for r in run.rules.rules],
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "egraph": _egraph(run),

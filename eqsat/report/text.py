@@ -26,6 +26,7 @@ def summary_text(run: Finished) -> str:
     if run.schedule is not None:
         lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
+        lines += _executor_lines(run)
         lines += _device_lines(run)
     return "\n".join(lines) + "\n"
 
@@ -64,6 +65,13 @@ def _arena_line(s: Schedule) -> list[str]:
         return []
     arena, bound = bytes_text(s.arena_bytes), bytes_text(s.arena_bound)
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
+
+
+def _executor_lines(run: Finished) -> list[str]:
+    """What the plan is to the executor, and a line per dispatch that it declines."""
+    found = run.execution
+    lines = [f"executor {found.executor}{found.plan and ': '}{found.plan}"]
+    return lines + [f"dispatch {i} is not run as planned: {why}" for i, why in found.declined]
 
 
 def _device_lines(run: Finished) -> list[str]:

@@ -1,0 +1,106 @@
+"""Executors: who runs a schedule, and what is asked of one.
+
+A target names its executor. `eqsat.execute.executors` finds it by this name; a plug-in brings one
+by the entry point group `eqsat.executors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
+
+DEFAULT = "xla"
+# eqsat's own, with what each does
+BUILT_IN: dict[str, str] = {
+    "xla": "XLA compiles the ops and fuses them as it likes",
+    "kernels": "kernels generated from the plans of dispatches, inside of one jitted function",
+}
+Opaque = Mapping[str, Callable[..., Sequence[Any]]]
+
+
+class Executable(Protocol):
+    """A schedule as functions of flat JAX arrays; `eqsat.execute.executable` has the base class."""
+
+    schedule: Schedule
+    weights: dict[str, Any]  # content key → array
+    packed: dict[int, Any]  # node → packed weight, computed on first use
+
+    @property
+    def flat(self) -> Any:
+        """The jitted function of the program's inputs that gives a tuple of its results."""
+        ...
+
+    @property
+    def jitted(self) -> Any:
+        """The jitted function of (packed weights, *inputs)."""
+        ...
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """As `flat`."""
+        ...
+
+    def compile(self) -> Callable[..., tuple[Any, ...]]:
+        """Pack the weights and compile now; the result takes flat inputs and never compiles."""
+        ...
+
+    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
+        """The results for packed weights and flat inputs; to be traced by JAX."""
+        ...
+
+    def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
+        """One dispatch as a function of the buffers it reads, in their order, giving those it
+        writes; to be traced by JAX. Times per dispatch are those of these functions."""
+        ...
+
+    def pack(self, weights: Mapping[str, Any]) -> dict[int, Any]:
+        """Node → packed weight, these arrays used before the executable's own."""
+        ...
+
+    def take_weights(self, weights: Mapping[str, Any]) -> None:
+        """Use these arrays from now on."""
+        ...
+
+    def typed(self, inputs: Sequence[Any]) -> list[Any]:
+        """The program's inputs as JAX arrays; EqsatError E503 if one does not fit."""
+        ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a schedule is run: by which executor, what its plan is to it, and what it declines.
+
+    plan: a sentence; "" where the executor is that of a plug-in that is not installed. declined:
+    number of a dispatch and why it does not run as planned.
+    """
+
+    executor: str
+    plan: str = ""
+    declined: tuple[tuple[int, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        declined = [{"dispatch": i, "reason": why} for i, why in self.declined]
+        return {"name": self.executor, "plan": self.plan, "declined": declined}
+
+
+@dataclass(frozen=True)
+class Executor:
+    """One way to run schedules.
+
+    doc: what it does, in a few words. plan: what the schedule's dispatches and arena are to it, a
+    sentence for summaries. build: an executable of (schedule, opaque functions by key, weights by
+    content key, target); it raises EqsatError for what it cannot run at all. declined: for a
+    schedule and its target, number of a dispatch → why the executor does not take it as it is
+    planned (it still runs, as XLA ops). runs_input: whether an answer that is the input program is
+    best run as the traced function itself.
+    """
+
+    name: str
+    doc: str
+    plan: str
+    build: Callable[[Schedule, Opaque, Mapping[str, Any], Target], Executable]
+    declined: Callable[[Schedule, Target], Mapping[int, str]] = lambda *_: {}
+    runs_input: bool = False
