@@ -10,7 +10,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,10 +23,13 @@ SECONDS = 2.0  # of one side, unless the fewest rounds take longer
 SAME, ANY = 1.02, 1.05  # upper bounds wanted: where the answer is the input, and everywhere
 
 
-def pin(core: int | None) -> int:
-    """Bind the process to one core, before JAX starts its threads; the core."""
-    chosen = min(os.sched_getaffinity(0)) if core is None else core
-    os.sched_setaffinity(0, {chosen})
+def pin(core: int | None, count: int = 1) -> list[int]:
+    """Bind the process to `count` cores from this one on, before JAX starts its threads."""
+    allowed = sorted(os.sched_getaffinity(0))
+    chosen = [c for c in allowed if core is None or c >= core][:count]
+    if len(chosen) < count:
+        raise SystemExit(f"{count} core(s) from core {core} on: this process has {allowed}")
+    os.sched_setaffinity(0, chosen)
     return chosen
 
 
@@ -57,20 +60,30 @@ def seconds_per_call(call: Callable[[], Any]) -> float:
     return min(batch(call, 5)[0] for _ in range(5)) / 5
 
 
-def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dict[str, Any]:
-    """Figures of `right` against `left`; who is first changes from round to round.
+def interleave(
+    sides: Mapping[str, Callable[[], Any]], most: int
+) -> tuple[int, dict[str, list[tuple[float, float]]]]:
+    """Calls of a batch, and seconds (wall, process) of each side's batches, one of each a round.
 
-    Slow programs, which vary less, get fewer than the `most` rounds.
+    Who is first changes from round to round. Slow programs, which vary less, get fewer than the
+    `most` rounds.
     """
-    one = min(seconds_per_call(f) for f in (left, right))
+    one = min(map(seconds_per_call, sides.values()))
     count = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
     rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / one / count)))
-    seconds: dict[str, list[tuple[float, float]]] = {"left": [], "right": []}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    order = list(sides)
     for i in range(rounds):
-        sides = [("left", left), ("right", right)]
-        for name, call in sides if i % 2 else reversed(sides):
-            seconds[name].append(batch(call, count))
-    found: dict[str, Any] = {"calls": count, "rounds": rounds}
+        first = i % len(order)
+        for name in (*order[first:], *order[:first]):
+            seconds[name].append(batch(sides[name], count))
+    return count, seconds
+
+
+def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dict[str, Any]:
+    """Figures of `right` against `left`."""
+    count, seconds = interleave({"left": left, "right": right}, most)
+    found: dict[str, Any] = {"calls": count, "rounds": len(seconds["left"])}
     for at, clock in enumerate(("wall", "cpu")):
         a, b = ([s[at] for s in seconds[k]] for k in ("left", "right"))
         middle, low, high = interval([y / x for x, y in zip(a, b, strict=True)])
@@ -120,7 +133,7 @@ def main() -> int:
     parser.add_argument("--core", type=int, help="the core to run on; the first allowed one")
     parser.add_argument("--only", nargs="*", help="names of programs")
     args = parser.parse_args()
-    core = pin(args.core)
+    core = pin(args.core)[0]
     import jax
     from clockprograms import programs
 

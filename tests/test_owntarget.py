@@ -77,7 +77,8 @@ def test_features_as_the_system_tells_them(
 @pytest.mark.parametrize(
     ("features", "name"),
     [
-        (("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl"), "avx512-xla"),
+        (("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl"), "avx512"),
+        (("avx2", "fma"), "avx2"),
         (("neon",), "arm64"),
         (("v",), "riscv64"),
         ((), "reference"),

@@ -15,7 +15,8 @@ AUTO = "auto"
 HOST = "host"  # what `eqsat calibrate` writes if it is told no other name
 # shipped targets with the features of the CPUs that they are for, the best first
 SHIPPED = (
-    ("avx512-xla", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    ("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    ("avx2", ("avx2", "fma")),
     ("arm64", ("neon",)),
     ("riscv64", ("v",)),
 )
