@@ -5,10 +5,10 @@
 Every program is searched freely on the target. Its sides are timed interleaved on pinned cores, a
 batch of each a round, at least 30 rounds: the answer (eqsat), `jax.jit` of the input with its
 weights closed over (jax) and, where weights are arguments, as they come with every call
-(jax_arguments). A ratio is the other side's time over eqsat's, with the 95 % interval of its median;
-a win is a lower bound above 1. Beside the clocks: bytes of XLA's temporaries and the schedule's
-arena, dispatches that are no kernels and why, and the errors of both against float64. Exit code 1
-if a bound is not kept.
+(jax_arguments). A ratio is the other side's time over eqsat's, with the 95 % interval of its
+median; a win is a lower bound above 1. Beside the clocks: bytes of XLA's temporaries and the
+schedule's arena, dispatches that are no kernels and why, and the errors of both against float64.
+Exit code 1 if a bound is not kept.
 """
 
 from __future__ import annotations
