@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from nests import mismatch, values_of
 
 import eqsat
 from eqsat.execute.draw import drawn_weights
@@ -15,9 +16,12 @@ from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.nest import NoNest
 from eqsat.model.program import Builder, Program, prune
+from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import generic_node, identity
+from eqsat.ops.nest import nest_of_dispatch
 
 SIZES = (1, 3, 7, 8, 10, 16, 20)
 UNARY = ("exp", "tanh", "neg", "relu", "half")
@@ -145,6 +149,19 @@ class Maker:
         return self.b.add("pad", (x,), Move("pad", (s,), (low, high, "0.0"), shape))
 
 
+def check_nests(schedule: Schedule, source: eqsat.Source) -> None:
+    """Every dispatch that is a nest means what its members do; few are none."""
+    values = values_of(schedule.program, source.weights)
+    for d in schedule.dispatches:
+        try:
+            nest = nest_of_dispatch(schedule, d)
+        except NoNest as why:
+            if "cuts loops that others cut in another way" in str(why):
+                continue  # reshapes that no common loops have
+            raise
+        assert not mismatch(nest, d, values), f"{d.name} {mismatch(nest, d, values)}\n{nest}"
+
+
 def check(seed: int, setting: str, target: str) -> eqsat.Run | None:
     """One random program; None if it has a contraction that no forced tile fits."""
     program = Maker(seed).program(5 + seed % 7)
@@ -157,6 +174,7 @@ def check(seed: int, setting: str, target: str) -> eqsat.Run | None:
         raise
     assert run.schedule is not None
     run.schedule.verify()
+    check_nests(run.schedule, source)
     verification = run.verify(samples=1, seed=seed)
     assert verification.ok, (seed, setting, target, verification, str(program))
     if run.baseline is not None and run.selection is not None:

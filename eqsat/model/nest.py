@@ -9,8 +9,8 @@ are strides, and a loop is split where a tile cuts it. Pads, tails and open lane
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,16 @@ class Access:
     bounds: tuple[Bound, ...] = ()
     fill: Scalar | None = None
     lookups: tuple[Lookup, ...] = ()
+
+    def buffers(self) -> Iterator[int]:
+        """Its own buffer, then those of its lookups and theirs."""
+        yield self.buffer
+        for k in self.lookups:
+            yield from k.index.buffers()
+
+    def renumbered(self, numbers: Sequence[int]) -> Access:
+        lookups = tuple([replace(k, index=k.index.renumbered(numbers)) for k in self.lookups])
+        return replace(self, buffer=numbers[self.buffer], lookups=lookups)
 
 
 @dataclass(frozen=True)
@@ -114,15 +124,9 @@ class Nest:
     @cached_property
     def reads(self) -> tuple[int, ...]:
         """Buffers read, in the order of first use: the first arguments of the kernel."""
-        found = [
-            a.buffer
-            for s in self.stages
-            for x in s.arguments
-            if isinstance(x, Access)
-            for a in (x, *(k.index for k in x.lookups))
-        ]
-        found += [k.index.buffer for s in self.stores for k in s.access.lookups]
-        return tuple(dict.fromkeys(found))
+        read = [x for s in self.stages for x in s.arguments if isinstance(x, Access)]
+        read += [k.index for s in self.stores for k in s.access.lookups]
+        return tuple(dict.fromkeys(b for x in read for b in x.buffers()))
 
     @cached_property
     def writes(self) -> tuple[int, ...]:
@@ -132,6 +136,21 @@ class Nest:
     def points(self, loops: Iterable[int]) -> int:
         """How many points these loops have, bounds aside."""
         return math.prod(self.sizes[i] for i in loops)
+
+    def renumbered(self, numbers: Sequence[int]) -> Nest:
+        """The same nest of other nodes: `numbers[i]` instead of node i."""
+        stages = [
+            replace(
+                s,
+                node=numbers[s.node],
+                arguments=tuple(
+                    [a if isinstance(a, int) else a.renumbered(numbers) for a in s.arguments]
+                ),
+            )
+            for s in self.stages
+        ]
+        stores = [replace(s, access=s.access.renumbered(numbers)) for s in self.stores]
+        return replace(self, stages=tuple(stages), stores=tuple(stores))
 
     def to_text(self) -> str:
         """Loops, then a line per stage and per store."""

@@ -1,0 +1,63 @@
+"""What a nest is made of while it is built: values, stages and stores over indices, not strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eqsat.model.attr import Shape
+from eqsat.model.expr import Expr
+from eqsat.model.nest import Scalar
+from eqsat.ops.nest_loops import Point
+from eqsat.ops.nest_reading import Layer
+
+
+class Element(NamedTuple):
+    """Of a buffer, seen in this shape."""
+
+    buffer: int
+    dtype: str
+    shape: Shape
+    at: Point
+
+
+class Constant(NamedTuple):
+    value: Scalar
+    dtype: str
+
+
+class Value(NamedTuple):
+    """What is read at a point: an element, a constant, or the value of stage number `source`."""
+
+    source: Element | Constant | int
+    layers: tuple[Layer, ...]  # outermost first
+
+
+@dataclass
+class Made:
+    """A stage."""
+
+    node: int
+    result: int  # of a node with several
+    at: Point
+    reduced: Point
+    body: Expr
+    arguments: tuple[Value, ...]
+    dtype: str
+    combine: str
+
+
+class Piece(NamedTuple):
+    """A box of a tensor that is written."""
+
+    node: int
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class Written(NamedTuple):
+    piece: Piece
+    shape: Shape
+    dtype: str
+    at: Point  # in the piece
+    value: Value

@@ -1,0 +1,248 @@
+"""Loops of a nest while it is built: cut where a tile cuts them, unified where they are one loop.
+
+An index is affine over loops. Dividing one by a tile cuts the loops it is made of, so quotient and
+remainder are affine again; a loop that turns out to be another one becomes an index over it. What
+a loop became is looked up late (`now`), so nothing that was built has to be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.model.affine import Affine
+
+Point = tuple[Affine, ...]
+ZERO = Affine(())
+
+
+def total(parts: Iterable[tuple[Affine, int]], constant: int = 0) -> Affine:
+    """Σ factor · index + constant."""
+    terms: dict[int, int] = {}
+    for index, factor in parts:
+        constant += index.constant * factor
+        for loop, stride in index.terms:
+            terms[loop] = terms.get(loop, 0) + stride * factor
+    return Affine(tuple(sorted((d, s) for d, s in terms.items() if s)), constant)
+
+
+class Uneven(Exception):
+    """An index that no cut of its loops divides."""
+
+
+@dataclass
+class Group:
+    """Loops that are executed together: those a stage or store runs over, in index space.
+
+    What they become has to run over the same points once: reductions exactly, and apart from the
+    point at which they are computed; the dims of a write may become what reaches beyond them.
+    """
+
+    point: Point  # of a reduction, else ()
+    indices: Point  # over which it reduces, or that it writes
+    sizes: tuple[int, ...]
+    reduces: bool
+
+
+@dataclass
+class Loops:
+    """sizes: by loop. lookups: loops that are the number found in an index buffer, by a key.
+
+    contracted: loops over which a contraction sums; they are unified with each other only, unless
+    it is a value of the nest that they read.
+    """
+
+    sizes: list[int] = field(default_factory=list)
+    became: dict[int, Affine] = field(default_factory=dict)
+    uneven: list[int] = field(default_factory=list)  # loops cut by what does not divide them
+    lookups: dict[int, object] = field(default_factory=dict)
+    contracted: set[int] = field(default_factory=set)
+    groups: list[Group] = field(default_factory=list)
+
+    def new(self, size: int, contracted: bool = False) -> Affine:
+        """A loop of this extent; 0 if that is 1."""
+        if size == 1:
+            return ZERO
+        self.sizes.append(size)
+        if contracted:
+            self.contracted.add(len(self.sizes) - 1)
+        return Affine(((len(self.sizes) - 1, 1),))
+
+    def lookup(self, found: object, size: int) -> Affine:
+        """The number that an index buffer holds there, as if it were a loop."""
+        if size == 1:
+            return ZERO
+        index = self.new(size)
+        self.lookups[index.terms[0][0]] = found
+        return index
+
+    def now(self, index: Affine) -> Affine:
+        """The index over the loops there are now."""
+        became = self.became
+        while any(d in became for d, _ in index.terms):
+            parts = [(became[d], s) for d, s in index.terms if d in became]
+            rest = Affine(tuple(t for t in index.terms if t[0] not in became), index.constant)
+            index = total([*parts, (rest, 1)])
+        return index
+
+    def all_now(self, indices: Iterable[Affine]) -> Point:
+        return tuple([self.now(i) for i in indices])
+
+    def span(self, index: Affine) -> tuple[int, int]:
+        """The smallest and the largest value of an index; bounds of the nest are not looked at."""
+        low = high = index.constant
+        for loop, stride in index.terms:
+            reach = stride * (self.sizes[loop] - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        return low, high
+
+    def is_within(self, index: Affine, size: int) -> bool:
+        """Whether an index is one of 0 … size - 1 at every point that exists."""
+        low, high = self.span(index)
+        if low < 0 or high < size:
+            return low >= 0
+        return any(self.sizes[u] <= size and self.now(_loop(u)) == index for u in self.uneven)
+
+    # ---- cutting
+    def divided(self, index: Affine, tile: int) -> tuple[Affine, Affine]:
+        """(index // tile, index % tile); Uneven where no cut of the loops gives them."""
+        index = self.now(index)
+        while True:
+            above, start = divmod(index.constant, tile)
+            high = [(d, s // tile) for d, s in index.terms if s % tile == 0]
+            low = [(d, s) for d, s in index.terms if s % tile]
+            least, most = self.span(Affine(tuple(low), start))
+            if least >= 0 and most < tile:
+                return Affine(tuple(high), above), Affine(tuple(low), start)
+            cut = next((t for t in low if self._can_cut(*t, tile)), None)
+            if cut is None:
+                raise Uneven
+            self._cut(cut[0], tile // cut[1])
+            index = self.now(index)
+
+    def _can_cut(self, loop: int, stride: int, tile: int) -> bool:
+        inside = 0 < stride < tile and tile % stride == 0
+        return inside and self.sizes[loop] * stride > tile and loop not in self.lookups
+
+    def _cut(self, loop: int, by: int) -> None:
+        size, contracted = self.sizes[loop], loop in self.contracted
+        outer, inner = self.new(-(-size // by), contracted), self.new(by, contracted)
+        self.became[loop] = total([(outer, by), (inner, 1)])
+        if size % by:
+            self.uneven.append(loop)
+
+    # ---- unifying
+    def unify(self, new: Point, old: Point, is_value: bool) -> bool:
+        """Make two points the same where that makes no group run over other points than before.
+
+        is_value: it is a value of the nest that is read there, not a buffer.
+        """
+        size, uneven = len(self.sizes), len(self.uneven)
+        became, contracted = dict(self.became), set(self.contracted)
+        equated = all(self._equate(a, b, is_value) for a, b in zip(new, old, strict=True))
+        if equated and all(self._is_kept(g) for g in self.groups):
+            return True
+        del self.sizes[size:], self.uneven[uneven:]
+        self.became, self.contracted = became, contracted
+        return False
+
+    def _equate(self, a: Affine, b: Affine, is_value: bool) -> bool:
+        a, b = self.now(a), self.now(b)
+        if a == b:
+            return True
+        same = set(a.terms) & set(b.terms)
+        left = [t for t in a.terms if t not in same]
+        right = [t for t in b.terms if t not in same]
+        gap = b.constant - a.constant
+        return self._solve(left, right, gap, is_value) or self._solve(right, left, -gap, is_value)
+
+    def _solve(
+        self, digits: list[tuple[int, int]], rest: list[tuple[int, int]], gap: int, is_value: bool
+    ) -> bool:
+        """Σ digits = Σ rest + gap, solved for the loops of `digits`, a number in mixed radix."""
+        digits = sorted(digits, key=lambda t: t[1])
+        free = {d for d, _ in digits}
+        if not digits or free & ({d for d, _ in rest} | self.lookups.keys()):
+            return False
+        unit = digits[0][1]
+        if unit < 1 or gap % unit or any(s % unit for _, s in rest):
+            return False
+        left, step, found = Affine(tuple((d, s // unit) for d, s in rest), gap // unit), unit, []
+        for n, (loop, stride) in enumerate(digits):
+            if stride != step:
+                return False
+            step *= self.sizes[loop]
+            if n < len(digits) - 1:
+                try:
+                    left, here = self.divided(left, self.sizes[loop])
+                except Uneven:
+                    return False
+            else:
+                left, here = ZERO, left
+            found.append((loop, here))
+        for loop, here in found:
+            if not self._may_become(loop, self.now(here), is_value):
+                return False
+            self.became[loop] = here
+        return True
+
+    def _may_become(self, loop: int, index: Affine, is_value: bool) -> bool:
+        names = {d for d, _ in index.terms}
+        if loop in names or names & self.lookups.keys():
+            return False
+        sides = {d in self.contracted for d in (loop, *names)}
+        return (is_value or len(sides) == 1) and self.is_number(index)
+
+    def is_number(self, index: Affine) -> bool:
+        """Whether an index counts from 0 up, each number once: its loops are digits of it."""
+        step = 1
+        for loop, stride in sorted(index.terms, key=lambda t: t[1]):
+            if stride != step:
+                return False
+            step *= self.sizes[loop]
+        return index.constant == 0
+
+    def _is_kept(self, g: Group) -> bool:
+        """Whether a group still runs over all of its points once."""
+        seen = {d for i in self.all_now(g.point) for d, _ in i.terms}
+        points = 1
+        names: set[int] = set()
+        for index, size in zip(self.all_now(g.indices), g.sizes, strict=True):
+            own = {d for d, _ in index.terms}
+            if own & seen or not self.is_number(index):
+                return False
+            if (g.reduces or self._cuts(own)) and not self.is_within(index, size):
+                return False
+            seen |= own
+            names |= own
+            points *= size
+        return self._points(names) >= points
+
+    def _cuts(self, loops: set[int]) -> bool:
+        return any(loops & {d for d, _ in self.now(_loop(u)).terms} for u in self.uneven)
+
+    def _points(self, loops: set[int]) -> int:
+        """How many points these loops have, those that the nest's bounds cut off not counted.
+
+        0 where a bound cuts loops of the group and others.
+        """
+        points, left = 1, set(loops)
+        for u in self.uneven:
+            own = {d for d, _ in self.now(_loop(u)).terms}
+            if own <= left:
+                points *= self.sizes[u]
+                left -= own
+            elif own & left:
+                return 0
+        for d in left:
+            points *= self.sizes[d]
+        return points
+
+
+def _loop(d: int) -> Affine:
+    return Affine(((d, 1),))
+
+
+def names_of(indices: Sequence[Affine]) -> set[int]:
+    """The loops that indices are made of."""
+    return {d for i in indices for d, _ in i.terms}
