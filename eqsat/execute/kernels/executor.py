@@ -1,28 +1,147 @@
-"""The executor `kernels`: dispatch by dispatch as the schedule says, each as its plan says."""
+"""The executor `kernels`: each dispatch is one call of a generated kernel inside one `jax.jit`.
+
+What is no kernel, each with its reason, runs as XLA ops of that dispatch alone. XLA keeps the
+values between dispatches, so its temporaries are the schedule's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
+from typing import Any
 
-from eqsat.execute.executable import Executable
+from eqsat.execute.executable import Executable, differentiate_as
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.runtime import Call, calls, planned
+from eqsat.execute.lowering import OpaqueFunction, evaluate
+from eqsat.execute.weights import run_time_nodes
+from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
+from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
 
 class KernelsExecutable(Executable):
-    """Dispatches without a kernel are the XLA ops of their members, in the same jitted function."""
+    """A schedule whose dispatches are kernels. They are made on first use.
+
+    Derivatives are those of the ops as XLA has them, and `jax.vmap` runs these ops: a kernel is
+    made for the shapes of its dispatch.
+    """
+
+    @cached_property
+    def calls(self) -> dict[int, Call]:
+        """Number of a dispatch → its kernel."""
+        return self._made[0]
+
+    @cached_property
+    def refused(self) -> dict[int, str]:
+        """Number of a dispatch → why it is no kernel and runs as XLA ops."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[dict[int, Call], dict[int, str]]:
+        assert self.target is not None
+        machine = self.target.machine
+        if why := jit.why_not(machine):
+            _warn(why)
+        return calls(self.schedule, machine)
+
+    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
+        """The results for flat inputs, dispatch by dispatch; to be traced.
+
+        EqsatError E503 if an input does not fit.
+        """
+        return self._called(dict(packed), self.typed(inputs))
+
+    @cached_property
+    def _called(self) -> Callable[..., tuple[Any, ...]]:
+        """The function of packed weights and inputs, with its derivatives and batches."""
+        import jax
+        from jax.custom_batching import custom_vmap
+
+        @custom_vmap
+        def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+            return super(KernelsExecutable, self).run(packed, *inputs)
+
+        @kernels.def_vmap
+        def _(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+            axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batched)
+            out = jax.vmap(self._as_ops, in_axes=axes, axis_size=size)(*args)
+            return out, jax.tree.map(lambda _: True, out)
+
+        return differentiate_as(kernels, self._as_ops)
+
+    def _as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+        """The results as XLA ops, as the executor `xla` has them."""
+        program = self.schedule.program
+        known = packed | dict(zip(program.inputs, inputs, strict=True))
+        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+        return tuple(values[r][0] for r in program.results)
+
+    def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
+        """One dispatch as a function of the buffers it reads, in their order, giving those it
+        writes; to be traced."""
+        found = self.calls.get(number)
+        if found is None:
+            return super().dispatch(number)
+        return self._kernel(number, found)
+
+    def _kernel(self, number: int, found: Call) -> Callable[..., tuple[Any, ...]]:
+        import jax
+
+        from eqsat.ops.meaning import element_dtype
+
+        d, nodes = self.schedule.dispatches[number], self.schedule.program.nodes
+        types = [nodes[w].types[0] for w in found.writes]
+        avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
+
+        def dispatch(*reads: Any) -> tuple[Any, ...]:
+            held = dict(zip(d.reads, reads, strict=True))
+            given = jax.ffi.ffi_call(found.target, avals)(*(held[r] for r in found.reads))
+            made = dict(zip(found.writes, given, strict=True))
+            return tuple(made[w] for w in d.writes)
+
+        dispatch.__name__ = f"dispatch{number}"
+        return dispatch
 
 
-def declined(schedule: Schedule, target: Target) -> Mapping[int, str]:
-    """Number of a dispatch → why it runs as XLA ops."""
-    return dict.fromkeys(range(len(schedule.dispatches)), "there is no generated kernel of it")
+def build(
+    schedule: Schedule,
+    opaque: Mapping[str, OpaqueFunction],
+    weights: Mapping[str, Any],
+    target: Target | None = None,
+) -> KernelsExecutable:
+    """The executable of a schedule; arguments and errors as `Executable` has them."""
+    return KernelsExecutable(schedule, opaque, weights, target)
+
+
+def declined(schedule: Schedule, target: Target) -> dict[int, str]:
+    """Number of a dispatch → why it is no kernel, as far as that is known before it is compiled."""
+    machine = target.machine
+    if why := jit.why_not(machine):
+        return dict.fromkeys(range(len(schedule.dispatches)), why)
+    found: dict[int, str] = {}
+    for i in range(len(schedule.dispatches)):
+        try:
+            planned(schedule, i, machine)
+        except NoNest as why:
+            found[i] = str(why)
+    return found
+
+
+@cache
+def _warn(why: str) -> None:
+    """Once per reason: the program runs, but not as it was planned."""
+    message = f"no kernels run here: {why}; every dispatch runs as XLA ops"
+    warnings.warn(EqsatWarning(Diagnostic("E510", message)), stacklevel=2)
 
 
 KERNELS = Executor(
     "kernels",
     BUILT_IN["kernels"],
-    "dispatches run one by one, as they are planned",
-    KernelsExecutable,
+    "each dispatch runs as it is planned, as one kernel",
+    build,
     declined,
 )

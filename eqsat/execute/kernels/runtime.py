@@ -1,0 +1,150 @@
+"""A schedule's dispatches → kernels that XLA can call, each made once per process.
+
+Dispatches of one structure on one machine are one kernel: a model of equal layers has few.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels import abi, ffi, jit
+from eqsat.execute.kernels.compiler import CannotCompile
+from eqsat.model.nest import Nest, NoNest, as_data
+from eqsat.model.plan import Machine, Plan
+from eqsat.model.schedule import Dispatch, Schedule
+from eqsat.ops.nest import nest_of
+from eqsat.plan.dispatch import Found, in_order
+from eqsat.plan.planner import plan
+
+_lock = threading.Lock()
+_registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A dispatch as a nest and its plan; nodes: of the schedule, by the nest's buffers."""
+
+    nest: Nest
+    plan: Plan
+    nodes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel: its FFI target, and the nodes whose buffers it takes and gives."""
+
+    target: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
+    """The nest of a dispatch, and its plan: what the schedule says, else what the planner does.
+
+    Raises NoNest with the reason where it is no kernel.
+    """
+    d = schedule.dispatches[number]
+    if schedule.control(d) is not None:
+        raise NoNest("a loop or branch is run by XLA, its body as ops of XLA")
+    nodes = schedule.program.nodes
+    if any(0 in t.shape for i in (*d.reads, *d.writes) for t in nodes[i].types):
+        raise NoNest("a buffer of it is empty")
+    ops = in_order(_found(schedule, d), d.writes)
+    nest = nest_of(ops.ops, range(len(ops.reads)), ops.writes)
+    names = {i: n for i, n in enumerate(ops.names) if isinstance(n, int)}
+    return Planned(nest, d.plan or plan(nest, machine), names)
+
+
+def _found(schedule: Schedule, d: Dispatch) -> Any:
+    """What a node is to a dispatch: the op, or the type of what is read."""
+    nodes, reads = schedule.program.nodes, set(d.reads)
+
+    def found(i: Any) -> Any:
+        n = nodes[i]
+        return n.types[0] if i in reads else Found(n.op, n.attr, n.operands, n.types)
+
+    return found
+
+
+def calls(
+    schedule: Schedule, machine: Machine
+) -> tuple[dict[int, Call], dict[int, str]]:
+    """Number of a dispatch → the call of its kernel, and number → why it has none."""
+    if why := jit.why_not(machine):
+        return {}, dict.fromkeys(range(len(schedule.dispatches)), why)
+    found: dict[int, Planned] = {}
+    refused: dict[int, str] = {}
+    for i in range(len(schedule.dispatches)):
+        try:
+            found[i] = planned(schedule, i, machine)
+        except NoNest as why:
+            refused[i] = str(why)
+    names = {i: _name(p, machine) for i, p in found.items()}
+    reasons = _register({names[i]: p for i, p in found.items()}, machine)
+    refused |= {i: reasons[names[i]] for i in found if reasons[names[i]]}
+    made = {
+        i: Call(
+            names[i],
+            tuple(p.nodes[b] for b in p.nest.reads),
+            tuple(p.nodes[b] for b in p.nest.writes),
+        )
+        for i, p in found.items()
+        if i not in refused
+    }
+    return made, refused
+
+
+def _name(p: Planned, machine: Machine) -> str:
+    """What a kernel is called, by everything that it is made from."""
+    parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine)])
+    return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
+
+
+def _register(kernels: Mapping[str, Planned], machine: Machine) -> dict[str, str]:
+    """Make these kernels known to XLA by their names; name → why that failed, or nothing."""
+    import jax.ffi
+
+    with _lock:
+        new = {name: p for name, p in kernels.items() if name not in _registered}
+        modules, reasons = _modules(new, machine)
+        try:
+            jit.start_runtime()
+            loaded = jit.load(modules, machine)
+        except CannotCompile as error:
+            loaded = dict.fromkeys(modules, error)
+        for entry, address in loaded.items():
+            name = entry.removesuffix("_ffi")
+            if isinstance(address, CannotCompile):
+                reasons[name] = str(address)
+                continue
+            capsule = jax.ffi.pycapsule(address)
+            jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
+            _registered[name] = ""
+        _registered.update(reasons)
+        return {name: _registered[name] for name in kernels}
+
+
+def _modules(
+    kernels: Mapping[str, Planned], machine: Machine
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Function → the IR that defines it and its kernel, and kernel → why there is none."""
+    from eqsat.execute.kernels.kernel import generate
+
+    modules: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for name, p in kernels.items():
+        try:
+            k = generate(p.nest, p.plan, machine, name)
+        except NoNest as why:
+            reasons[name] = str(why)
+            continue
+        handler = ffi.handler(
+            abi.installed(), name, len(k.reads), len(k.writes), k.items, k.scratch_bytes
+        )
+        modules[f"{name}_ffi"] = k.ir + handler
+    return modules, reasons
