@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from pathlib import Path
 
 import guarded
@@ -26,7 +29,7 @@ def registered(kernel: Written) -> str:
     jit.start_runtime()
     reads, writes = len(kernel.reads), len(kernel.writes)
     text = kernel.ir + ffi.handler(
-        abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes
+        abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes, 8
     )
     entry = f"{kernel.name}_ffi"
     address = jit.load({entry: text}, MACHINE)[entry]
@@ -92,6 +95,32 @@ def test_many_threads_call_at_once() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_fork_calls_and_compiles() -> None:
+    """XLA's threads do not live on in a fork: the caller does all items itself."""
+    items = 16
+    name = registered(sum_kernel(items, "forked"))
+    a, b = map(jnp.asarray, rows(items))
+    want = np.asarray(a + b)
+    call = jax.jit(
+        lambda x, y: jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(x.shape, x.dtype))(x, y)
+    )
+    call(a, b).block_until_ready()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns of forks
+        child = os.fork()
+    if child == 0:
+        fine = all(np.array_equal(np.asarray(call(a, b)), want) for _ in range(20))
+        text = "define void @child() { ret void }"
+        os._exit(0 if fine and isinstance(jit.load({"child": text}, MACHINE)["child"], int) else 1)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert done == (child, 0)
 
 
 # ---- the FFI of XLA ------------------------------------------------------------------------------

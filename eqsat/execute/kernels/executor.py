@@ -14,7 +14,7 @@ from typing import Any
 from eqsat.execute.executable import Executable, differentiate_as
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.runtime import Call, calls, planned
-from eqsat.execute.lowering import OpaqueFunction, evaluate
+from eqsat.execute.lowering import evaluate
 from eqsat.execute.weights import run_time_nodes
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
@@ -107,16 +107,6 @@ class KernelsExecutable(Executable):
         return dispatch
 
 
-def build(
-    schedule: Schedule,
-    opaque: Mapping[str, OpaqueFunction],
-    weights: Mapping[str, Any],
-    target: Target | None = None,
-) -> KernelsExecutable:
-    """The executable of a schedule; arguments and errors as `Executable` has them."""
-    return KernelsExecutable(schedule, opaque, weights, target)
-
-
 def declined(schedule: Schedule, target: Target) -> dict[int, str]:
     """Number of a dispatch → why it is no kernel, as far as that is known before it is compiled."""
     machine = target.machine
@@ -141,7 +131,7 @@ def _warn(why: str) -> None:
 KERNELS = Executor(
     "kernels",
     BUILT_IN["kernels"],
-    "each dispatch runs as it is planned, as one kernel",
-    build,
+    "each dispatch is one kernel that runs as it is planned",
+    KernelsExecutable,
     declined,
 )

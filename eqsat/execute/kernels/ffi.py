@@ -25,8 +25,13 @@ NEXT, DONE, REFERENCES, MEETING = 0, 64, 128, 136
 INVOKE, ITEMS, SCRATCH, WORKERS, API, FUTURE, POINTERS = 192, 200, 208, 216, 224, 232, 256
 
 
-def handler(abi: Abi, kernel: str, reads: int, writes: int, items: int, scratch_bytes: int) -> str:
-    """IR of `@<kernel>_ffi`, beside the definition of `@<kernel>` in a module."""
+def handler(
+    abi: Abi, kernel: str, reads: int, writes: int, items: int, scratch_bytes: int, workers: int
+) -> str:
+    """IR of `@<kernel>_ffi`, beside the definition of `@<kernel>` in a module.
+
+    workers: threads that are worth it at most, the caller among them.
+    """
     count = reads + writes
     loads = [_buffer(abi, i, i, "args") for i in range(reads)]
     loads += [_buffer(abi, reads + i, i, "rets") for i in range(writes)]
@@ -37,7 +42,7 @@ def handler(abi: Abi, kernel: str, reads: int, writes: int, items: int, scratch_
     )
     stage = abi.at("CallFrame", "stage")
     return f"""
-declare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64)
+declare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64, i64)
 define internal void @{kernel}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
 {invoked}
   call void @{kernel}(i64 %lo, i64 %hi{pointers}, ptr %scratch)
@@ -61,7 +66,7 @@ other:
   ret ptr null
 execute:
 {chr(10).join(loads)}
-  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes})
+  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {min(workers, items)})
   ret ptr %err
 }}
 """  # noqa: E501
@@ -337,7 +342,7 @@ def _run(abi: Abi) -> str:
     """All items of a kernel, alone or with tasks on XLA's pool; gives an error of XLA's or null."""
     count = abi.size("ThreadPool_NumThreads_Args")
     return f"""
-define ptr @{RUN}(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes) {{
+define ptr @{RUN}(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %most) {{
 entry:
   %n = alloca i64, align 8
   %a = alloca [{count} x i8], align 8
@@ -354,7 +359,7 @@ memory:
   ret ptr %e
 ready:
   %scratch = phi ptr [null, %entry], [%taken, %need]
-  %single = icmp sle i64 %items, 1
+  %single = icmp sle i64 %most, 1
   br i1 %single, label %alone, label %ask
 ask:
   store i64 1, ptr %n, align 8
@@ -371,7 +376,7 @@ refused:
   br label %alone
 decide:
   %threads = load i64, ptr %n, align 8
-  %workers = call i64 @llvm.smin.i64(i64 %threads, i64 %items)
+  %workers = call i64 @llvm.smin.i64(i64 %threads, i64 %most)
   %one = icmp sle i64 %workers, 1
   br i1 %one, label %alone, label %split
 split:

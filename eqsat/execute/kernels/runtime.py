@@ -17,9 +17,11 @@ from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.ops.nest import nest_of
-from eqsat.plan.dispatch import Found, in_order
+
+
 from eqsat.plan.planner import plan
+
+WORKER_PS = 5_000_000  # that a thread should have to do: to wake one takes some microseconds
 
 _lock = threading.Lock()
 _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
@@ -32,6 +34,7 @@ class Planned:
     nest: Nest
     plan: Plan
     nodes: Mapping[int, int]
+    workers: int  # threads that are worth it at most
 
 
 @dataclass(frozen=True)
@@ -51,17 +54,23 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
     d = schedule.dispatches[number]
     if schedule.control(d) is not None:
         raise NoNest("a loop or branch is run by XLA, its body as ops of XLA")
+    from eqsat.ops.nest import nest_of
+    from eqsat.plan.dispatch import in_order
+
     nodes = schedule.program.nodes
     if any(0 in t.shape for i in (*d.reads, *d.writes) for t in nodes[i].types):
         raise NoNest("a buffer of it is empty")
     ops = in_order(_found(schedule, d), d.writes)
     nest = nest_of(ops.ops, range(len(ops.reads)), ops.writes)
     names = {i: n for i, n in enumerate(ops.names) if isinstance(n, int)}
-    return Planned(nest, d.plan or plan(nest, machine), names)
+    workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
+    return Planned(nest, d.plan or plan(nest, machine), names, workers)
 
 
 def _found(schedule: Schedule, d: Dispatch) -> Any:
     """What a node is to a dispatch: the op, or the type of what is read."""
+    from eqsat.plan.dispatch import Found
+
     nodes, reads = schedule.program.nodes, set(d.reads)
 
     def found(i: Any) -> Any:
@@ -71,9 +80,7 @@ def _found(schedule: Schedule, d: Dispatch) -> Any:
     return found
 
 
-def calls(
-    schedule: Schedule, machine: Machine
-) -> tuple[dict[int, Call], dict[int, str]]:
+def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[int, str]]:
     """Number of a dispatch → the call of its kernel, and number → why it has none."""
     if why := jit.why_not(machine):
         return {}, dict.fromkeys(range(len(schedule.dispatches)), why)
@@ -101,7 +108,7 @@ def calls(
 
 def _name(p: Planned, machine: Machine) -> str:
     """What a kernel is called, by everything that it is made from."""
-    parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine)])
+    parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine), p.workers])
     return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
 
 
@@ -143,8 +150,9 @@ def _modules(
         except NoNest as why:
             reasons[name] = str(why)
             continue
+        reads, writes = len(k.reads), len(k.writes)
         handler = ffi.handler(
-            abi.installed(), name, len(k.reads), len(k.writes), k.items, k.scratch_bytes
+            abi.installed(), name, reads, writes, k.items, k.scratch_bytes, p.workers
         )
         modules[f"{name}_ffi"] = k.ir + handler
     return modules, reasons
