@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.model.plan import Machine
 
-MACHINE = Machine(32, 16, ())
+MACHINE = Machine(32, 16, (), features=("avx2", "fma"))
 WIDTH = 64
 
 

@@ -15,7 +15,7 @@ from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
 from eqsat.model.plan import Machine
 
-# families of vector instructions that are used only where a machine names one of them
+# families of instructions that a machine with features of its own names if they may be used
 OPTIONAL = ("avx512", "avx10", "amx")
 NEEDED = {"x86_64": ("avx2", "fma"), "aarch64": ("neon",), "arm64": ("neon",)}
 PAUSE = {"x86_64": "@llvm.x86.sse2.pause()"}  # ARM has none but a hint that does nothing here
@@ -51,9 +51,14 @@ def why_not(machine: Machine) -> str:
 
 
 def features(machine: Machine) -> str:
-    """Features of the host that kernels for this machine may use, as LLVM reads them."""
+    """Features of the host that kernels for this machine may use, as LLVM reads them.
+
+    A machine that names none may use all. One that does uses these and what else the host has, but
+    of the families in `OPTIONAL` only those of which it names one.
+    """
     _, has, _ = host()
-    dropped = [f for f in OPTIONAL if not any(n.startswith(f) for n in machine.features)]
+    named = machine.features
+    dropped = [f for f in OPTIONAL if named and not any(n.startswith(f) for n in named)]
     flags = {f: not f.startswith(tuple(dropped)) for f in has}
     return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
 

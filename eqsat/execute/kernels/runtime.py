@@ -10,15 +10,12 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from eqsat.execute.kernels import abi, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data
 from eqsat.model.plan import Machine, Plan
-from eqsat.model.schedule import Dispatch, Schedule
-
-
+from eqsat.model.schedule import Schedule
 from eqsat.plan.planner import plan
 
 WORKER_PS = 5_000_000  # that a thread should have to do: to wake one takes some microseconds
@@ -29,11 +26,11 @@ _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it;
 
 @dataclass(frozen=True)
 class Planned:
-    """A dispatch as a nest and its plan; nodes: of the schedule, by the nest's buffers."""
+    """A dispatch as a nest of nodes 0, 1 …, and its plan; nodes: what they are in the schedule."""
 
     nest: Nest
     plan: Plan
-    nodes: Mapping[int, int]
+    nodes: tuple[int, ...]
     workers: int  # threads that are worth it at most
 
 
@@ -51,33 +48,29 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
 
     Raises NoNest with the reason where it is no kernel.
     """
+    from eqsat.ops.nest import nest_of_dispatch
+
     d = schedule.dispatches[number]
     if schedule.control(d) is not None:
-        raise NoNest("a loop or branch is run by XLA, its body as ops of XLA")
-    from eqsat.ops.nest import nest_of
-    from eqsat.plan.dispatch import in_order
-
+        raise NoNest("XLA runs loops and branches")
     nodes = schedule.program.nodes
-    if any(0 in t.shape for i in (*d.reads, *d.writes) for t in nodes[i].types):
-        raise NoNest("a buffer of it is empty")
-    ops = in_order(_found(schedule, d), d.writes)
-    nest = nest_of(ops.ops, range(len(ops.reads)), ops.writes)
-    names = {i: n for i, n in enumerate(ops.names) if isinstance(n, int)}
+    if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
+        raise NoNest("one of its buffers is empty")
+    nest = nest_of_dispatch(schedule, d)
+    chosen = d.plan or plan(nest, machine)
     workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
-    return Planned(nest, d.plan or plan(nest, machine), names, workers)
+    own, names = _numbered(nest)
+    return Planned(own, chosen, names, workers)
 
 
-def _found(schedule: Schedule, d: Dispatch) -> Any:
-    """What a node is to a dispatch: the op, or the type of what is read."""
-    from eqsat.plan.dispatch import Found
-
-    nodes, reads = schedule.program.nodes, set(d.reads)
-
-    def found(i: Any) -> Any:
-        n = nodes[i]
-        return n.types[0] if i in reads else Found(n.op, n.attr, n.operands, n.types)
-
-    return found
+def _numbered(nest: Nest) -> tuple[Nest, tuple[int, ...]]:
+    """The nest with its nodes numbered as they come, and what they were called."""
+    named = [*nest.reads, *nest.writes, *(s.node for s in nest.stages)]
+    names = tuple(dict.fromkeys(named))
+    numbers = [0] * (max(names) + 1)
+    for i, n in enumerate(names):
+        numbers[n] = i
+    return nest.renumbered(numbers), names
 
 
 def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[int, str]]:

@@ -1,0 +1,134 @@
+"""What kernels add to the first call of a program: with an empty cache of objects, then with it.
+
+    python benchmarks/firstcall.py [--target auto] [--only NAME …] [--cores 2] [--out FILE]
+
+Every program is searched and called in two processes that share one new cache folder. Prints a JSON
+object with, per process, the seconds of the search, of making the kernels (`kernels`: nests, IR,
+object code, loading), of packing the weights, of JAX and XLA (`jit`) and of the first run; `added`
+is all after the search. Also how much of the time of its dispatches is in kernels (`kernel_share`,
+each dispatch timed alone), and which are none, with the reason. Exit code 1 if the second process
+adds a second or more, the first needs ten seconds for its kernels, or less than 95 % of the time is
+in kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clock import pin
+from kernels import WANTED, _closing, _inputs, _read
+
+MOST_ADDED_S = 1.0  # warm
+MOST_KERNELS_S = 10.0  # cold
+LEAST_SHARE = 0.95
+
+
+def child(name: str, target: str, time_limit: float, shares: bool) -> dict[str, Any]:
+    """One process: the figures of a program's first call."""
+    import jax
+
+    import eqsat
+
+    function, args, weights = _read(WANTED[name])
+    closed = _closing(function, args, weights)
+    xs = [a for a, w in zip(args, weights, strict=True) if not w]
+    seconds: dict[str, float] = {}
+
+    def timed(what: str, action: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        found = action()
+        seconds[what] = round(time.perf_counter() - start, 3)
+        return found
+
+    run = timed(
+        "search", lambda: eqsat.optimize(closed, *xs, target=target, time_limit=time_limit)
+    )
+    inputs = _inputs(run, xs)
+    executable = run.executable
+    refused = timed("kernels", lambda: getattr(executable, "refused", {}))
+    packed = timed("pack", lambda: jax.block_until_ready(executable.packed))
+    compiled = timed("jit", lambda: executable.jitted.lower(packed, *inputs).compile())
+    timed("run", lambda: jax.block_until_ready(compiled(packed, *inputs)))
+    added = round(sum(v for k, v in seconds.items() if k != "search"), 3)
+    found = {"seconds": seconds | {"added": added}, "dispatches": len(run.schedule.dispatches)}
+    found["not_kernels"] = {str(i): why for i, why in refused.items()}
+    if shares:
+        found["kernel_share"] = _share(run, packed, inputs, refused)
+    return found
+
+
+def _share(run: Any, packed: Any, inputs: Any, refused: Any) -> float:
+    """Share of the dispatches' times, each compiled alone, that is in kernels."""
+    import jax
+
+    executable, schedule = run.executable, run.schedule
+    held = dict(packed) | dict(zip(schedule.program.inputs, inputs, strict=True))
+    times = []
+    for i, d in enumerate(schedule.dispatches):
+        reads = [executable.buffer(held, r) for r in d.reads]
+        call = jax.jit(executable.dispatch(i)).lower(*reads).compile()
+        held.update(zip(d.writes, jax.block_until_ready(call(*reads)), strict=True))
+        best = 1e9
+        for _ in range(20):
+            start = time.perf_counter()
+            jax.block_until_ready(call(*reads))
+            best = min(best, time.perf_counter() - start)
+        times.append(best)
+    return round(sum(t for i, t in enumerate(times) if i not in refused) / sum(times), 4)
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Both processes of one program."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for state in ("cold", "warm"):
+            command = [sys.executable, __file__, "--child", name, "--target", options.target]
+            command += ["--time-limit", str(options.time_limit), "--cores", str(options.cores)]
+            command += ["--shares"] if state == "warm" else []
+            environment = os.environ | {"EQSAT_CACHE": folder}
+            done = subprocess.run(command, env=environment, check=True, capture_output=True)
+            found[state] = json.loads(done.stdout.splitlines()[-1])
+    missed = []
+    if found["warm"]["seconds"]["added"] >= MOST_ADDED_S:
+        missed.append("added")
+    if found["cold"]["seconds"]["kernels"] >= MOST_KERNELS_S:
+        missed.append("kernels")
+    if found["warm"]["kernel_share"] < LEAST_SHARE:
+        missed.append("kernel_share")
+    return found | {"missed": missed}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", default="auto")
+    parser.add_argument("--only", nargs="*", default=list(WANTED), choices=list(WANTED))
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--child", choices=list(WANTED), help=argparse.SUPPRESS)
+    parser.add_argument("--shares", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        pin(None, options.cores)
+        found = child(options.child, options.target, options.time_limit, options.shares)
+        print(json.dumps(found))
+        return 0
+    rows = {name: measure(name, options) for name in options.only}
+    text = json.dumps({"programs": rows}, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
+    return 1 if any(r["missed"] for r in rows.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
