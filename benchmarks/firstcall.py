@@ -49,9 +49,7 @@ def child(name: str, target: str, time_limit: float, shares: bool) -> dict[str, 
         seconds[what] = round(time.perf_counter() - start, 3)
         return found
 
-    run = timed(
-        "search", lambda: eqsat.optimize(closed, *xs, target=target, time_limit=time_limit)
-    )
+    run = timed("search", lambda: eqsat.optimize(closed, *xs, target=target, time_limit=time_limit))
     inputs = _inputs(run, xs)
     executable = run.executable
     refused = timed("kernels", lambda: getattr(executable, "refused", {}))
