@@ -60,6 +60,12 @@ def mangled(kind: Any) -> str:
     return _SUFFIX.get(str(kind)) or str(kind)
 
 
+def constants(kind: Any, values: Sequence[float]) -> Value:
+    """A constant vector, or the scalar if there is one value."""
+    ones = [ll.Constant(kind, x) for x in values]
+    return ones[0] if len(ones) == 1 else ll.Constant(vector(kind, len(ones)), ones)
+
+
 def new_module(name: str) -> Any:
     module = ll.Module(name)
     module.triple = ""  # whoever compiles says for which machine
@@ -312,6 +318,29 @@ class Code:
             known = ll.Function(self.module, ll.FunctionType(kind, [kind, x.type]), name)
         start = ll.Constant(kind, -0.0)
         return self.builder.call(known, [start, x], fastmath=("reassoc",))
+
+    def any_lane(self, mask: Value) -> Value:
+        """Whether the mask has a lane, as i1."""
+        if lanes_of(mask) == 1:
+            return mask
+        return self.intrinsic("llvm.vector.reduce.or", mask, result=I1)
+
+    def transposed(self, rows: Sequence[Value]) -> list[Value]:
+        """The columns of a square of vectors: as many as they have lanes, a power of two.
+
+        Halves of pairs are exchanged between rows 1, 2, 4 … apart, by shuffles of two vectors.
+        """
+        found, n = list(rows), len(rows)
+        step = 1
+        while step < n:
+            low = [i if not i & step else i - step + n for i in range(n)]
+            high = [i + step if not i & step else i + n for i in range(n)]
+            masks = [ll.Constant(vector(I32, n), m) for m in (low, high)]
+            for i in (i for i in range(n) if not i & step):
+                pair = found[i], found[i + step]
+                found[i], found[i + step] = (self.builder.shuffle_vector(*pair, m) for m in masks)
+            step *= 2
+        return found
 
     # ---- memory ----------------------------------------------------------------------------------
     def at(self, pointer: Value, kind: Any, offset: Index) -> Value:

@@ -16,7 +16,7 @@ from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine, Plan
 
 # kind of plan → module whose `emit(head, nest, plan, machine)` writes the body of the kernel
-EMITTERS: dict[str, str] = {}
+EMITTERS: dict[str, str] = {"contraction": "eqsat.execute.kernels.contraction"}
 
 
 @dataclass(frozen=True)

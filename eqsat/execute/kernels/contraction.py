@@ -1,0 +1,239 @@
+"""A contraction's kernel: work items, blocks, copies to scratch, register tiles, in that order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.execute.kernels.copies import copy_panel, copy_rows, first_row
+from eqsat.execute.kernels.epilogue import write_finish
+from eqsat.execute.kernels.frame import F32, Frame, operands
+from eqsat.execute.kernels.ir import I8, Index, Value
+from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.tiles import write_tile
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Machine
+from eqsat.plan.contraction import UNROLL, Contraction, Sizes
+from eqsat.plan.roles import roles_of
+
+
+def emit(head: Head, nest: Nest, plan: Contraction, machine: Machine) -> None:
+    """Write the body of the kernel."""
+    sizes = Sizes(nest, plan, roles_of(nest))
+    at = tuple(0 for _ in nest.sizes)
+    frame = Frame(sizes, head.code, head.reads, head.writes, at)
+    a, b, c, _ = sizes.scratch
+    scratch = [head.code.at(head.scratch, I8, x) for x in (a, b, c)]
+    Blocks(frame, *scratch).write(head.lo, head.hi)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The loops around the tiles; the pointers are scratch for A's block, B's panel, the sums."""
+
+    frame: Frame
+    a: Value
+    b: Value
+    sums: Value
+    parts: dict[Any, Any] = field(default_factory=dict)  # functions written so far
+
+    def write(self, lo: Value, hi: Value) -> None:
+        p, s, code = self.frame.plan, self.frame.sizes, self.frame.code
+        batch = [self.frame.nest.sizes[i] for i in p.batch]
+
+        def item(number: Index) -> None:
+            *where, block, group = code.digits(number, [*batch, s.row_blocks, s.groups])
+            frame = self.frame.moved(dict(zip(p.batch, where, strict=True)))
+            first, panel = code.mul(block, p.tile_block), code.mul(group, p.panel_block)
+            tiles = first, code.min(code.add(first, p.tile_block), s.tiles)
+            panels = panel, code.min(code.add(panel, p.panel_block), p.panels)
+            self._item(frame, tiles, panels)
+
+        code.loop(lo, hi, 1, [], item)
+
+    def _item(self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
+        p, code = frame.plan, frame.code
+        if p.k_blocks > 1:
+            self._clear(code.mul(code.sub(panels[1], panels[0]), p.tile_block))
+        size = frame.nest.sizes[p.reduced[0]] if p.reduced else 1
+
+        def block(k: Index) -> None:
+            even = size % p.k_block == 0
+            count = p.k_block if even else code.min(code.sub(size, k), p.k_block)
+            if p.copied[0]:
+                copy_rows(frame, self.a, tiles, k, count)
+            code.loop(*panels, 1, [], lambda n: self._panel(frame, tiles, panels, n, k, count))
+
+        code.loop(0, size, p.k_block, [], block)
+        if p.k_blocks > 1:
+            code.loop(*panels, 1, [], lambda n: self._finish_panel(frame, tiles, panels, n))
+
+    def _clear(self, tiles: Index) -> None:
+        """Zero the sums of an item."""
+        p, code = self.frame.plan, self.frame.code
+        each = p.rows * p.vectors * p.lanes
+        zero = code.zero(F32, p.lanes)
+        code.loop(
+            0,
+            code.mul(tiles, each),
+            p.lanes,
+            [],
+            lambda i: code.store(zero, code.at(self.sums, F32, i), F32),
+        )
+
+    # ---- panels ----------------------------------------------------------------------------------
+    def _at_panel(self, frame: Frame, number: Index) -> Frame:
+        """The frame at a panel: outer columns, then panels along the vector loop."""
+        p, s, code = frame.plan, frame.sizes, frame.code
+        sizes = [frame.nest.sizes[i] for i in p.outer_columns]
+        if p.wide > 1:
+            sizes[-1] //= p.wide
+        *outer, along = code.digits(number, [*sizes, s.panels_along])
+        where = dict(zip(p.outer_columns, outer, strict=True))
+        if p.wide > 1:
+            where[p.outer_columns[-1]] = code.mul(where[p.outer_columns[-1]], p.wide)
+        where[p.vector_loop] = code.mul(along, s.width)
+        return frame.moved(where)
+
+    def _is_last(self, frame: Frame) -> Any:
+        """Whether the frame's panel is the last along the vector loop, and that one is short."""
+        s, p, code = frame.sizes, frame.plan, frame.code
+        if s.last_width == s.width:
+            return False
+        start = (s.panels_along - 1) * s.width
+        return code.compare("==", frame.at[p.vector_loop], start)
+
+    def _panel(
+        self,
+        frame: Frame,
+        tiles: tuple[Index, Index],
+        panels: tuple[Index, Index],
+        number: Index,
+        k: Index,
+        count: Index,
+    ) -> None:
+        code, p = frame.code, frame.plan
+        here = self._at_panel(frame, number)
+        sums = self._sums(frame, tiles, panels, number)
+
+        def variant(last: bool) -> None:
+            b = self._columns(here, k)
+            if p.copied[1]:
+                copy_panel(here, self.b, k, count, last)
+            ahead = self._columns(self._at_panel(frame, code.add(number, 1)), k)
+            code.loop(
+                *tiles,
+                1,
+                [],
+                lambda t: self._tile(here, tiles[0], t, b, ahead, sums, k, count, last),
+            )
+
+        code.when(self._is_last(here), lambda: variant(True), lambda: variant(False))
+
+    def _columns(self, frame: Frame, k: Index) -> Value:
+        """Where the panel's first vector of B is."""
+        p, code = frame.plan, frame.code
+        source = frame.sizes.factors[1].plain
+        if p.copied[1]:
+            return self.b
+        assert source is not None
+        at = frame.moved({p.reduced[0]: k} if p.reduced else {}).at
+        offset = code.affine(source.base, source.strides, at)
+        return code.at(frame.reads[source.buffer], F32, offset)
+
+    def _sums(
+        self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
+    ) -> Value:
+        """Where the sums of a panel's first tile are."""
+        p, code = frame.plan, frame.code
+        if p.k_blocks == 1:
+            return self.sums
+        each = p.rows * p.vectors * p.lanes
+        at = code.mul(code.sub(n, panels[0]), p.tile_block * each)
+        return code.at(self.sums, F32, at)
+
+    # ---- tiles -----------------------------------------------------------------------------------
+    def _at_tile(self, frame: Frame, t: Index) -> tuple[Frame, Index, Index]:
+        """The frame at a tile's outer rows, the number of the tile there, its first row."""
+        p, code = frame.plan, frame.code
+        sizes = [frame.nest.sizes[i] for i in p.outer_rows]
+        *outer, number = code.digits(t, [*sizes, p.row_tiles])
+        here = frame.moved(dict(zip(p.outer_rows, outer, strict=True)))
+        return here, number, first_row(frame, number)
+
+    def _tile(
+        self,
+        frame: Frame,
+        first: Index,
+        t: Index,
+        b: Value,
+        ahead: Value,
+        sums: Value,
+        k: Index,
+        count: Index,
+        last: bool,
+    ) -> None:
+        p, s, code = frame.plan, frame.sizes, frame.code
+        here, number, row = self._at_tile(frame, t)
+        done = code.sub(t, first)
+        each = p.rows * p.vectors * p.lanes
+        mine = code.at(sums, F32, code.mul(done, each)) if p.k_blocks > 1 else sums
+        if p.copied[0]:
+            a = code.at(self.a, F32, code.mul(done, p.rows * s.a_row))
+        else:
+            a = self._rows(here, row, k)
+        if p.prefetch:
+            step = operands(frame)[1].reduced[-1]
+            each_tile = p.prefetch * (p.k_block // UNROLL) * step
+            ahead = code.at(ahead, F32, code.mul(done, each_tile))
+        own = [a, b, mine, ahead, count, row]
+
+        def variant(rows: int) -> None:
+            here.call(self._part(write_tile, rows, last), own)
+            if p.k_blocks == 1 and not p.in_registers:
+                here.call(self._part(write_finish, last), [mine, rows, row])
+
+        self._by_rows(here, number, variant)
+
+    def _by_rows(self, frame: Frame, number: Index, variant: Any) -> None:
+        """The variant of the tile's number of rows."""
+        p, s, code = frame.plan, frame.sizes, frame.code
+        if s.full_tiles == p.row_tiles:
+            variant(p.rows)
+            return
+        full = code.compare("<", number, s.full_tiles)
+        code.when(full, lambda: variant(p.rows), lambda: variant(p.rows - 1))
+
+    def _part(self, write: Any, *arguments: Any) -> Any:
+        key = (write, arguments)
+        if key not in self.parts:
+            self.parts[key] = write(self.frame, *arguments)
+        return self.parts[key]
+
+    def _rows(self, frame: Frame, row: Index, k: Index) -> Value:
+        """Where the tile's first row of A is."""
+        p, code = frame.plan, frame.code
+        source = frame.sizes.factors[0].plain
+        assert source is not None
+        where = frame.rows_at(row) | ({p.reduced[0]: k} if p.reduced else {})
+        offset = code.affine(source.base, source.strides, frame.moved(where).at)
+        return code.at(frame.reads[source.buffer], F32, offset)
+
+    def _finish_panel(
+        self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
+    ) -> None:
+        code, p = frame.code, frame.plan
+        panel = self._at_panel(frame, n)
+        sums = self._sums(frame, tiles, panels, n)
+        each = p.rows * p.vectors * p.lanes
+
+        def variant(last: bool) -> None:
+            def tile(t: Index) -> None:
+                here, number, row = self._at_tile(panel, t)
+                mine = code.at(sums, F32, code.mul(code.sub(t, tiles[0]), each))
+                part = self._part(write_finish, last)
+                self._by_rows(here, number, lambda rows: here.call(part, [mine, rows, row]))
+
+            code.loop(*tiles, 1, [], tile)
+
+        code.when(self._is_last(panel), lambda: variant(True), lambda: variant(False))

@@ -1,0 +1,242 @@
+"""Operand blocks copied to scratch: prologues evaluated, strides and pads straightened once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.execute.kernels.frame import F32, Frame
+from eqsat.execute.kernels.ir import Index, Mask, Value, lanes_of
+from eqsat.execute.kernels.points import Points
+from eqsat.model.nest import Bound
+from eqsat.plan.roles import Factor, loops_of_bound
+
+
+def copy_rows(
+    frame: Frame, to: Value, tiles: tuple[Index, Index], first: Index, count: Index
+) -> None:
+    """A's rows of these tiles, over `count` points of the outermost reduction loop from `first`.
+
+    Each tile has `rows` rows in scratch, `a_row` elements apart, along the reduction.
+    """
+    code, p, s = frame.code, frame.plan, frame.sizes
+    factor = s.factors[0]
+
+    def tile(t: Index) -> None:
+        outer = frame.nest.points(p.outer_rows)
+        assert outer == 1  # copied rows are numbered through all loops
+        start = first_row(frame, t)
+        rows = code.select(
+            code.compare("<", t, s.full_tiles), *map(code.index, (p.rows, p.rows - 1))
+        )
+        if s.full_tiles == p.row_tiles:
+            rows = p.rows
+        base = code.mul(code.sub(t, tiles[0]), p.rows * s.a_row)
+
+        def row(r: Index) -> None:
+            here = frame.moved(frame.rows_at(code.add(start, r)))
+            at = code.add(base, code.mul(r, s.a_row))
+            _copy_run(here, factor, code.at(to, F32, at), first, count)
+
+        code.loop(0, rows, 1, [], row)
+
+    code.loop(tiles[0], tiles[1], 1, [], tile)
+
+
+def first_row(frame: Frame, t: Index) -> Index:
+    """The first row of a tile: the first ones have a row more than the others."""
+    code, p, s = frame.code, frame.plan, frame.sizes
+    if s.full_tiles == p.row_tiles:
+        return code.mul(t, p.rows)
+    return code.add(code.mul(t, p.rows - 1), code.min(t, s.full_tiles))
+
+
+def _copy_run(frame: Frame, factor: Factor, to: Value, first: Index, count: Index) -> None:
+    """One row: every point of the reduction in order, vectors along the innermost loop."""
+    code, p, nest = frame.code, frame.plan, frame.nest
+    if not p.reduced:
+        x = _value(frame, Points(code, nest, frame.reads), factor, None)
+        code.store(x, to, F32)
+        return
+    along = p.reduced[-1]
+
+    def run(level: int, here: Frame, to: Value) -> None:
+        loop = p.reduced[level]
+        start, size = (first, count) if level == 0 else (0, nest.sizes[loop])
+        if level == len(p.reduced) - 1:
+            _vectors(here, factor, to, along, start, size)
+            return
+        inner = nest.points(p.reduced[level + 1 :])
+
+        def turn(i: Index) -> None:
+            run(
+                level + 1,
+                here.moved({loop: code.add(start, i)}),
+                code.at(to, F32, code.mul(i, inner)),
+            )
+
+        code.loop(0, size, 1, [], turn)
+
+    run(0, frame, to)
+
+
+def _vectors(
+    frame: Frame, factor: Factor, to: Value, along: int, start: Index, size: Index
+) -> None:
+    """`size` elements along a loop: whole vectors, then the rest under a mask."""
+    code, nest = frame.code, frame.nest
+    lanes = frame.plan.lanes
+    if isinstance(size, int) and size < lanes:
+        lanes = 1 << (size - 1).bit_length()
+    points = Points(code, nest, frame.reads, along if lanes > 1 else -1, lanes)
+
+    def vector(i: Index, mask: Mask = None) -> None:
+        here = frame.moved({along: code.add(start, i)})
+        code.store(_value(here, points, factor, mask), code.at(to, F32, i), F32, mask=mask)
+
+    whole = code.mul(code.div(size, lanes), lanes)
+    code.loop(0, whole, lanes, [], vector)
+    rest = code.sub(size, whole)
+    if isinstance(rest, int):
+        if rest:
+            vector(whole, code.first_lanes(rest, lanes))
+        return
+    code.when(
+        code.compare(">", rest, 0), lambda: vector(whole, code.first_lanes(rest, lanes)) and None
+    )
+
+
+def _value(frame: Frame, points: Points, factor: Factor, mask: Mask) -> Value:
+    """The factor at these points; 0 where the nest has no such point."""
+    code = frame.code
+    there = points.holds(_own_bounds(frame, factor), frame.at)
+    if there is True:
+        return code.broadcast(
+            points.body(factor.body, factor.arguments, frame.at, {}, mask), points.lanes
+        )
+    if isinstance(there, bool):
+        return code.zero(F32, points.lanes)
+    both = code.both(there, True if mask is None else code.mask(mask, points.lanes))
+    zero = code.zero(F32, points.lanes)
+    if lanes_of(there) == 1:
+
+        def inside() -> Sequence[Value]:
+            x = points.body(factor.body, factor.arguments, frame.at, {}, mask)
+            return [code.broadcast(x, points.lanes)]
+
+        return code.when(there, inside, lambda: [zero])[0]
+    x = points.body(factor.body, factor.arguments, frame.at, {}, both)
+    return code.select(there, code.broadcast(x, points.lanes), zero)
+
+
+def _own_bounds(frame: Frame, factor: Factor) -> list[Bound]:
+    """Bounds of the nest that the factor's own loops decide, or that rows decide for it."""
+    p = frame.plan
+    known = set(factor.loops) | set(p.reduced) | set(p.batch)
+    known |= set(
+        p.row_loops if factor is frame.sizes.factors[0] else (p.vector_loop, *p.outer_columns)
+    )
+    return [b for b in frame.nest.bounds if loops_of_bound(b) <= known]
+
+
+def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:
+    """B's panel over `count` points of the outermost reduction loop, one row of vectors a point."""
+    code, p, nest, s = frame.code, frame.plan, frame.nest, frame.sizes
+    factor = s.factors[1]
+    vectors = frame.vectors(last)
+    source = factor.plain
+    turned = (
+        source is not None
+        and p.reduced
+        and source.strides[p.vector_loop] != 1
+        and source.strides[p.reduced[-1]] == 1
+        and not _own_bounds(frame, factor)
+    )
+
+    def run(level: int, here: Frame, to: Value) -> None:
+        if level == len(p.reduced):
+            _one_row(here, factor, to, vectors)
+            return
+        loop = p.reduced[level]
+        start, size = (first, count) if level == 0 else (0, nest.sizes[loop])
+        step = nest.points(p.reduced[level + 1 :]) * s.panel_row
+        if turned and level == len(p.reduced) - 1:
+            _turned(here, factor, to, vectors, start, size)
+            return
+
+        def turn(i: Index) -> None:
+            run(
+                level + 1,
+                here.moved({loop: code.add(start, i)}),
+                code.at(to, F32, code.mul(i, step)),
+            )
+
+        code.loop(0, size, 1, [], turn)
+
+    run(0, frame, to)
+
+
+def _at_vector(frame: Frame, vector: tuple[int, int, int | None]) -> Frame:
+    code, p = frame.code, frame.plan
+    where = {p.vector_loop: code.add(frame.at[p.vector_loop], vector[1])}
+    if p.wide > 1:
+        u = p.outer_columns[-1]
+        where[u] = code.add(frame.at[u], vector[0])
+    return frame.moved(where)
+
+
+def _one_row(
+    frame: Frame, factor: Factor, to: Value, vectors: Sequence[tuple[int, int, int | None]]
+) -> None:
+    code, p = frame.code, frame.plan
+    points = Points(code, frame.nest, frame.reads, p.vector_loop, p.lanes)
+    for v in vectors:
+        x = _value(_at_vector(frame, v), points, factor, v[2])
+        code.store(x, code.at(to, F32, frame.slot(0, v)), F32)
+
+
+def _turned(
+    frame: Frame,
+    factor: Factor,
+    to: Value,
+    vectors: Sequence[tuple[int, int, int | None]],
+    start: Index,
+    size: Index,
+) -> None:
+    """Columns that are contiguous along the reduction: squares transposed in registers."""
+    code, p, s = frame.code, frame.plan, frame.sizes
+    source = factor.plain
+    assert source is not None
+    lanes, along = p.lanes, p.reduced[-1]
+
+    def square(i: Index, mask: Mask = None) -> None:
+        for v in vectors:
+            here = _at_vector(frame.moved({along: code.add(start, i)}), v)
+            points = Points(code, frame.nest, frame.reads, along, lanes)
+            columns = []
+            for n in range(lanes):
+                if v[2] is not None and n >= v[2]:
+                    columns.append(code.zero(F32, lanes))
+                    continue
+                one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
+                columns.append(points.access(source, one.at, mask))
+            for n, x in enumerate(code.transposed(columns)):
+                at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
+                row = lambda x=x, at=at: code.store(x, code.at(to, F32, at), F32)  # noqa: E731
+                if mask is None:
+                    row()
+                elif isinstance(mask, int):
+                    if n < mask:
+                        row()
+                else:
+                    code.when(code.lane(mask, n), lambda row=row: row() and None)
+
+    whole = code.mul(code.div(size, lanes), lanes)
+    code.loop(0, whole, lanes, [], square)
+    rest = code.sub(size, whole)
+    if isinstance(rest, int):
+        if rest:
+            square(whole, rest)
+        return
+    code.when(
+        code.compare(">", rest, 0), lambda: square(whole, code.first_lanes(rest, lanes)) and None
+    )

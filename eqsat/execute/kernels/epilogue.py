@@ -1,0 +1,143 @@
+"""The epilogue of a contraction over a tile's sums in memory: loops over rows, not copies of it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels.frame import F32, Frame
+from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Index, Mask, Value
+from eqsat.execute.kernels.points import Points
+from eqsat.model.nest import Access, Store
+from eqsat.plan.roles import loops_of
+
+Vector = tuple[int, int, int | None]
+
+
+def write_finish(outer: Frame, last: bool) -> Any:
+    """The function `(sums, rows, first row)` that evaluates and stores a tile."""
+    frame, (sums, rows, first) = outer.begin(
+        f"finish{'.last' if last else ''}", [POINTER, I64, I64]
+    )
+    vectors = frame.vectors(last)
+    whole = [v for v in vectors if v[2] is None]
+    for v in vectors if len(whole) < 3 or frame.plan.wide > 1 else vectors[len(whole) :]:
+        Column(frame, v, v[1], frame.slot(0, v)).write(sums, rows, first)
+    if len(whole) >= 3 and frame.plan.wide == 1:
+        lanes = frame.plan.lanes
+
+        def turn(start: Index) -> None:
+            Column(frame, (0, 0, None), start, start).write(sums, rows, first)
+
+        frame.code.loop(0, len(whole) * lanes, lanes, [], turn)
+    frame.code.end()
+    return frame.code.function
+
+
+@dataclass(frozen=True)
+class Column:
+    """One vector of all rows of a tile; start: its first element in the panel, slot: its sums."""
+
+    outer: Frame
+    vector: Vector
+    start: Index
+    slot: Index
+
+    def write(self, sums: Value, rows: Index, first: Index) -> None:
+        p, code = self.outer.plan, self.outer.code
+        where = {p.vector_loop: code.add(self.outer.at[p.vector_loop], self.start)}
+        if p.wide > 1:
+            u = p.outer_columns[-1]
+            where[u] = code.add(self.outer.at[u], self.vector[0])
+        frame = self.outer.moved(where)
+        steady = self._steady(frame)
+        source = code.at(sums, F32, self.slot)
+
+        def row(r: Index) -> None:
+            at = frame.moved(frame.rows_at(code.add(first, r)))
+            total = code.load(code.at(source, F32, code.mul(r, p.vectors * p.lanes)), F32, p.lanes)
+            known = dict(steady) | {frame.sizes.roles.root: total}
+            self._extra(at, known)
+
+        code.loop(0, rows, 1, [], row)
+
+    def _extra(self, frame: Frame, known: dict[Any, Value]) -> None:
+        """Every point of the loops that the contraction itself does not have."""
+        code, p = frame.code, frame.plan
+        if not p.extra:
+            self._point(frame, known)
+            return
+        sizes = [frame.nest.sizes[i] for i in p.extra]
+
+        def point(n: Index) -> None:
+            digits = code.digits(n, sizes)
+            self._point(frame.moved(dict(zip(p.extra, digits, strict=True))), dict(known))
+
+        code.loop(0, frame.nest.points(p.extra), 1, [], point)
+
+    def _points(self, frame: Frame) -> Points:
+        p = frame.plan
+        return Points(frame.code, frame.nest, frame.reads, p.vector_loop, p.lanes)
+
+    def _steady(self, frame: Frame) -> dict[Any, Value]:
+        """Values of accesses that no row changes, read once before the rows."""
+        p = frame.plan
+        moving = set(p.row_loops) | set(p.extra)
+        found: dict[Any, Value] = {}
+        for i in frame.sizes.roles.epilogue:
+            for a in frame.nest.stages[i].arguments:
+                if isinstance(a, Access) and not loops_of(a) & moving and a not in found:
+                    there = self._exists(frame, rows=False)
+                    mask = self._mask(frame, there)
+                    found[a] = self._points(frame).access(a, frame.at, mask)
+        return found
+
+    def _exists(self, frame: Frame, rows: bool = True) -> Any:
+        """Whether the nest has these points; without the bounds that rows decide on request."""
+        p = frame.plan
+        moving = set() if rows else set(p.row_loops) | set(p.extra)
+        bounds = [
+            b
+            for b in frame.nest.bounds
+            if not any(x and (i in p.reduced or i in moving) for i, x in enumerate(b.strides))
+        ]
+        return self._points(frame).holds(bounds, frame.at)
+
+    def _mask(self, frame: Frame, there: Any) -> Mask:
+        code, lanes = frame.code, frame.plan.lanes
+        if there is True:
+            return self.vector[2]
+        if there is False:
+            return 0
+        if self.vector[2] is None:
+            return code.mask(there, lanes)
+        return code.both(code.mask(there, lanes), code.mask(self.vector[2], lanes))
+
+    def _point(self, frame: Frame, known: MutableMapping[Any, Value]) -> None:
+        mask = self._mask(frame, self._exists(frame))
+        points = self._points(frame)
+        for s in frame.nest.stores:
+            x = points.stage(s.stage, frame.at, known, mask)
+            self._store(frame, points, s, frame.code.broadcast(x, frame.plan.lanes), mask)
+
+    def _store(self, frame: Frame, points: Points, s: Store, x: Value, mask: Mask) -> None:
+        code, lanes = frame.code, frame.plan.lanes
+        kind = TYPES[s.access.dtype]
+        there = points.holds(s.access.bounds, frame.at)
+        if there is not True and s.access.fill is not None:
+            fill = code.constant(kind, s.access.fill, lanes)
+            x = code.select(there, x, fill) if not isinstance(there, bool) else fill
+        written = points.holds(s.bounds, frame.at)
+        if written is not True:
+            mask = code.both(code.mask(written, lanes), code.mask(mask, lanes))
+        step = s.access.strides[frame.plan.vector_loop]
+        pointer = code.at(frame.writes[s.access.buffer], kind, points.offset(s.access, frame.at))
+        if step:
+            code.store(x, pointer, kind, step, mask)
+            return
+        one = code.lane(x, 0)
+        if mask is None or isinstance(mask, int):
+            code.store(one, pointer, kind, mask=mask)
+        else:
+            code.store(one, pointer, kind, mask=code.lane(mask, 0))

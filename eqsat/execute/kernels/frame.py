@@ -1,0 +1,118 @@
+"""What the parts of a contraction kernel share: its sizes, buffers and place in the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, Index, Value
+from eqsat.model.nest import Access, Nest
+from eqsat.plan.contraction import Contraction, Sizes
+
+F32 = TYPES["f32"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """at: an index per loop of the nest; those of rows and of reductions count from 0 inside."""
+
+    sizes: Sizes
+    code: Code
+    reads: dict[int, Value]
+    writes: dict[int, Value]
+    at: tuple[Index, ...]
+
+    @property
+    def plan(self) -> Contraction:
+        return self.sizes.plan
+
+    @property
+    def nest(self) -> Nest:
+        return self.sizes.nest
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """Loops whose index the parts are called with."""
+        p = self.plan
+        return (*p.batch, *p.outer_rows, *p.outer_columns, p.vector_loop)
+
+    def moved(self, where: dict[int, Index]) -> Frame:
+        """The frame with other indices of these loops."""
+        return replace(self, at=tuple(where.get(i, x) for i, x in enumerate(self.at)))
+
+    def begin(self, name: str, kinds: Sequence[Any]) -> tuple[Frame, tuple[Value, ...]]:
+        """Start a part of the kernel, a function of its own; its frame and its own arguments."""
+        shared = [I64] * len(self.passed) + [POINTER] * (len(self.reads) + len(self.writes))
+        full = f"{self.code.function.name}.{name}"
+        code, arguments = Code.begin(self.code.module, full, [*kinds, *shared], internal=True)
+        rest = iter(arguments[len(kinds) :])
+        where = {i: next(rest) for i in self.passed}
+        reads = {b: next(rest) for b in self.reads}
+        writes = {b: next(rest) for b in self.writes}
+        inner = replace(self, code=code, reads=reads, writes=writes)
+        return inner.moved(where), arguments[: len(kinds)]
+
+    def call(self, part: Any, own: Sequence[Index]) -> None:
+        code = self.code
+        values = [*own, *(self.at[i] for i in self.passed)]
+        pointers = [*self.reads.values(), *self.writes.values()]
+        code.builder.call(part, [*(code.index(x) for x in values), *pointers])
+
+    def rows_at(self, number: Index) -> dict[int, Index]:
+        """Indices of the row loops at a row."""
+        loops = self.plan.row_loops
+        digits = self.code.digits(number, [self.nest.sizes[i] for i in loops])
+        return dict(zip(loops, digits, strict=True))
+
+    def vectors(self, last: bool) -> list[tuple[int, int, int | None]]:
+        """The vectors of a panel: point of the loop it is wide over, element, lanes if not all."""
+        p, s = self.plan, self.sizes
+        width = s.last_width if last else s.width
+        found: list[tuple[int, int, int | None]] = []
+        for u in range(p.wide):
+            for start in range(0, width, p.lanes):
+                left = width - start
+                found.append((u, start, left if left < p.lanes else None))
+        return found
+
+    def slot(self, row: Index, vector: tuple[int, int, int | None]) -> Index:
+        """Element of the tile's partial sums at which a row's vector starts."""
+        p = self.plan
+        u, start, _ = vector
+        j = u * (p.vectors // p.wide) + start // p.lanes
+        return self.code.add(self.code.mul(row, p.vectors * p.lanes), j * p.lanes)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How a tile steps through a factor, in elements: rows, vectors, and per reduction loop."""
+
+    row: int
+    vector: int  # per element of the vector loop
+    wide: int  # per point of the loop a panel is wide over
+    reduced: tuple[int, ...]
+
+
+def operands(frame: Frame) -> tuple[Operand, Operand]:
+    """Of the rows' and of the columns' factor: as the access steps, or as its copy in scratch."""
+    p, s, nest = frame.plan, frame.sizes, frame.nest
+    linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
+    a, b = (f.plain for f in s.factors)
+    rows = Operand(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
+    if p.copied[1]:
+        each = p.vectors // p.wide * p.lanes
+        columns = Operand(0, 1, each, tuple(n * s.panel_row for n in linear))
+    else:
+        columns = _stepping(p, b)
+    return rows, columns
+
+
+def _stepping(p: Contraction, access: Access | None) -> Operand:
+    assert access is not None
+    return Operand(
+        access.strides[p.row_loops[-1]] if p.row_loops else 0,
+        access.strides[p.vector_loop],
+        access.strides[p.outer_columns[-1]] if p.wide > 1 else 0,
+        tuple(access.strides[i] for i in p.reduced),
+    )

@@ -1,0 +1,172 @@
+"""Values of a nest's accesses and stages at a point, or at neighbouring points along one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels import ir
+from eqsat.execute.kernels.ir import Code, Index, Mask, Value
+from eqsat.model.expr import Expr
+from eqsat.model.nest import Access, Bound, Lookup, Nest
+
+
+@dataclass(frozen=True)
+class Points:
+    """Lanes points along loop `along`, the first at the indices a call gives; one point if -1.
+
+    reads: pointer of every buffer that is read.
+    """
+
+    code: Code
+    nest: Nest
+    reads: Mapping[int, Value]
+    along: int = -1
+    lanes: int = 1
+
+    def access(self, access: Access, at: Sequence[Index], mask: Mask = None) -> Value:
+        """The element at each point; where a bound fails its fill; out of the mask, anything."""
+        kind = ir.TYPES[access.dtype]
+        step = access.strides[self.along] if self.lanes > 1 else 0
+        if any(self._varies(k) for k in access.lookups):
+            return self._one_by_one(access, at, mask)
+        there = self.holds(access.bounds, at)
+        fill = self.code.constant(kind, access.fill or 0)
+        if there is False:
+            return self.code.broadcast(fill, self.lanes)
+        offset = self.offset(access, at)
+        pointer = self.code.at(self.reads[access.buffer], kind, offset)
+        if step == 0:
+            return self._uniform(pointer, kind, there, fill)
+        if there is not True:
+            mask = self.code.both(there, True if mask is None else self.code.mask(mask, self.lanes))
+        return self.code.load(pointer, kind, self.lanes, step, mask, fill)
+
+    def offset(self, access: Access, at: Sequence[Index]) -> Index:
+        """Elements from the start of the buffer to the first point's."""
+        found = self.code.affine(access.base, access.strides, at)
+        for k in access.lookups:
+            found = self.code.add(found, self.code.mul(self._looked_up(k, at), k.stride))
+        return found
+
+    def holds(self, bounds: Iterable[Bound], at: Sequence[Index]) -> Any:
+        """Whether all bounds hold: a bool, an i1, or a mask where that differs between lanes."""
+        code, found = self.code, True
+        for b in bounds:
+            x = code.affine(b.base, b.strides, at)
+            step = b.strides[self.along] if self.lanes > 1 else 0
+            if step:
+                start = code.broadcast(code.index(x), self.lanes)
+                steps = [i * step for i in range(self.lanes)]
+                wide = code.builder.add(start, ir.constants(ir.I64, steps))
+                limit = ir.constants(ir.I64, [b.extent] * self.lanes)
+                test = code.builder.icmp_unsigned("<", wide, limit)
+            elif isinstance(x, int):
+                test = 0 <= x < b.extent
+            else:
+                test = code.builder.icmp_unsigned("<", x, code.index(b.extent))
+            found = code.both(found, test)
+        return found
+
+    def _uniform(self, pointer: Value, kind: Any, there: Any, fill: Value) -> Value:
+        """One element for all lanes, behind the conditions that all lanes share."""
+        code = self.code
+        if there is True:
+            return code.broadcast(code.load(pointer, kind), self.lanes)
+        if ir.lanes_of(there) == 1:
+            return code.broadcast(code.load(pointer, kind, mask=there, fill=fill), self.lanes)
+        some = code.any_lane(there)
+        one = code.load(pointer, kind, mask=some, fill=fill)
+        return code.select(there, code.broadcast(one, self.lanes), code.broadcast(fill, self.lanes))
+
+    def _varies(self, lookup: Lookup) -> bool:
+        return self.lanes > 1 and bool(
+            lookup.index.strides[self.along] or any(self._varies(k) for k in lookup.index.lookups)
+        )
+
+    def _looked_up(self, k: Lookup, at: Sequence[Index]) -> Index:
+        code = self.code
+        number = Points(code, self.nest, self.reads).access(k.index, at)
+        if k.index.dtype != "i64":
+            widen = code.builder.zext if k.index.dtype.startswith("u") else code.builder.sext
+            number = widen(number, ir.I64)
+        return code.max(code.min(number, k.extent - 1), 0)
+
+    def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
+        kind, found = ir.TYPES[access.dtype], None
+        one = Points(self.code, self.nest, self.reads)
+        for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
+            here = list(at)
+            here[self.along] = self.code.add(at[self.along], i)
+            x = self._lane_value(one, access, here, mask, i)
+            start = self.code.zero(kind, self.lanes) if found is None else found
+            found = self.code.builder.insert_element(start, x, ir.constants(ir.I32, [i]))
+        return self.code.zero(kind, self.lanes) if found is None else found
+
+    def _lane_value(
+        self, one: Points, access: Access, here: Sequence[Index], mask: Mask, i: int
+    ) -> Value:
+        if mask is None or isinstance(mask, int):
+            return one.access(access, here)
+        zero = self.code.zero(ir.TYPES[access.dtype])
+        there = self.code.lane(mask, i)
+        return self.code.when(there, lambda: [one.access(access, here)], lambda: [zero])[0]
+
+    def stage(
+        self,
+        number: int,
+        at: Sequence[Index],
+        known: MutableMapping[Any, Value],
+        mask: Mask = None,
+    ) -> Value:
+        """A stage's value; `known`: values of accesses and stages at these points, added to."""
+        if number not in known:
+            s = self.nest.stages[number]
+            x = self.body(s.body, s.arguments, at, known, mask)
+            there = self.holds(s.bounds, at)
+            if there is not True:
+                fill = self.code.constant(ir.TYPES[s.dtype], s.fill)
+                x = self.code.select(there, x, self.code.broadcast(fill, self.lanes))
+            known[number] = x
+        return known[number]
+
+    def body(
+        self,
+        body: Expr,
+        arguments: Sequence[Access | int],
+        at: Sequence[Index],
+        known: MutableMapping[Any, Value],
+        mask: Mask = None,
+    ) -> Value:
+        """An expression over accesses and stages at these points."""
+        operands: dict[int, Value] = {}
+        for i in body.operands():
+            a = arguments[i]
+            if isinstance(a, int):
+                operands[i] = self.stage(a, at, known, mask)
+                continue
+            if a not in known:
+                known[a] = self.access(a, at, mask)
+            operands[i] = known[a]
+        return lower(self.code, body, operands, self.lanes)
+
+
+def lower(code: Code, body: Expr, operands: Mapping[int, Value], lanes: int) -> Value:
+    """Vector code of a body; parts that are used twice are computed once."""
+    from eqsat.model.expr import BottomUp
+
+    b = code.builder
+
+    def step(e: Expr, args: Sequence[Value]) -> Value:
+        if e.fn == "arg":
+            return operands[e.value]
+        if e.fn == "const":
+            return code.constant(ir.TYPES["f32"], float(e.value), lanes)
+        if e.fn in ("max", "min"):
+            worse = b.fcmp_ordered("<" if e.fn == "max" else ">", args[0], args[1])
+            best = b.select(worse, args[1], args[0])
+            return b.select(b.fcmp_unordered("uno", args[1], args[1]), args[1], best)
+        return getattr(b, {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}[e.fn])(*args)
+
+    return BottomUp(step)(body)

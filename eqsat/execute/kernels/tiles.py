@@ -1,0 +1,251 @@
+"""The register tile of a contraction: rows x vectors summed over a block of the reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels.frame import F32, Frame, Operand, operands
+from eqsat.execute.kernels.ir import I64, POINTER, Code, Index, Value
+from eqsat.execute.kernels.points import lower
+from eqsat.model.nest import Access
+from eqsat.plan.contraction import UNROLL, row_stride
+
+Vector = tuple[int, int, int | None]
+# a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row
+KINDS = [POINTER, POINTER, POINTER, POINTER, I64, I64]
+
+
+def write_tile(outer: Frame, rows: int, last: bool) -> Any:
+    """The function of the tiles with so many rows, of the last panel or the others."""
+    frame, arguments = outer.begin(f"tile{rows}{'.last' if last else ''}", KINDS)
+    a, b = operands(frame)
+    count: Index = arguments[4] if frame.plan.k_blocks > 1 else frame.plan.k_block
+    starts = arguments[0], arguments[1], arguments[2], arguments[3]
+    Tile(frame, rows, frame.vectors(last), a, b, *starts, count, arguments[5]).write()
+    frame.code.end()
+    return frame.code.function
+
+
+@dataclass(frozen=True)
+class Tile:
+    frame: Frame
+    rows: int
+    vectors: list[Vector]
+    a: Operand
+    b: Operand
+    a_start: Value
+    b_start: Value
+    partial: Value
+    ahead: Value
+    count: Index  # points of the outermost reduction loop
+    row: Value
+
+    @property
+    def code(self) -> Code:
+        return self.frame.code
+
+    @property
+    def lanes(self) -> int:
+        return self.frame.plan.lanes
+
+    def write(self) -> None:
+        p, sizes = self.frame.plan, self.frame.sizes
+        zero = [self.code.zero(F32, self.lanes)] * (self.rows * len(self.vectors))
+        level, points = p.chain
+        whole = level == 0 and points >= p.k_block
+        if whole:
+            sums = self._chain(0, self.a_start, self.b_start, self.count, zero)
+            if p.k_blocks > 1:
+                self._add(sums)
+            elif sizes.has_partials:
+                self._keep(sums)
+            else:
+                self._store(sums)
+            return
+        if p.k_blocks == 1:
+            self._keep(zero)
+        self._parts(0, self.a_start, self.b_start)
+        if p.k_blocks == 1 and p.in_registers:
+            self._store(self._kept())
+
+    # ---- the reduction ---------------------------------------------------------------------------
+    def _size(self, level: int) -> Index:
+        reduced = self.frame.plan.reduced
+        return self.count if level == 0 else self.frame.nest.sizes[reduced[level]]
+
+    def _moved(self, level: int, a: Value, b: Value, i: Index) -> tuple[Value, Value]:
+        code = self.code
+        steps = self.a.reduced[level], self.b.reduced[level]
+        x, y = (code.at(q, F32, code.mul(i, step)) for q, step in zip((a, b), steps, strict=True))
+        return x, y
+
+    def _parts(self, level: int, a: Value, b: Value) -> None:
+        """Sum part by part, each added to the sums in memory: rounding errors stay short."""
+        code, (last, length) = self.code, self.frame.plan.chain
+        size = self._size(level)
+        if level < last:
+            code.loop(
+                0, size, 1, [], lambda i: self._parts(level + 1, *self._moved(level, a, b, i))
+            )
+            return
+        even = isinstance(size, int) and size % length == 0
+        zero = [code.zero(F32, self.lanes)] * (self.rows * len(self.vectors))
+
+        def part(i: Index) -> None:
+            points = length if even else code.min(length, code.sub(size, i))
+            self._add(self._chain(level, *self._moved(level, a, b, i), points, zero))
+
+        code.loop(0, size, length, [], part)
+
+    def _chain(self, level: int, a: Value, b: Value, size: Index, sums: list[Value]) -> list[Value]:
+        """The sum over `size` points of a reduction loop and all loops inside it, in registers."""
+        code, reduced = self.code, self.frame.plan.reduced
+        if level >= len(reduced):
+            return self._step(a, b, sums, 0)
+        if level == len(reduced) - 1:
+            return self._innermost(level, a, b, size, sums)
+
+        def turn(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
+            inner = self._chain(level + 1, a, b, self._size(level + 1), list(sums))
+            return [*self._moved(level, a, b, 1), *inner]
+
+        return code.loop(0, size, 1, [a, b, *sums], turn)[2:]
+
+    def _innermost(
+        self, level: int, a: Value, b: Value, size: Index, sums: list[Value]
+    ) -> list[Value]:
+        code, ahead = self.code, self.frame.plan.prefetch
+
+        def turn(i: Index, a: Value, b: Value, *carried: Value) -> list[Value]:
+            sums = list(carried[: len(carried) - bool(ahead)])
+            following: list[Value] = []
+            if ahead:
+                following = [self._ask_ahead(level, carried[-1])]
+            for u in range(UNROLL):
+                sums = self._step(a, b, sums, u)
+            return [*self._moved(level, a, b, UNROLL), *sums, *following]
+
+        extra = [self.ahead] if ahead else []
+        turns = code.div(size, UNROLL)
+        a, b, *rest = code.loop(0, turns, 1, [a, b, *sums, *extra], turn)
+        sums = rest[: len(sums)]
+        if isinstance(size, int):
+            for u in range(size % UNROLL):
+                sums = self._step(a, b, sums, u)
+            return sums
+
+        def single(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
+            return [*self._moved(level, a, b, 1), *self._step(a, b, list(sums), 0)]
+
+        return code.loop(0, code.rem(size, UNROLL), 1, [a, b, *sums], single)[2:]
+
+    def _ask_ahead(self, level: int, pointer: Value) -> Value:
+        """Prefetch some rows of the next panel; the pointer behind them."""
+        code, step = self.code, self.b.reduced[level]
+        per_line = 64 // 4
+        for row in range(self.frame.plan.prefetch):
+            for line in range(-(-len(self.vectors) * self.lanes // per_line)):
+                code.prefetch(code.at(pointer, F32, row * step + line * per_line))
+        return code.at(pointer, F32, self.frame.plan.prefetch * step)
+
+    def _step(self, a: Value, b: Value, sums: list[Value], u: int) -> list[Value]:
+        """All multiply-adds at one point of the reduction, `u` points on."""
+        code, plan = self.code, self.frame.plan
+        a_point, b_point = (u * (x.reduced[-1] if x.reduced else 0) for x in (self.a, self.b))
+        columns = [
+            self._load(b, b_point + self._column(self.b, v), None if plan.copied[1] else v[2])
+            for v in self.vectors
+        ]
+        found = list(sums)
+        for r in range(self.rows):
+            start = a_point + r * self.a.row
+            x = None if plan.vector_rows else code.load(code.at(a, F32, start), F32, self.lanes, 0)
+            for j, v in enumerate(self.vectors):
+                if plan.vector_rows:
+                    x = self._load(a, start + self._column(self.a, v), v[2])
+                at = r * len(self.vectors) + j
+                found[at] = code.fma(x, columns[j], found[at])
+        return found
+
+    def _load(self, pointer: Value, offset: int, lanes: int | None) -> Value:
+        return self.code.load(self.code.at(pointer, F32, offset), F32, self.lanes, 1, lanes)
+
+    @staticmethod
+    def _column(x: Operand, vector: Vector) -> int:
+        return vector[0] * x.wide + vector[1] * x.vector
+
+    # ---- sums in memory --------------------------------------------------------------------------
+    def _slots(self) -> list[Value]:
+        return [
+            self.code.at(self.partial, F32, self.frame.slot(r, v))
+            for r in range(self.rows)
+            for v in self.vectors
+        ]
+
+    def _kept(self) -> list[Value]:
+        return [self.code.load(x, F32, self.lanes) for x in self._slots()]
+
+    def _keep(self, sums: Sequence[Value]) -> None:
+        for pointer, x in zip(self._slots(), sums, strict=True):
+            self.code.store(x, pointer, F32)
+
+    def _add(self, sums: Sequence[Value]) -> None:
+        for pointer, x in zip(self._slots(), sums, strict=True):
+            before = self.code.load(pointer, F32, self.lanes)
+            self.code.store(self.code.builder.fadd(before, x), pointer, F32)
+
+    # ---- the epilogue in registers ---------------------------------------------------------------
+    def _store(self, sums: Sequence[Value]) -> None:
+        """Evaluate the epilogue's stages for each vector and write what is stored."""
+        starts: dict[tuple[Access, bool], Value] = {}
+        shared: dict[tuple[Any, ...], Value] = {}
+        each = iter(sums)
+        for r in range(self.rows):
+            for v in self.vectors:
+                self._store_vector(next(each), r, v, starts, shared)
+
+    def _store_vector(
+        self, total: Value, r: int, v: Vector, starts: dict[Any, Value], shared: dict[Any, Value]
+    ) -> None:
+        nest, roles = self.frame.nest, self.frame.sizes.roles
+        known = {roles.root: total}
+
+        def value(a: Access | int) -> Value:
+            if isinstance(a, int):
+                return known[a]
+            pointer, key = self._address(a, r, v, starts)
+            if key not in shared:
+                step = a.strides[self.frame.plan.vector_loop]
+                shared[key] = self.code.load(pointer, F32, self.lanes, step, v[2] if step else None)
+            return shared[key]
+
+        for i in roles.epilogue:
+            s = nest.stages[i]
+            given = {k: value(s.arguments[k]) for k in s.body.operands()}
+            known[i] = self.code.broadcast(lower(self.code, s.body, given, self.lanes), self.lanes)
+        for s in nest.stores:
+            pointer, _ = self._address(s.access, r, v, starts, self.frame.writes)
+            self.code.store(known[s.stage], pointer, F32, mask=v[2])
+
+    def _address(
+        self,
+        access: Access,
+        r: int,
+        v: Vector,
+        starts: dict[Any, Value],
+        buffers: dict[int, Value] | None = None,
+    ) -> tuple[Value, tuple[Any, ...]]:
+        """Where an access is at a row and vector of the tile, and what tells it from others."""
+        frame, p = self.frame, self.frame.plan
+        where = frame.moved(frame.rows_at(self.row))
+        key = (access, buffers is None)
+        if key not in starts:
+            offset = self.code.affine(access.base, access.strides, where.at)
+            buffer = (frame.reads if buffers is None else buffers)[access.buffer]
+            starts[key] = self.code.at(buffer, F32, offset)
+        wide = access.strides[p.outer_columns[-1]] if p.wide > 1 else 0
+        step = r * (row_stride(frame.nest, p.row_loops, access) or 0)
+        step += v[0] * wide + v[1] * access.strides[p.vector_loop]
+        return self.code.at(starts[key], F32, step), (access, step, v[2])

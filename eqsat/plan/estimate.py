@@ -1,0 +1,181 @@
+"""What a plan of a contraction does, counted; and a rough time by which plans are compared.
+
+The counts are what prices are made of. The rough time only ranks the plans of one nest: its
+constants are those of recent cores, so that a plan does not change with a target's calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eqsat.model.nest import Access, Stage
+from eqsat.model.plan import Machine, Work
+from eqsat.ops import scalar
+from eqsat.plan.roles import Factor
+
+if TYPE_CHECKING:
+    from eqsat.plan.contraction import Sizes
+
+CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
+PAGE_BYTES = 4096
+# picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
+FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 500, 5000, 15000, 25
+LEVELS = (4, 10, 25, 50)
+
+
+def scalar_cost(stage: Stage) -> float:
+    """Additions of one evaluation of a stage's body."""
+    return scalar.cost(stage.body)
+
+
+def cycles(work: Work, machine: Machine) -> float:
+    """Rough picoseconds of this work on one core."""
+    compute = max(work.fma * FMA, work.loads * LOAD) + work.scalar * SCALAR
+    compute += work.strided * STRIDED + work.pages * PAGE + work.tiles * TILE
+    traffic = sum(nbytes * _per_byte(between, machine) for between, nbytes in work.streams)
+    copies = work.copied * COPY
+    return max(compute, traffic) + 0.2 * min(compute, traffic) + copies
+
+
+def _per_byte(between: float, machine: Machine) -> float:
+    levels = (i for i, size in enumerate(machine.caches) if between <= size)
+    return LEVELS[min(next(levels, len(machine.caches)), len(LEVELS) - 1)]
+
+
+def work(sizes: Sizes, machine: Machine, items: int) -> Work:
+    """Counts of all work items; see `Work`."""
+    p, nest = sizes.plan, sizes.nest
+    k = nest.points(p.reduced)
+    points = nest.points(p.batch) * nest.points(p.outer_rows)
+    columns = nest.points(p.outer_columns) // p.wide
+    fma = loads = tiles = vectors = 0.0
+    for count, rows in ((sizes.full_tiles, p.rows), (p.row_tiles - sizes.full_tiles, p.rows - 1)):
+        for panels, width in _panels(sizes):
+            across = -(-width // p.lanes) * p.wide
+            times = points * columns * count * panels
+            fma += times * k * max(rows * across, CHAINS)
+            loads += times * k * (across + rows * (across if p.vector_rows else 1))
+            tiles += times * p.k_blocks
+            vectors += times * rows * across
+    epilogue, strided = _epilogue(sizes, vectors)
+    copied, prologue, more = _copies(sizes)
+    return Work(
+        fma=fma,
+        loads=loads,
+        scalar=epilogue + prologue + _partials(sizes, vectors),
+        strided=strided + more,
+        pages=_pages(sizes, machine),
+        tiles=tiles,
+        items=items,
+        copied=copied,
+        streams=tuple(_streams(sizes)),
+    )
+
+
+def _panels(sizes: Sizes) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(panels, elements of each) along the vector loop: the whole ones, the last."""
+    return (sizes.panels_along - 1, sizes.width), (1, sizes.last_width)
+
+
+def _epilogue(sizes: Sizes, vectors: float) -> tuple[float, float]:
+    """Additions of vectors, and elements that are read or written one by one."""
+    nest, p = sizes.nest, sizes.plan
+    times = vectors * nest.points(p.extra)
+    stages = [nest.stages[i] for i in sizes.roles.epilogue]
+    cost = sum(scalar_cost(s) for s in stages)
+    ends = [a for s in stages for a in s.arguments if isinstance(a, Access)]
+    ends += [s.access for s in nest.stores]
+    strided = sum(a.strides[p.vector_loop] not in (0, 1) for a in ends)
+    return times * (cost + len(ends)), times * p.lanes * strided
+
+
+def _partials(sizes: Sizes, vectors: float) -> float:
+    """Loads, additions and stores of partial sums, in additions."""
+    if not sizes.has_partials:
+        return 0
+    p, nest = sizes.plan, sizes.nest
+    level, length = p.chain
+    parts = nest.points(p.reduced[:level]) * (
+        -(-nest.sizes[p.reduced[level]] // length) if p.reduced else 1
+    )
+    return 3 * vectors * parts
+
+
+def _copies(sizes: Sizes) -> tuple[float, float, float]:
+    """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
+    nest, p = sizes.nest, sizes.plan
+    k, batch = nest.points(p.reduced), nest.points(p.batch)
+    a, b = sizes.factors
+    copied = prologue = strided = 0.0
+    rows = batch * sizes.row_count * nest.points(p.outer_rows)
+    columns = batch * p.panels * p.vectors * p.lanes
+    for on, factor, elements, along in (
+        (p.copied[0], a, rows * k * sizes.groups, p.reduced[-1] if p.reduced else -1),
+        (p.copied[1], b, columns * k * sizes.row_blocks, p.vector_loop),
+    ):
+        if on:
+            copied += 4 * elements
+            prologue += elements / p.lanes * _body_cost(sizes, factor)
+            strided += elements * _strided(factor, along, p.reduced)
+    return copied, prologue, strided
+
+
+def _body_cost(sizes: Sizes, factor: Factor) -> float:
+    """Additions per element of a factor, the stages it needs included."""
+    seen: set[int] = set()
+    left = [a for a in factor.arguments if isinstance(a, int)]
+    while left:
+        i = left.pop()
+        if i not in seen:
+            seen.add(i)
+            left += [a for a in sizes.nest.stages[i].arguments if isinstance(a, int)]
+    stages = sum(scalar_cost(sizes.nest.stages[i]) for i in seen)
+    return scalar.cost(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
+
+
+def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
+    """Accesses per element that no vector serves; transposes in registers count a quarter."""
+    found = 0.0
+    for a in factor.accesses:
+        step = a.strides[along] if along >= 0 else 0
+        if step not in (0, 1):
+            turned = factor.plain is a and any(a.strides[i] == 1 for i in reduced)
+            found += 0.25 if turned else 1
+        elif any(k.index.strides[along] for k in a.lookups):
+            found += 1
+    return found
+
+
+def _pages(sizes: Sizes, machine: Machine) -> float:
+    """Rows of B's vectors a page or more from the row before, as often as they are fetched."""
+    nest, p = sizes.nest, sizes.plan
+    b = sizes.factors[1].plain
+    if b is None or not p.reduced or 4 * abs(b.strides[p.reduced[-1]]) < PAGE_BYTES:
+        return 0
+    rows = nest.points(p.batch) * p.panels * p.wide * nest.points(p.reduced)
+    again = sizes.tiles
+    if p.copied[1] or 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2:
+        again = sizes.row_blocks
+    return rows * again if again > 1 or sizes.panel_row * 4 < PAGE_BYTES // 2 else 0
+
+
+def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:
+    """(bytes used in between, bytes fetched again) of A, of B and of the partial sums."""
+    nest, p = sizes.nest, sizes.plan
+    k, batch = nest.points(p.reduced), nest.points(p.batch)
+    panel = 4.0 * sizes.block_k * sizes.panel_row
+    row_tile = 4.0 * p.rows * sizes.block_k
+    block = row_tile * p.tile_block
+    b_bytes = 4.0 * batch * k * p.panels * p.vectors * p.lanes
+    a_bytes = 4.0 * batch * k * sizes.row_count * nest.points(p.outer_rows)
+    if sizes.tiles > 1:  # a panel is read again for every row tile of a block
+        yield panel + row_tile, b_bytes * (sizes.tiles - sizes.row_blocks)
+    if sizes.row_blocks > 1:  # and all of B for every block
+        yield b_bytes / batch + block, b_bytes * (sizes.row_blocks - 1)
+    if p.panels > 1:  # a block of rows is read again for every panel
+        yield block + panel, a_bytes * (p.panels - 1)
+    if p.k_blocks > 1:
+        sums = 4.0 * p.rows * p.tile_block * p.panel_block * p.vectors * p.lanes
+        total = 8.0 * batch * sizes.tiles * p.rows * p.panels * p.vectors * p.lanes
+        yield sums + panel, total * (p.k_blocks - 1)

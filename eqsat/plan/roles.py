@@ -1,0 +1,124 @@
+"""A nest as a contraction: its two factors, the loops either depends on, prologue, epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.model.expr import Expr
+from eqsat.model.nest import Access, Bound, Nest, NoNest, Stage
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One side of the product: a body over accesses and earlier stages.
+
+    loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
+    """
+
+    body: Expr
+    arguments: tuple[Access | int, ...]
+    loops: frozenset[int]
+    accesses: tuple[Access, ...]  # all that its value needs, through earlier stages too
+
+    @cached_property
+    def plain(self) -> Access | None:
+        found = self.arguments[self.body.value] if self.body.fn == "arg" else None
+        if isinstance(found, Access) and not found.bounds and not found.lookups:
+            return found
+        return None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """root: the stage that is the contraction. Loops by what depends on them: `batch` both factors,
+    `only[i]` factor i alone, `extra` neither (values are written several times), `reduced`.
+    epilogue: stages computed from the root on, in order."""
+
+    root: int
+    factors: tuple[Factor, Factor]
+    batch: tuple[int, ...]
+    only: tuple[tuple[int, ...], tuple[int, ...]]
+    reduced: tuple[int, ...]
+    extra: tuple[int, ...]
+    epilogue: tuple[int, ...]
+
+
+def roles_of(nest: Nest) -> Roles:
+    """Raises NoNest with the reason why the nest is no contraction with an epilogue."""
+    sums = [i for i, s in enumerate(nest.stages) if s.combine]
+    if len(sums) != 1:
+        raise NoNest(f"{len(sums)} reductions are not one contraction")
+    stage = nest.stages[sums[0]]
+    kinds = {s.dtype for s in nest.stages} | {a.dtype for a in nest.accesses}
+    if stage.combine != "add" or kinds != {"f32"}:
+        raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {sorted(kinds)}")
+    factors = _factors(nest, stage)
+    parallel = [i for i in stage.loops if nest.sizes[i] > 1]
+    a, b = (f.loops for f in factors)
+    only = tuple(tuple(i for i in parallel if i in x - y) for x, y in ((a, b), (b, a)))
+    if not only[0] and not only[1]:
+        raise NoNest("both factors of the sum depend on the same loops: a reduction")
+    epilogue = _epilogue(nest, sums[0])
+    whole = set(stage.loops) | set(stage.reduced)
+    written = {i for s in nest.stores for i in s.loops}
+    written |= {i for e in epilogue for i in nest.stages[e].loops}
+    if any(set(nest.stages[s.stage].loops) & set(stage.reduced) for s in nest.stores):
+        raise NoNest("a factor of the contraction is written, too")
+    return Roles(
+        sums[0],
+        factors,
+        batch=tuple(i for i in parallel if i in a & b),
+        only=(only[0], only[1]),
+        reduced=tuple(i for i in stage.reduced if nest.sizes[i] > 1),
+        extra=tuple(sorted({i for i in parallel if i not in a | b} | (written - whole))),
+        epilogue=epilogue,
+    )
+
+
+def _factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
+    body, arguments = stage.body, stage.arguments
+    while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
+        body, arguments = nest.stages[inner].body, nest.stages[inner].arguments
+    if body.fn != "mul":
+        raise NoNest(f"the sum is not one of products but of {body.fn}")
+    one, other = (_factor(nest, x, arguments) for x in body.args)
+    return one, other
+
+
+def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Factor:
+    accesses = tuple(dict.fromkeys(_needed(nest, (arguments[i] for i in body.operands()))))
+    loops = frozenset(i for a in accesses for i in loops_of(a))
+    return Factor(body, arguments, loops, accesses)
+
+
+def _needed(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:
+    for a in arguments:
+        if isinstance(a, Access):
+            yield a
+        else:
+            yield from _needed(nest, nest.stages[a].arguments)
+
+
+def loops_of(access: Access) -> set[int]:
+    """The loops on which an access depends: where it is, whether it is there."""
+    strides = [access.strides, *(b.strides for b in access.bounds)]
+    found = {i for s in strides for i, x in enumerate(s) if x}
+    return found.union(*(loops_of(k.index) for k in access.lookups))
+
+
+def loops_of_bound(bound: Bound) -> set[int]:
+    return {i for i, x in enumerate(bound.strides) if x}
+
+
+def _epilogue(nest: Nest, root: int) -> tuple[int, ...]:
+    """The stages that the stores need beside the root, without those only factors need."""
+    found: set[int] = set()
+    left = [s.stage for s in nest.stores]
+    while left:
+        i = left.pop()
+        if i != root and i not in found:
+            found.add(i)
+            left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
+    return tuple(sorted(found))

@@ -1,0 +1,73 @@
+"""Contractions as kernels: any size and operand order, between guard pages, against float64."""
+
+import guarded
+import numpy as np
+import pytest
+from contracted import AVX2, AVX512, convolution, convolved, matmul, operands
+
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.kernel import generate
+from eqsat.plan.planner import plan
+
+MACHINES = {"avx512": AVX512, "avx2": AVX2}
+
+
+def run(nest, machine, inputs, shape):
+    if jit.why_not(machine):
+        pytest.skip(jit.why_not(machine))
+    chosen = plan(nest, machine)
+    kernel = generate(nest, chosen, machine, "kernel")
+    (found,) = guarded.run(kernel, machine, inputs, [(shape, np.float32)])
+    return found
+
+
+def close(found, expected, k):
+    """Sums of k products of normals; 4 eps · sqrt(k) is far beyond what rounding does."""
+    bound = 4 * np.finfo(np.float32).eps * max(k, 4) ** 0.5
+    assert np.abs(found - expected).max() <= bound * max(np.abs(expected).max(), 1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "m", "k", "n", "form"),
+    [
+        ("avx512", 37, 70, 40, {}),  # tails of rows, of the reduction's unrolling and of vectors
+        ("avx2", 37, 800, 19, {"bias": True, "relu": True}),  # sums in parts
+        ("avx512", 30, 33, 70, {"b": "nk", "bias": True}),  # both contiguous along k
+        ("avx2", 14, 21, 18, {"a": "km", "b": "nk"}),
+        ("avx512", 9, 20, 50, {"result": "nm", "bias": True}),
+        ("avx2", 1, 40, 24, {"bias": True}),
+        ("avx512", 5, 1, 3, {}),
+    ],
+)
+def test_matmuls(machine, m, k, n, form):
+    x, y, inputs = operands(
+        np.random.default_rng(0),
+        m,
+        k,
+        n,
+        *(form.get(s, d) for s, d in (("a", "mk"), ("b", "kn"), ("bias", False))),
+    )
+    expected = x.astype(np.float64) @ y
+    if form.get("bias"):
+        expected += inputs[2]
+    if form.get("relu"):
+        expected = np.maximum(expected, 0)
+    shape = (n, m) if form.get("result") == "nm" else (m, n)
+    found = run(matmul(m, k, n, **form), MACHINES[machine], inputs, shape)
+    close(found.T if shape != (m, n) else found, expected, k)
+
+
+def test_padded_convolution():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((7, 7, 6), np.float32)
+    w = rng.standard_normal((3, 3, 6, 20), np.float32)
+    found = run(convolution(7, 6, 20, 3, stride=2), AVX512, [x, w], (4, 4, 20))
+    close(found, convolved(x, w, 2), 54)
+
+
+def test_nan_goes_through_a_maximum():
+    x = np.ones((3, 4), np.float32)
+    x[1, 2] = np.nan
+    inputs = [x, np.ones((4, 5), np.float32), np.zeros(5, np.float32)]
+    found = run(matmul(3, 4, 5, bias=True, relu=True), AVX2, inputs, (3, 5))
+    assert np.isnan(found[1]).all() and (found[[0, 2]] == 4).all()
