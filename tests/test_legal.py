@@ -157,6 +157,18 @@ h = matmul(x, w)
 r = relu(h)
 return r
 """
+BY_ROWS = """
+input x: f32[6, 4]
+input w: f32[4, 10]
+n = generic(x, loops=[6, 4], maps=[[d0, d1]], body=mul(x0, x0), combine=add, rank=1)
+s = generic(x, n, loops=[6, 4], maps=[[d0, d1], [d0]], body=div(x0, x1), rank=2)
+y = matmul(s, w)
+return y
+"""
+BY_COLUMNS = BY_ROWS.replace("[4, 10]", "[6, 10]").replace(
+    "matmul(s, w)",
+    "generic(s, w, loops=[4, 10, 6], maps=[[d2, d0], [d2, d1]], body=mul(x0, x1), combine=add)",
+)
 Groups = tuple[list[int], ...]
 APART = """
 input x: f32[6, 4]
@@ -199,6 +211,17 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "repeats": (BROADCAST, ([2, 3], [4]), toy(), ([2, 3, 4],), "more than once"),
     "row_reductions": (
         ROWS, ([1, 2], [3]), toy(row_reductions=2), toy(), "%2 would compute %1 more than once",
+    ),
+    "row_block": (
+        BY_ROWS, ([2, 3, 4],), toy(row_block=2), toy(), "%4 would compute %3 more than once",
+    ),
+    "rows in scratch": (
+        BY_ROWS, ([2, 3, 4],), toy(Limits(scratch_bytes=32), row_block=2),
+        toy(Limits(scratch_bytes=31), row_block=2), "a row block needs 32 bytes",
+    ),
+    "rows along the sum": (
+        BY_COLUMNS, ([2, 3], [4]), toy(row_reductions=2, row_block=2), ([2, 3, 4],),
+        "%4 does not read the same rows of all other roots",
     ),
     "longer rows": (ROWS, ([1, 2], [3]), toy(row_reductions=2), ([1, 2, 3],), "more than once"),
     "several": (SEVERAL, ([1, 2, 3], [4]), toy(), ([1, 2, 3, 4],), "has several results"),

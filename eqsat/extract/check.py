@@ -250,6 +250,8 @@ class Checker:
             if len(g.reads) + len(g.writes) > fusion.operands:
                 yield f"has more operands and results than {fusion.operands}"
         makers = self._makers(g)
+        if len(ops) > 1 and fusion.row_block and not self.legality.row_blocks.is_legal(makers):
+            yield "a contraction reads what another root computes, and does not keep it by rows"
         for m in self._users(g):
             for i, o in enumerate(self.space.operands[m]):
                 yield from self._use_faults(makers, Use(m, i), o)
@@ -282,9 +284,12 @@ class Checker:
         `most` says, per member that is a root or computed from one, how often it may be read.
         """
         most: dict[int, int] = {}
+        rows = self.legality.row_blocks.found(makers)
         for m in g.members:
             if self.legality.is_root(m):
-                most[m] = self._row_runs(m)
+                most[m] = self._row_runs(m, in_blocks=rows is not None)
+                if self.legality.row_blocks.keeps(m):
+                    continue  # what it reads is kept in scratch
             for i, o in enumerate(self.space.operands[m]):
                 if makers.get(o) not in most:
                     continue
@@ -294,9 +299,11 @@ class Checker:
                     yield f"node {m} repeats a contraction or reduction"
                 most[m] = min(allowed, most.get(m, allowed))
 
-    def _row_runs(self, root: int) -> int:
+    def _row_runs(self, root: int, *, in_blocks: bool) -> int:
         """How often an op that reads a root along its rows may run."""
-        in_rows = self.legality.fusion.row_reductions > 1
+        if in_blocks and self.space.kinds[root] == "contraction":
+            return self.space.type(self.space.outputs[root][0]).size
+        in_rows = in_blocks or self.legality.fusion.row_reductions > 1
         is_reduction = self.space.kinds[root] == "reduction"
         return iterations(self.space.egraph.nodes[root]) if in_rows and is_reduction else 0
 

@@ -78,6 +78,8 @@ class Fusion:
     roots: int = 1  # contractions and reductions per dispatch
     # reductions over the same rows that count as one root (softmax and layer norm have two)
     row_reductions: int = 1
+    # rows that a contraction may keep in scratch of what roots inside compute for it; 0: none
+    row_block: int = 0
     operands: int = 16  # operands + results per dispatch
     members: int = 4  # ops per dispatch the search enumerates in every way
     # ops of a template: a contraction or reduction, its elementwise prologue and epilogue; 0: none

@@ -224,6 +224,16 @@ def _of_move(attr: Move, operand: int) -> tuple[Index, ...]:
 
 
 # ---- numbers in mixed radix ----------------------------------------------------------------------
+def loops_of(index: Index) -> frozenset[int]:
+    """The reader's loops that an index depends on; those of extent 1 are none."""
+    return frozenset(d.source for d in _digits(index) if isinstance(d.source, int) and d.extent > 1)
+
+
+def joined(digits: Iterable[Digit], loops: Shape) -> Index:
+    """These digits as one number: two that choose the same among as many are equal."""
+    return _normal(digits, loops)
+
+
 def _size(index: Iterable[Digit]) -> int:
     return math.prod(d.extent for d in index)
 

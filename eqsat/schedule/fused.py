@@ -20,6 +20,7 @@ from eqsat.model.target import Target
 from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
 from eqsat.ops.contraction import kind
 from eqsat.schedule.pipelines import Root, pipeline_faults
+from eqsat.schedule.rowblocks import RowDispatch
 from eqsat.schedule.workgroups import tile_bytes
 
 
@@ -74,6 +75,7 @@ class OneDispatch:
         for m in self.ops:
             yield from self._tile_faults(m)
         yield from self._pipeline_faults()
+        yield from self._row_faults()
 
     # ---- what it holds
     def node(self, i: int) -> Node:
@@ -92,8 +94,22 @@ class OneDispatch:
         return tuple(m for m in self.ops if self.what(m) in ("contraction", "reduction"))
 
     @cached_property
+    def row_blocks(self) -> RowDispatch | None:
+        """The dispatch, if a contraction keeps rows of what other roots compute for it."""
+        if not self.target.fusion.row_block or len(self.roots) < 2:
+            return None
+        most = self.target.fusion.row_reductions
+        found = RowDispatch(self.program, frozenset(self.ops), self.what, most)
+        return found if found.readers() else None
+
+    @cached_property
     def root_count(self) -> int:
-        """Roots, with every `row_reductions` reductions over the same rows as one."""
+        """Roots, with every `row_reductions` reductions over the same rows as one.
+
+        All of a dispatch that is computed by row blocks are one.
+        """
+        if self.row_blocks is not None:
+            return 1
         most = self.target.fusion.row_reductions
         rows = Counter(self._rows(r) for r in self.roots)
         return sum(-(-count // most) for count in rows.values())
@@ -252,19 +268,33 @@ class OneDispatch:
                 yield f"%{m} writes its result permuted ({where})"
 
     def _repeat_faults(self) -> Iterator[str]:
-        rows = self.target.fusion.row_reductions > 1
+        kept = self.row_blocks.readers() if self.row_blocks else []
+        rows = bool(kept) or self.target.fusion.row_reductions > 1
         most = {  # how often a reader of a root, or of what comes from one, may run at least
             r: _runs(self.node(r)) if rows and self.what(r) == "reduction" else 0
             for r in self.roots
         }
+        if kept:  # rows of contractions are kept as well
+            most |= {r: self.node(r).type.size for r in most if self.what(r) == "contraction"}
         for e in self.edges:  # by reader, in the order of the members
-            if e.maker not in most:
+            if e.maker not in most or e.reader in kept:
                 continue
             most[e.reader] = min(most[e.maker], most.get(e.reader, most[e.maker]))
             operand = self.node(e.reader).operands[e.operand]
             once = self.node(operand).type.size
             if _runs(self.node(e.reader)) > max(once, most[e.maker]):
                 yield f"%{e.reader} would compute %{e.maker} more than once"
+
+    def _row_faults(self) -> Iterator[str]:
+        """What a contraction keeps by rows is read by rows, and fits."""
+        if self.row_blocks is None:
+            return
+        where = self.target.place("fusion.row_block")
+        found = [f"{fault} ({where})" for fault in self.row_blocks.faults()]
+        yield from found
+        if not found:
+            nbytes = self.target.fusion.row_block * self.row_blocks.row_bytes()
+            yield from self._over("scratch", "a row block", nbytes)
 
     def _connection_faults(self) -> Iterator[str]:
         """Parts are joined by what they compute, then by readers of one buffer."""

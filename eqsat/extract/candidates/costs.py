@@ -262,11 +262,13 @@ class Costs:
 
         `members` are in topological order.
         """
-        space, own = self.space, self.iterations
+        space, own, keeps = self.space, self.iterations, self._legality.row_blocks.keeps
         made = {b: m for m in members for b in space.made[m]}
         runs = dict.fromkeys(members, 0)
         for m in reversed(members):
             runs[m] = most = max(runs[m], own[m])
+            if keeps(m):
+                continue
             for b in space.operands[m]:
                 maker = made.get(b)
                 if maker is not None and runs[maker] < most:

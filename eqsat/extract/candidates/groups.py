@@ -168,15 +168,17 @@ class Grower:
         readers = () if buffer is None else state.readers[buffer]
         legality, runs = self.legality, self.costs.iterations[node]
         is_view = self.space.kinds[node] == "view"
+        keeps = legality.row_blocks.keeps
         for q, _ in readers:
-            runs = max(runs, state.runs[q])
+            runs = runs if keeps(q) else max(runs, state.runs[q])
         if buffer is not None and not is_view and not self._may_add(state, buffer, node, runs):
             return None
         is_root = legality.is_root(node)
-        repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in readers)
+        above = [(q, i) for q, i in readers if not keeps(q)]
+        repeated = any(q in state.repeated or legality.repeats(q, i) for q, i in above)
         roots = legality.count_roots((node, *state.inside.values())) if is_root else state.roots
         if is_root and readers:
-            if repeated and legality.recomputes_root(node, runs):
+            if repeated and self._recomputes_root(state, node, runs):
                 return None
             if roots > legality.fusion.roots:
                 return None
@@ -287,12 +289,13 @@ class Grower:
                 readers = state.readers.get(b, ())
                 if kinds[node] != "view" and not self.joins(node, state, b):
                     return None
+                readers = [(q, i) for q, i in readers if not legality.row_blocks.keeps(q)]
                 above_runs = (runs[q] for q, _ in readers)
                 runs[node] = max(self.costs.iterations[node], *above_runs, 0)
                 if any(q in repeated or legality.repeats(q, i) for q, i in readers):
                     repeated.add(node)
                 if legality.is_root(node) and (
-                    (node in repeated and legality.recomputes_root(node, runs[node]))
+                    (node in repeated and self._recomputes_root(state, node, runs[node]))
                     or self._crowds(state, (node,))
                 ):
                     return None
@@ -321,9 +324,22 @@ class Grower:
         made = state.inside.values()
         if state.roots > 1 and self._crowds(state, filter(self.legality.is_root, made)):
             return False
-        fusion = self.legality.fusion
+        legality = self.legality
+        fusion, blocks = legality.fusion, legality.row_blocks
+        if blocks.is_on and state.members > 1:
+            again = any(n in state.repeated for n in made if legality.is_contraction(n))
+            if not blocks.is_legal(state.inside, by_rows=again):
+                return False
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
+
+    def _recomputes_root(self, state: State, root: int, runs: int) -> bool:
+        """Whether a root below a broadcast is computed again, and not kept by rows either."""
+        legality = self.legality
+        if not legality.recomputes_root(root, runs):
+            return False
+        roots = {n for n in (root, *state.inside.values()) if legality.is_root(n)}
+        return not legality.row_blocks.may_be(roots)
 
     def _crowds(self, state: State, roots: Iterable[int]) -> bool:
         """Whether these roots together break the scratch limit, read as they are read here."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
+from eqsat.extract.candidates.rowblocks import RowBlocks
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Readers, Uses
 from eqsat.model.attr import loop_order
@@ -87,18 +88,37 @@ class Legality:
     def is_root(self, node: int) -> bool:
         return self.space.kinds[node] in ("contraction", "reduction")
 
+    def is_contraction(self, node: int) -> bool:
+        return self.space.kinds[node] == "contraction"
+
+    def generic(self, node: int) -> Generic:
+        """The attribute of a contraction or reduction."""
+        attr = self.space.egraph.nodes[node].attr
+        assert isinstance(attr, Generic), "roots are generics"
+        return attr
+
+    @cached_property
+    def row_blocks(self) -> RowBlocks:
+        """What a contraction may read from roots inside."""
+        return RowBlocks(self)
+
     def count_roots(self, nodes: Iterable[int]) -> int:
-        """Roots among these ops; reductions over the same rows count once, `row_reductions` each.
+        """Roots among these ops, at the least: those that may be one by row blocks are one."""
+        roots = [n for n in nodes if self.is_root(n)]
+        return 1 if self.row_blocks.may_be(roots) else self.count_apart(roots)
+
+    def count_apart(self, roots: Collection[int]) -> int:
+        """How many roots these are; `row_reductions` reductions over the same rows count once.
 
         Those of a softmax or a layer norm: equal result extents, equally many iterations.
         """
-        roots = [n for n in nodes if self.is_root(n)]
         most = self.fusion.row_reductions
         if most < 2 or len(roots) < 2:
             return len(roots)
-        return sum(cdiv(count, most) for count in Counter(map(self._rows, roots)).values())
+        return sum(cdiv(count, most) for count in Counter(map(self.rows, roots)).values())
 
-    def _rows(self, root: int) -> tuple[object, ...]:
+    def rows(self, root: int) -> tuple[object, ...]:
+        """What is equal of reductions over the same rows, and of nothing else."""
         space = self.space
         if space.kinds[root] != "reduction":
             return ("alone", root)

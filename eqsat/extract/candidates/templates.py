@@ -159,11 +159,13 @@ class Templates:
         return not legality.is_root(node) or legality.count_roots((node, *inside)) == state.roots
 
     def _follows_a_root(self, node: int) -> bool:
-        """Whether a group with a root may compute an op too: a second reduction of a row."""
+        """Whether a group with a root may compute an op too: another root of the same rows."""
         legality = self.grower.legality
         in_rows = legality.fusion.row_reductions > 1
-        return not legality.is_root(node) or (
-            in_rows and self.grower.space.kinds[node] == "reduction"
+        return (
+            not legality.is_root(node)
+            or legality.row_blocks.is_on
+            or (in_rows and self.grower.space.kinds[node] == "reduction")
         )
 
     @cached_property

@@ -1,0 +1,213 @@
+"""Row blocks: a contraction that reads, row by row, what roots inside its dispatch compute.
+
+Attention is one: scores, their softmax, and the values weighted by it. A few rows of what the last
+contraction reads are kept in scratch, so nothing of it is computed twice. docs/targets.md has the
+rules; `schedule.rowblocks` asks the same of a schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from eqsat.extract.candidates.uses import Use
+from eqsat.model.tensor import DTYPES, cdiv
+from eqsat.ops.access import Access, Index, joined, loops_of, seen_as
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.legality import Legality
+
+Makers = Mapping[int, int]  # buffer -> the node that computes it inside, views included
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What one dispatch computes by row blocks. scratch_bytes: of `row_block` rows."""
+
+    last: int  # the contraction that reads them
+    operand: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Asked about groups of nodes of one e-graph."""
+
+    legality: Legality
+
+    @cached_property
+    def is_on(self) -> bool:
+        return self.legality.fusion.row_block > 0
+
+    def keeps(self, reader: int) -> bool:
+        """Whether a reader has what it reads inside in scratch, however often it reads it."""
+        return self.is_on and self.legality.space.kinds[reader] == "contraction"
+
+    def may_be(self, roots: Collection[int]) -> bool:
+        """Whether these roots are as many, and of the kinds, that row blocks may have."""
+        if not self.is_on:
+            return False
+        kinds, fusion = self.legality.space.kinds, self.legality.fusion
+        reductions = [r for r in roots if kinds[r] == "reduction"]
+        return (
+            1 <= len(roots) - len(reductions) <= 2
+            and 1 <= len(reductions) <= fusion.row_reductions
+            and len(set(map(self.legality.rows, reductions))) == 1
+        )
+
+    # ---- a whole dispatch ------------------------------------------------------------------------
+    def is_legal(self, makers: Makers, *, by_rows: bool = False) -> bool:
+        """Whether what contractions read from roots inside is kept by rows, if anything is.
+
+        by_rows: something must be, as a contraction would be computed again otherwise.
+        """
+        roots = self._roots(makers)
+        if not by_rows and not self._chained(makers, roots):
+            return self.legality.count_apart(roots) <= self.legality.fusion.roots
+        rows = self.found(makers)
+        limit = self.legality.target.limits.scratch_bytes
+        return rows is not None and (limit is None or rows.scratch_bytes <= limit)
+
+    def found(self, makers: Makers) -> Rows | None:
+        """The rows of a dispatch; None if there are none, or if they are not read by rows."""
+        roots = self._roots(makers)
+        chained = self._chained(makers, roots)
+        if len(chained) != 1 or not self.may_be(roots):
+            return None
+        last, kinds = chained[0], self.legality.space.kinds
+        below = {r: list(self._reads(makers, r)) for r in roots}
+        if self._upstream(below, last) != set(roots) - {last}:
+            return None
+        if any(below[r] for r in roots if kinds[r] == "contraction" and r != last):
+            return None
+        operands = {use.operand for _, use in below[last]}
+        if len(operands) != 1:
+            return None
+        first = next((r for r in roots if kinds[r] == "contraction" and r != last), None)
+        reduction = next(r for r in roots if kinds[r] == "reduction")
+        reduced = math.prod(self.legality.generic(reduction).sizes)
+        if first is not None and self._size(first) != reduced:
+            return None
+        if not self._are_rows(below, last, first):
+            return None
+        (operand,) = operands
+        return Rows(last, operand, self._scratch_bytes(roots, last, operand))
+
+    def _size(self, node: int) -> int:
+        space = self.legality.space
+        return space.type(space.outputs[node][0]).size
+
+    def _roots(self, makers: Makers) -> list[int]:
+        return [n for n in dict.fromkeys(makers.values()) if self.legality.is_root(n)]
+
+    def _chained(self, makers: Makers, roots: list[int]) -> list[int]:
+        kinds, repeats = self.legality.space.kinds, self.legality.repeats
+        return [
+            r
+            for r in roots
+            if kinds[r] == "contraction"
+            and any(repeats(r, use.operand) for _, use in self._reads(makers, r))
+        ]
+
+    def _reads(self, makers: Makers, root: int) -> Iterator[tuple[int, Use]]:
+        """Roots inside whose results a root reads, and how, through all ops between."""
+        found: dict[tuple[int, Use], None] = {}
+        for i, b in enumerate(self.legality.space.operands[root]):
+            self._follow(makers, Use(root, i), b, found)
+        yield from found
+
+    def _follow(
+        self, makers: Makers, use: Use, buffer: int, found: dict[tuple[int, Use], None]
+    ) -> None:
+        space, node = self.legality.space, makers.get(buffer)
+        while node is not None and self._is_view(node, buffer):
+            buffer = space.operands[node][0]
+            node = makers.get(buffer)
+        if node is None or space.kinds[node] in ("leaf", "view"):
+            return
+        if self.legality.is_root(node):
+            found.setdefault((node, use))
+            return
+        for i, b in enumerate(space.operands[node]):
+            self._follow(makers, use.below(node, i), b, found)
+
+    def _is_view(self, node: int, buffer: int) -> bool:
+        space = self.legality.space
+        return space.kinds[node] == "view" and space.operands[node] != (buffer,)
+
+    def _upstream(self, below: dict[int, list[tuple[int, Use]]], last: int) -> set[int]:
+        found, work = set[int](), [last]
+        while work:
+            more = {r for r, _ in below[work.pop()]} - found
+            found |= more
+            work += more
+        return found
+
+    def _are_rows(
+        self, below: dict[int, list[tuple[int, Use]]], last: int, first: int | None
+    ) -> bool:
+        """Whether the last contraction reads all roots' results at one row, its own.
+
+        A row is chosen by loops of its result; what it reduces runs along the row.
+        """
+        rank = self.legality.generic(last).rank
+        rows: set[Index] = set()
+        along: set[tuple[int, ...]] = set()  # dims of the first contraction that choose a row
+        for r, use in below[last]:
+            found = self._seen(use, r)
+            if found is None or found.relation == "any":
+                return False
+            dims = [loops_of(i) for i in found.indices]
+            if r != first and not all(d < rank for ds in dims for d in ds):
+                return False
+            chosen = [i for i, ds in enumerate(dims) if ds and max(ds) < rank]
+            if r == first:
+                along.add(tuple(chosen))
+            rows.add(joined([d for i in chosen for d in found.indices[i]], found.loops))
+        return len(rows) == 1 and self._agree(below, first, along)
+
+    def _agree(
+        self,
+        below: dict[int, list[tuple[int, Use]]],
+        first: int | None,
+        along: set[tuple[int, ...]],
+    ) -> bool:
+        """Whether the reductions reduce the rows of the first contraction, all the same."""
+        kinds = self.legality.space.kinds
+        for r, reads in below.items():
+            if kinds[r] != "reduction":
+                continue
+            rank = self.legality.generic(r).rank
+            for maker, use in reads:
+                found = self._seen(use, maker)
+                if found is None or found.relation == "any":
+                    return False
+                dims = [loops_of(i) for i in found.indices]
+                kept = tuple(i for i, ds in enumerate(dims) if ds and max(ds) < rank)
+                if maker == first:
+                    along.add(kept)
+                elif len(kept) < sum(bool(ds) for ds in dims):
+                    return False
+        return len(along) <= 1
+
+    def _seen(self, use: Use, maker: int) -> Access | None:
+        """How a use reads a node's result, in the shape in which it is computed."""
+        space, uses = self.legality.space, self.legality.uses
+        found = uses.access(use)
+        if found is None:
+            return None
+        node, operand = use.via[-1] if use.via else (use.node, use.operand)
+        shown = space.type(space.egraph.nodes[node].children[operand]).shape
+        return seen_as(found, shown, space.type(space.outputs[maker][0]).shape)
+
+    def _scratch_bytes(self, roots: list[int], last: int, operand: int) -> int:
+        """`row_block` rows of what the last contraction reads."""
+        space, legality = self.legality.space, self.legality
+        reduction = next(r for r in roots if space.kinds[r] == "reduction")
+        g = legality.generic(reduction)
+        length = math.prod(g.sizes) // max(1, self._size(reduction))
+        dtype = space.type(space.egraph.nodes[last].children[operand]).dtype
+        return cdiv(legality.fusion.row_block * length * DTYPES[dtype][0], 8)

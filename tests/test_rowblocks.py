@@ -1,0 +1,79 @@
+"""`fusion.row_block`: a contraction reads rows of what roots inside its dispatch compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import eqsat
+from eqsat.lang.programs import parse_program
+from eqsat.schedule import faults
+
+
+def attention(reduced: str = "[24, 20], maps=[[d0, d1, d2]]", row: str = "d1") -> str:
+    """Keys and values in heads; scores masked, and a softmax over the loops that are reduced."""
+    scores = "loops=[2, 24, 20], maps="
+    reduced = f"loops=[2, {reduced[1:]}"
+    product = "body=mul(x0, x1), combine=add, rank=3"
+    both = f"{scores}[[d0, d1, d2], [d0, {row}]]"
+    return f"""
+s = generic(q, k, loops=[2, 24, 20, 8], maps=[[d1, d0, d3], [d2, d0, d3]], {product})
+t = generic(mask, s, {scores}[[d1, d2], [d0, d1, d2]], body=select(x0, div(x1, 8.0), -1e30), rank=3)
+m = generic(t, {reduced}, body=x0, combine=max, rank=2)
+e = generic(t, m, {both}, body=exp(sub(x0, x1)), rank=3)
+z = generic(e, {reduced}, body=x0, combine=add, rank=2)
+p = generic(e, z, {both}, body=div(x0, x1), rank=3)
+o = generic(p, v, loops=[2, 24, 8, 20], maps=[[d0, d1, d3], [d3, d0, d2]], {product})
+y = transpose(o, perm=[1, 0, 2])
+"""
+
+
+ATTENTION = attention()
+COLUMNS = attention("[20, 24], maps=[[d0, d2, d1]]", "d2")
+TURNED = ATTENTION.replace(
+    "o = generic(p,", "pt = transpose(p, perm=[0, 2, 1])\npu = transpose(pt, perm=[0, 2, 1])\n"
+    "o = generic(pu,",
+)  # fmt: skip
+NORM = """
+w = generic(q, loops=[24, 2, 8], maps=[[d0, d1, d2]], body=mul(x0, x0), combine=add, rank=2)
+r = generic(q, w, loops=[24, 2, 8], maps=[[d0, d1, d2], [d0, d1]], body=mul(x0, rsqrt(x1)), rank=3)
+y = generic(r, k, loops=[2, 24, 20, 8], maps=[[d1, d0, d3], [d2, d0, d3]], body=mul(x0, x1),
+  combine=add, rank=3)
+"""
+ON = ("fusion.row_reductions=3", "fusion.row_block=8")
+
+
+def searched(body: str, *settings: str):
+    text = "program rows\ninput q: f32[24, 2, 8]\ninput k: f32[20, 2, 8]\ninput v: f32[20, 2, 8]\n"
+    text += f"input mask: bool[24, 20]\n{body}return y\n"
+    return eqsat.optimize(
+        parse_program(text), target="reference", goals=["dispatches", "time"], settings=settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "dispatches"),
+    [
+        (ATTENTION, ON, 1),
+        (ATTENTION, (*ON, "limits.scratch=640 B"), 1),  # 8 rows of 20 floats
+        (ATTENTION, (*ON, "limits.scratch=639 B"), 3),
+        (TURNED, ON, 1),
+        (COLUMNS, ON, 3),
+        (NORM, ON, 1),
+    ],
+)
+def test_what_is_kept_by_rows_is_one_dispatch(body, settings, dispatches):
+    run = searched(body, *settings)
+    goal = run.summary()["goals"]["dispatches"]
+    assert (goal["value"], goal["bound"]) == (dispatches, dispatches)
+    assert faults(run.schedule, run.target) == []
+
+
+def test_the_legality_checker_knows_row_blocks():
+    run = searched(ATTENTION, *ON)
+    off = replace(run.target, fusion=replace(run.target.fusion, row_block=0))
+    assert any("fusion.roots is 1" in f for f in faults(run.schedule, off))
+    crowded = replace(run.target, limits=replace(run.target.limits, scratch_bytes=639))
+    (fault,) = faults(run.schedule, crowded)
+    assert "a row block needs 640 bytes, the scratch limit is 639" in fault
