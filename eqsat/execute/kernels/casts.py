@@ -1,0 +1,122 @@
+"""Conversions between element types as vector code, as XLA's ConvertElementType.
+
+Float to integer truncates and saturates, NaN becomes 0; integers wrap; floats are rounded to the
+nearest, ties to even. A bf16 is the upper half of an f32, held in 16 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ll
+
+from eqsat.execute.kernels.ir import Code, Value, lanes_of, mangled, vector
+from eqsat.execute.kernels.lanes import F32, F64, Lanes
+from eqsat.model.nest import NoNest
+from eqsat.model.tensor import DTYPES
+
+# element type → that of the lanes of a value; in memory a bool is a byte
+ELEMENTS: dict[str, Any] = {
+    "bool": ll.IntType(1),
+    "f32": F32,
+    "f64": F64,
+    "f16": ll.HalfType(),
+    "bf16": ll.IntType(16),
+} | {f"{sign}{bits}": ll.IntType(bits) for sign in "iu" for bits in (8, 16, 32, 64)}
+
+
+def convert(v: Lanes, x: Value, source: str, target: str) -> Value:
+    """A value of the type `source`, which is not `target`, as one of that."""
+    if source == "bf16":
+        x = _from_bf16(v, x)
+        return x if target == "f32" else convert(v, x, "f32", target)
+    if target == "bf16":
+        return _to_bf16(v, x if source == "f32" else convert(v, x, source, "f32"))
+    kinds = DTYPES[source][1], DTYPES[target][1]
+    if target == "bool":
+        return _to_bool(v, x, kinds[0])
+    if kinds == ("f", "f"):
+        wider = DTYPES[target][0] > DTYPES[source][0]
+        b = v.code.builder
+        return (b.fpext if wider else b.fptrunc)(x, vector(ELEMENTS[target], v.lanes))
+    if kinds[0] == "f":
+        return _to_integer(v, x, kinds[1], ELEMENTS[target])
+    return _from_integer(v, x, source, target)
+
+
+def _to_bool(v: Lanes, x: Value, kind: str) -> Value:
+    zero = v.code.zero(x.type.element if v.lanes > 1 else x.type, v.lanes)
+    if kind == "f":
+        return v.code.builder.fcmp_unordered("!=", x, zero)
+    return v.code.builder.icmp_unsigned("!=", x, zero)
+
+
+def _to_integer(v: Lanes, x: Value, kind: str, element: Any) -> Value:
+    if element.width == 8:  # no such instruction: by 32 bits, which is exact, and then the ends
+        return _to_byte(v, x, kind, element)
+    name = "llvm.fptoui.sat" if kind == "u" else "llvm.fptosi.sat"
+    wanted = vector(element, v.lanes)
+    full = f"{name}.{mangled(wanted)}.{mangled(x.type)}"
+    return v.code.call_external(full, wanted, [x])
+
+
+def _to_byte(v: Lanes, x: Value, kind: str, element: Any) -> Value:
+    wide = _to_integer(v, x, "i", ll.IntType(32))
+    low, high = (0, 255) if kind == "u" else (-128, 127)
+    wide = v.code.intrinsic("llvm.smin", wide, v.code.constant(ll.IntType(32), high, v.lanes))
+    wide = v.code.intrinsic("llvm.smax", wide, v.code.constant(ll.IntType(32), low, v.lanes))
+    return v.code.builder.trunc(wide, vector(element, v.lanes))
+
+
+def _from_integer(v: Lanes, x: Value, source: str, target: str) -> Value:
+    b, wanted = v.code.builder, vector(ELEMENTS[target], v.lanes)
+    signed = DTYPES[source][1] == "i"
+    if DTYPES[target][1] == "f":
+        return (b.sitofp if signed else b.uitofp)(x, wanted)
+    have = 1 if source == "bool" else DTYPES[source][0]
+    bits = DTYPES[target][0]
+    if bits == have:
+        return x
+    if bits < have:
+        return b.trunc(x, wanted)
+    return (b.sext if signed else b.zext)(x, wanted)
+
+
+def _from_bf16(v: Lanes, x: Value) -> Value:
+    wide = v.code.builder.zext(x, vector(ll.IntType(32), v.lanes))
+    return v.float_of(v.shl(wide, 16))
+
+
+def _to_bf16(v: Lanes, x: Value) -> Value:
+    """Half of what is cut off is added first, less one where the last bit kept is even."""
+    b, bits = v.code.builder, v.bits(x)
+    last = v.masked(v.lshr(bits, 16), 1)
+    nearest = v.lshr(b.add(v.plus(bits, 0x7FFF), last), 16)
+    quiet = b.or_(v.lshr(bits, 16), v.i(0x40))  # a NaN may have no bit left above
+    kept = v.select(v.test("!=", x, x), quiet, nearest)
+    return b.trunc(kept, vector(ll.IntType(16), v.lanes))
+
+
+def element(dtype: str) -> Any:
+    """The type of a lane; NoNest where kernels have none."""
+    if dtype not in ELEMENTS:
+        raise NoNest(f"kernels have no {dtype}")
+    return ELEMENTS[dtype]
+
+
+def memory(dtype: str) -> Any:
+    """The type of an element in memory, where a bool is a byte; NoNest where kernels have none."""
+    return ll.IntType(8) if dtype == "bool" else element(dtype)
+
+
+def loaded(code: Code, x: Value, dtype: str) -> Value:
+    """What was loaded as a value: a mask of the bytes of bools."""
+    if dtype != "bool":
+        return x
+    zero = code.zero(ll.IntType(8), lanes_of(x))
+    return code.builder.icmp_unsigned("!=", x, zero)
+
+
+def stored(code: Code, x: Value, dtype: str) -> Value:
+    """A value as it is stored: undoes `loaded`."""
+    return code.builder.zext(x, vector(ll.IntType(8), lanes_of(x))) if dtype == "bool" else x

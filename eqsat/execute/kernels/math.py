@@ -1,0 +1,222 @@
+"""Scalar bodies as vector code: an expression DAG over typed operands, each part computed once.
+
+Values mean what `ops.scalar` says they do, rounded to their element types as XLA rounds. f32
+functions are approximations with stated bounds; f16 and bf16 are computed in f32 and rounded after
+every function. Bools are masks, integers vectors of their bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.ir as ll
+
+from eqsat.execute.kernels import approximations, casts, integers, wide
+from eqsat.execute.kernels.ir import Code, Value
+from eqsat.execute.kernels.lanes import Lanes
+from eqsat.model.expr import BottomUp, Expr
+from eqsat.model.nest import NoNest
+from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.scalar import FUNCTIONS, hold
+
+# bound of every approximated f32 function, in units in the last place
+ULPS: Mapping[str, float] = approximations.ULPS | wide.ULPS
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value and its element type; a Python scalar without a type is a constant of any."""
+
+    value: Value
+    dtype: str | None
+
+
+def lower(code: Code, lanes: int, bodies: Sequence[Expr], leaves: Sequence[Typed]) -> list[Typed]:
+    """The values of bodies whose operand i is `leaves[i]`; what they share is computed once.
+
+    Raises NoNest with the name of a function (and type) that has no vector code.
+    """
+    return Lowering(code, lanes, leaves)(bodies)
+
+
+class Lowering:
+    """Bodies over the same operands, lowered one after another at the end of the same code."""
+
+    def __init__(self, code: Code, lanes: int, leaves: Sequence[Typed]):
+        self.code, self.lanes, self.leaves = code, lanes, leaves
+        self._value: BottomUp[Expr, Typed] = BottomUp(self._step)
+
+    def __call__(self, bodies: Sequence[Expr]) -> list[Typed]:
+        return [self._value(body) for body in bodies]
+
+    def _step(self, e: Expr, values: Sequence[Typed]) -> Typed:
+        if e.fn == "arg":
+            return self.leaves[e.value]
+        if e.fn == "const":
+            return Typed(e.value, "bool" if isinstance(e.value, bool) else None)
+        if e.fn == "cast":
+            return cast(self.code, self.lanes, values[0], e.value)
+        return self._call(e.fn, values)
+
+    def _call(self, fn: str, values: Sequence[Typed]) -> Typed:
+        peers = values[1:] if fn == "select" else values
+        dtype = next((x.dtype for x in peers if x.dtype), None)
+        if fn == "pow":
+            dtype = values[0].dtype or values[1].dtype
+        if dtype is None:  # of constants alone
+            found = FUNCTIONS[fn].numpy(*(x.value for x in values))
+            return Typed(found.item() if hasattr(found, "item") else found, None)
+        if dtype in ("f16", "bf16"):
+            return self._through_f32(fn, values, dtype)
+        typed = [cast(self.code, self.lanes, x, dtype).value for x in peers]
+        if fn == "select":
+            typed.insert(0, cast(self.code, self.lanes, values[0], "bool").value)
+        result = "bool" if FUNCTIONS[fn].result == "bool" else dtype
+        return Typed(call(Lanes(self.code, self.lanes, ELEMENTS[dtype]), fn, typed, dtype), result)
+
+    def _through_f32(self, fn: str, values: Sequence[Typed], dtype: str) -> Typed:
+        halves = ("f16", "bf16")
+        raised = [cast(self.code, self.lanes, x, "f32") if x.dtype in halves else x for x in values]
+        found = self._call(fn, raised)
+        return found if found.dtype == "bool" else cast(self.code, self.lanes, found, dtype)
+
+
+ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
+
+
+def constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
+    """A Python scalar as a value of an element type in every lane."""
+    if dtype in ("f16", "bf16"):
+        return cast(code, lanes, Typed(constant(code, lanes, value, "f32"), "f32"), dtype).value
+    kind = ELEMENTS[dtype]
+    return code.constant(kind, float(value) if is_float(dtype) else int(value), lanes)
+
+
+def cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
+    """As XLA's ConvertElementType: see `ops.scalar.hold`."""
+    if dtype not in ELEMENTS or (x.dtype and x.dtype not in ELEMENTS):
+        raise NoNest(f"kernels compute no {dtype if dtype not in ELEMENTS else x.dtype}")
+    if x.dtype is None or isinstance(x.value, (bool, int, float)):
+        return Typed(constant(code, lanes, _held(x.value, dtype), dtype), dtype)
+    if x.dtype == dtype:
+        return x
+    return Typed(casts.convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
+
+
+def _held(value: Any, dtype: str) -> Any:
+    return hold(value, dtype).item()
+
+
+def call(v: Lanes, fn: str, values: Sequence[Value], dtype: str) -> Value:
+    """A function of values of one element type."""
+    kind = DTYPES[dtype][1]
+    tables = {"f": FLOATS, "b": integers.BOOLS, "i": integers.SIGNED, "u": integers.UNSIGNED}
+    found = tables[kind].get(fn) if dtype != "f64" or fn in EXACT else None
+    if found is None:
+        raise NoNest(f"`{fn}` of {dtype} has no vector code")
+    return found(v, *values)
+
+
+# ---- functions of floats that need no approximation ----------------------------------------------
+def _maximum(v: Lanes, a: Value, b: Value) -> Value:
+    """NaN where either is; 0 is more than -0."""
+    limit, x = (a, b) if _known(a) is not None else (b, a)
+    if not _known(limit):  # not known, or a zero
+        if _known(limit) is None or math.copysign(1.0, _known(limit)) < 0:
+            return v.code.intrinsic("llvm.maximum", a, b)
+        x = v.add(x, v.c(0.0))  # -0 is 0 now
+    return v.least(limit, x)
+
+
+def _minimum(v: Lanes, a: Value, b: Value) -> Value:
+    limit, x = (a, b) if _known(a) is not None else (b, a)
+    if not _known(limit) and (_known(limit) is None or math.copysign(1.0, _known(limit)) < 0):
+        return v.code.intrinsic("llvm.minimum", a, b)
+    return v.most(limit, x)
+
+
+def _known(x: Value) -> Any:
+    """The number in every lane of a constant that is not NaN, else None."""
+    if not isinstance(x, ll.Constant):
+        return None
+    value = x.constant[0].constant if isinstance(x.constant, list) else x.constant
+    return value if isinstance(value, float) and not math.isnan(value) else None
+
+
+def _sign(v: Lanes, x: Value) -> Value:
+    one = v.select(v.test("==", x, v.c(0.0)), v.c(0.0), v.c(1.0))
+    return v.select(v.test("!=", x, x), x, v.copysign(one, x))
+
+
+def _clamp(v: Lanes, low: Value, x: Value, high: Value) -> Value:
+    return _minimum(v, _maximum(v, low, x), high)
+
+
+def _intrinsic(name: str) -> Callable[..., Value]:
+    return lambda v, x: v.code.intrinsic(name, x)
+
+
+def _test(how: str) -> Callable[..., Value]:
+    return lambda v, a, b: v.test(how, a, b)
+
+
+EXACT: dict[str, Callable[..., Value]] = {
+    "add": Lanes.add,
+    "sub": Lanes.sub,
+    "mul": Lanes.mul,
+    "div": Lanes.div,
+    "max": _maximum,
+    "min": _minimum,
+    "neg": Lanes.neg,
+    "abs": Lanes.abs,
+    "sign": _sign,
+    "sqrt": Lanes.sqrt,
+    "floor": _intrinsic("llvm.floor"),
+    "ceil": _intrinsic("llvm.ceil"),
+    "round_even": _intrinsic("llvm.roundeven"),
+    "round_away": _intrinsic("llvm.round"),
+    "select": Lanes.select,
+    "clamp": _clamp,
+    "eq": _test("=="),
+    "ne": _test("!="),
+    "lt": _test("<"),
+    "le": _test("<="),
+    "gt": _test(">"),
+    "ge": _test(">="),
+    "is_finite": lambda v, x: v.test("<", v.abs(x), v.c(math.inf)),
+}
+FLOATS: dict[str, Callable[..., Value]] = EXACT | {
+    "exp": approximations.exp,
+    "exp2": approximations.exp2,
+    "expm1": approximations.expm1,
+    "log": approximations.log,
+    "log1p": approximations.log1p,
+    "rsqrt": approximations.rsqrt,
+    "logistic": approximations.logistic,
+    "tanh": approximations.tanh,
+    "erf": approximations.erf,
+    "erfc": approximations.erfc,
+    "erf_inv": approximations.erf_inv,
+    "sin": approximations.sin,
+    "cos": approximations.cos,
+    "tan": approximations.tan,
+    "pow": wide.power,
+    "cbrt": wide.cbrt,
+    "sinh": wide.sinh,
+    "cosh": wide.cosh,
+    "asin": wide.asin,
+    "acos": wide.acos,
+    "atan": wide.atan,
+    "atan2": wide.atan2,
+    "asinh": wide.asinh,
+    "acosh": wide.acosh,
+    "atanh": wide.atanh,
+}
+
+
+def combine(v: Lanes, how: str, a: Value, b: Value, dtype: str) -> Value:
+    """Two parts of a reduction made one: add, mul, max, min, and, or."""
+    return call(v, how, [a, b], dtype)
