@@ -89,7 +89,7 @@ def inside_jax(kernel, machine, inputs, shapes):
     """Called by XLA, which flushes denormals."""
     jit.start_runtime()
     text = kernel.ir + ffi.handler(
-        abi.installed(), kernel.name, len(inputs), len(shapes), kernel.items, 0
+        abi.installed(), kernel.name, len(inputs), len(shapes), kernel.items, 0, 1
     )
     entry = f"{kernel.name}_ffi"
     address = jit.load({entry: text}, machine)[entry]
