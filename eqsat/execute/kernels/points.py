@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels import ir
+from eqsat.execute.kernels import ir, math
 from eqsat.execute.kernels.ir import Code, Index, Mask, Value
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Lookup, Nest
@@ -153,20 +153,7 @@ class Points:
 
 
 def lower(code: Code, body: Expr, operands: Mapping[int, Value], lanes: int) -> Value:
-    """Vector code of a body; parts that are used twice are computed once."""
-    from eqsat.model.expr import BottomUp
-
-    b = code.builder
-
-    def step(e: Expr, args: Sequence[Value]) -> Value:
-        if e.fn == "arg":
-            return operands[e.value]
-        if e.fn == "const":
-            return code.constant(ir.TYPES["f32"], float(e.value), lanes)
-        if e.fn in ("max", "min"):
-            worse = b.fcmp_ordered("<" if e.fn == "max" else ">", args[0], args[1])
-            best = b.select(worse, args[1], args[0])
-            return b.select(b.fcmp_unordered("uno", args[1], args[1]), args[1], best)
-        return getattr(b, {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}[e.fn])(*args)
-
-    return BottomUp(step)(body)
+    """Vector code of a body of f32 operands; parts that are used twice are computed once."""
+    leaves = [math.Typed(operands.get(i), "f32") for i in range(max(operands, default=-1) + 1)]
+    (found,) = math.lower(code, lanes, [body], leaves)
+    return math.cast(code, lanes, found, "f32").value
