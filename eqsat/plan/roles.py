@@ -54,7 +54,7 @@ def roles_of(nest: Nest) -> Roles:
     kinds = {s.dtype for s in nest.stages} | {a.dtype for a in nest.accesses}
     if stage.combine != "add" or kinds != {"f32"}:
         raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {sorted(kinds)}")
-    factors = _factors(nest, stage)
+    factors = factors_of(nest, stage)
     parallel = [i for i in stage.loops if nest.sizes[i] > 1]
     a, b = (f.loops for f in factors)
     only = tuple(tuple(i for i in parallel if i in x - y) for x, y in ((a, b), (b, a)))
@@ -77,7 +77,7 @@ def roles_of(nest: Nest) -> Roles:
     )
 
 
-def _factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
+def factors_of(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
     body, arguments = stage.body, stage.arguments
     while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
         body, arguments = nest.stages[inner].body, nest.stages[inner].arguments

@@ -14,6 +14,8 @@ from typing import Any
 
 import llvmlite.ir as ll
 
+from eqsat.model.nest import NoNest
+
 Value = Any  # a value of llvmlite.ir, which has no type hints
 Index = Any  # int, or an i64 value
 Mask = Any  # None: all lanes; int: so many first lanes; else a vector of i1
@@ -24,7 +26,7 @@ TYPES = {
     "f32": ll.FloatType(),
     "f64": ll.DoubleType(),
     "f16": ll.HalfType(),
-    "i1": I8,  # a bool is a byte in memory
+    "bool": I8,  # a byte in memory
     "i8": I8,
     "u8": I8,
     "i16": ll.IntType(16),
@@ -35,6 +37,13 @@ TYPES = {
 }
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
 _BYTES = {"float": 4, "double": 8, "half": 2}
+
+
+def memory_type(dtype: str) -> Any:
+    """The type of an element in memory; NoNest for one that kernels do not read."""
+    if dtype not in TYPES:
+        raise NoNest(f"kernels read and write no {dtype}")
+    return TYPES[dtype]
 
 
 def nbytes(kind: Any) -> int:

@@ -26,8 +26,18 @@ class Points:
     lanes: int = 1
 
     def access(self, access: Access, at: Sequence[Index], mask: Mask = None) -> Value:
-        """The element at each point; where a bound fails its fill; out of the mask, anything."""
-        kind = ir.TYPES[access.dtype]
+        """The element at each point; where a bound fails its fill; out of the mask, anything.
+
+        Bools are masks.
+        """
+        found = self._element(access, at, mask)
+        if access.dtype != "bool":
+            return found
+        return self.code.builder.icmp_unsigned("!=", found, self.code.zero(ir.I8, self.lanes))
+
+    def _element(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
+        """As it lies in memory."""
+        kind = ir.memory_type(access.dtype)
         step = access.strides[self.along] if self.lanes > 1 else 0
         if any(self._varies(k) for k in access.lookups):
             return self._one_by_one(access, at, mask)
@@ -94,7 +104,7 @@ class Points:
         return code.max(code.min(number, k.extent - 1), 0)
 
     def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        kind, found = ir.TYPES[access.dtype], None
+        kind, found = ir.memory_type(access.dtype), None
         one = Points(self.code, self.nest, self.reads)
         for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
             here = list(at)
@@ -108,10 +118,10 @@ class Points:
         self, one: Points, access: Access, here: Sequence[Index], mask: Mask, i: int
     ) -> Value:
         if mask is None or isinstance(mask, int):
-            return one.access(access, here)
-        zero = self.code.zero(ir.TYPES[access.dtype])
+            return one._element(access, here, None)
+        zero = self.code.zero(ir.memory_type(access.dtype))
         there = self.code.lane(mask, i)
-        return self.code.when(there, lambda: [one.access(access, here)], lambda: [zero])[0]
+        return self.code.when(there, lambda: [one._element(access, here, None)], lambda: [zero])[0]
 
     def stage(
         self,
@@ -123,11 +133,11 @@ class Points:
         """A stage's value; `known`: values of accesses and stages at these points, added to."""
         if number not in known:
             s = self.nest.stages[number]
-            x = self.body(s.body, s.arguments, at, known, mask)
+            x = self.body(s.body, s.arguments, at, known, mask, s.dtype)
             there = self.holds(s.bounds, at)
             if there is not True:
-                fill = self.code.constant(ir.TYPES[s.dtype], s.fill)
-                x = self.code.select(there, x, self.code.broadcast(fill, self.lanes))
+                fill = math.constant(self.code, self.lanes, s.fill, s.dtype)
+                x = self.code.select(there, x, fill)
             known[number] = x
         return known[number]
 
@@ -138,8 +148,9 @@ class Points:
         at: Sequence[Index],
         known: MutableMapping[Any, Value],
         mask: Mask = None,
+        dtype: str = "f32",
     ) -> Value:
-        """An expression over accesses and stages at these points."""
+        """An expression over accesses and stages at these points, as a value of `dtype`."""
         operands: dict[int, Value] = {}
         for i in body.operands():
             a = arguments[i]
@@ -149,11 +160,26 @@ class Points:
             if a not in known:
                 known[a] = self.access(a, at, mask)
             operands[i] = known[a]
-        return lower(self.code, body, operands, self.lanes)
+        dtypes = {i: self._dtype(arguments[i]) for i in operands}
+        return lower(self.code, body, operands, self.lanes, dtypes, dtype)
+
+    def _dtype(self, argument: Access | int) -> str:
+        if isinstance(argument, int):
+            return self.nest.stages[argument].dtype
+        return argument.dtype
 
 
-def lower(code: Code, body: Expr, operands: Mapping[int, Value], lanes: int) -> Value:
-    """Vector code of a body of f32 operands; parts that are used twice are computed once."""
-    leaves = [math.Typed(operands.get(i), "f32") for i in range(max(operands, default=-1) + 1)]
+def lower(
+    code: Code,
+    body: Expr,
+    operands: Mapping[int, Value],
+    lanes: int,
+    dtypes: Mapping[int, str] | None = None,
+    dtype: str = "f32",
+) -> Value:
+    """Vector code of a body over operands of these element types (f32), as a value of `dtype`."""
+    leaves = [math.Typed(None, None)] * (max(operands, default=-1) + 1)
+    for i, x in operands.items():
+        leaves[i] = math.Typed(code.broadcast(x, lanes), dtypes[i] if dtypes else "f32")
     (found,) = math.lower(code, lanes, [body], leaves)
-    return math.cast(code, lanes, found, "f32").value
+    return math.cast(code, lanes, found, dtype).value
