@@ -252,7 +252,7 @@ class Run:
         with timed(self.seconds, "verify"):
             self.verification = verify(
                 self.program, call, {**source.weights, **drawn}, source.opaque,
-                chosen=schedule.program, samples=samples, seed=seed,
+                chosen=schedule.program, schedule=schedule, samples=samples, seed=seed,
                 work_limit=WORK_LIMIT if work_limit is None else work_limit,
             )  # fmt: skip
         return self.verification

@@ -16,6 +16,7 @@ from eqsat.plugins import brought_by, load
 # where eqsat's own are; imported when one is asked for, as each may need heavy libraries
 _HOMES = {
     "xla": ("eqsat.execute.xla", "XLA"),
+    "arena": ("eqsat.execute.onarena", "ARENA"),
     "kernels": ("eqsat.execute.kernels.executor", "KERNELS"),
 }
 

@@ -7,28 +7,31 @@ Three questions, each asked only if the one before leaves something open:
 3. Is it no further off than the input program itself, on the same executor and sample?
 
 Beside them the chosen program is evaluated in float64, too: there a wrong one has no roundings to
-hide behind, however ill-conditioned it is.
+hide behind, however ill-conditioned it is. And its schedule runs on one arena (`execute.arena`), so
+that what it says of lifetimes, offsets and borders is right as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.compare import distance, element, misshapen, proof, size
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.witness import Witness
 from eqsat.execute.work import OverWork, Work
-from eqsat.model.control import every_program
+from eqsat.model.control import Control, every_program
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
+from eqsat.model.schedule import Schedule
 from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.meaning import pack
 
@@ -46,7 +49,8 @@ class Verification:
 
     outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
     relative error that was allowed there. samples: how many were judged. operations: of work, as
-    the limit counts them.
+    the limit counts them. arena, arena_reason: the same of the schedule on one arena; "" where none
+    was asked for.
     """
 
     ok: bool
@@ -57,6 +61,8 @@ class Verification:
     outcome: str = OK
     reason: str = ""
     operations: int = 0
+    arena: str = ""
+    arena_reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The keys of a run's summary, and `where`."""
@@ -83,6 +89,7 @@ def verify(
     opaque: Mapping[str, Callable[..., Sequence[Any]]],
     *,
     chosen: Program | None = None,
+    schedule: Schedule | None = None,
     samples: int = 4,
     seed: int = 0,
     work_limit: float = WORK_LIMIT,
@@ -90,7 +97,8 @@ def verify(
     """Call `call(*inputs)` and the NumPy reference on `samples` random inputs and compare.
 
     chosen: the program that `call` runs, whose meaning is then checked in float64 as well.
-    work_limit: operations that all evaluations of the reference may take together.
+    schedule: of that program, which is then run on one arena, too. work_limit: operations that all
+    evaluations may take together; the arena has what is left of it.
     """
     work = Work(work_limit)
     least = least_operations(program)
@@ -107,7 +115,10 @@ def verify(
             break
         if not found[-1].ok:
             break
-    return _verdict(found, reason, work, program)
+    verdict = _verdict(found, reason, work, program)
+    if schedule is None or verdict.outcome == MISMATCH:
+        return verdict
+    return judge.on_arena(schedule, verdict)
 
 
 def _verdict(found: list[Judged], reason: str, work: Work, program: Program) -> Verification:
@@ -151,6 +162,19 @@ def _over(work: Work) -> str:
     return f"the float64 reference has not ended after {work.limit:.1e} operations, the work limit"
 
 
+def _over_on_arena(work: Work) -> str:
+    left = max(0, work.limit - work.spent)
+    return f"the schedule on one arena takes more than the {left:.1e} operations that are left"
+
+
+def _wrong_on_arena(verdict: Verification, reason: str, at: Judged | None = None) -> Verification:
+    found = replace(verdict, ok=False, outcome=MISMATCH, reason=reason)
+    found = replace(found, arena=MISMATCH, arena_reason=reason)
+    return (
+        found if at is None else replace(found, max_error=at.error, limit=at.limit, where=at.where)
+    )
+
+
 class _Judge:
     """Draws samples and judges them."""
 
@@ -175,6 +199,8 @@ class _Judge:
         self.has_foreign = any(isinstance(n.attr, Opaque) for n in nodes)
         self.witness = Witness(program, weights, opaque)
         self.open = [_open_lanes(program.nodes[r]) for r in program.results]
+        self.judged: list[tuple[str, list[Array], list[Array]]] = []  # for the arena
+        self.branches = any(isinstance(n.attr, Control) for n in nodes)
 
     def sample(self, number: int) -> Judged:
         """Sample `number`, drawn again while it says nothing; the best of what was drawn."""
@@ -210,7 +236,27 @@ class _Judge:
         got = self.said(self.call(*inputs))
         found = _Comparison(self, sample, inputs, wanted, got).judged()
         found.meant = meant
+        if found.ok and (self.branches or not self.judged):  # other inputs may take other branches
+            self.judged.append((sample, inputs, wanted))
         return found
+
+    def on_arena(self, schedule: Schedule, verdict: Verification) -> Verification:
+        """The verdict with what the schedule does on one arena, for samples that were right."""
+        if not self.judged:
+            return verdict
+        work = Work(self.work.limit - self.work.spent)
+        arena = Arena(schedule, self.opaque, work)
+        for sample, inputs, wanted in self.judged:
+            try:
+                got = self.said(arena(inputs, self.weights))
+            except OverWork:
+                return replace(verdict, arena=UNPROVEN, arena_reason=_over_on_arena(self.work))
+            except ArenaFault as fault:
+                return _wrong_on_arena(verdict, f"on one arena: {fault}")
+            found = _Comparison(self, f"{sample} on one arena", inputs, wanted, got).judged()
+            if not found.ok:
+                return _wrong_on_arena(verdict, found.reason, found)
+        return replace(verdict, arena=OK, operations=verdict.operations + work.spent)
 
     def _meaning(
         self, chosen: Program, sample: str, inputs: list[Array], wanted: list[Array]

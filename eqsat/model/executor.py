@@ -17,6 +17,7 @@ DEFAULT = "xla"
 # eqsat's own, with what each does
 BUILT_IN: dict[str, str] = {
     "xla": "XLA compiles the ops and fuses them as it likes",
+    "arena": "NumPy, dispatch by dispatch, temporaries in one arena; slow, for checking schedules",
     "kernels": "kernels generated from the plans of dispatches, inside of one jitted function",
 }
 Opaque = Mapping[str, Callable[..., Sequence[Any]]]

@@ -178,7 +178,17 @@ def _devices(run: Finished) -> dict[str, Any]:
 def _verify(verification: Any) -> dict[str, Any] | None:
     if verification is None:
         return None
-    keys = ("ok", "max_error", "limit", "samples", "outcome", "reason", "operations")
+    keys = (
+        "ok",
+        "max_error",
+        "limit",
+        "samples",
+        "outcome",
+        "reason",
+        "operations",
+        "arena",
+        "arena_reason",
+    )
     found = {k: getattr(verification, k) for k in keys}
     if not math.isfinite(found["max_error"]):
         found["max_error"] = None  # a NaN or a shape that differs has no distance, JSON no infinity

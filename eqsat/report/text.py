@@ -142,7 +142,12 @@ def verification_text(v: Any) -> str:
     if v.outcome == "unproven":
         return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
-    return f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({v.samples} samples)"
+    samples = f"{v.samples} samples{_ON_ARENA.get(v.arena, '')}"
+    found = f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({samples})"
+    return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
+
+
+_ON_ARENA = {"ok": ", also on one arena"}
 
 
 def verification_problem(v: Any) -> Diagnostic:

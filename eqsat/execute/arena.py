@@ -1,0 +1,281 @@
+"""A schedule in NumPy, dispatch by dispatch, its temporaries bytes of one arena at their offsets.
+
+What a schedule says of memory is taken at its word here: a dispatch sees the bytes of the buffers
+it names and nothing else, its results are written where they are to lie, and bytes that no buffer
+holds any more are overwritten. So a wrong lifetime, offset or border is a fault or a wrong number.
+
+Values are computed as the float64 reference does, and rounded to their element types where they
+enter a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from eqsat.execute.work import Work, operations
+from eqsat.model.control import Control
+from eqsat.model.program import Node, Program
+from eqsat.model.schedule import Buffer, Dispatch, Schedule
+from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops import scalar
+from eqsat.ops.control import evaluate_control
+from eqsat.ops.meaning import bind_leaves, element_dtype, evaluate_node
+
+Array = np.ndarray[Any, Any]
+OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]
+POISON = 0xFF  # what bytes hold that nobody wrote: NaN in every wide float, -1 in integers
+
+
+class ArenaFault(Exception):
+    """What a dispatch does that its schedule's buffers do not allow, a sentence."""
+
+
+class Arena:
+    """Runs one schedule. opaque: key → function of NumPy arrays in the op's element types."""
+
+    def __init__(self, schedule: Schedule, opaque: OpaqueFunctions, work: Work | None = None):
+        self.schedule, self.opaque = schedule, opaque
+        self.work = work or Work(float("1e30"))
+
+    def __call__(self, inputs: Sequence[Any], weights: Mapping[str, Any]) -> list[Array]:
+        """The results in held form, for flat inputs and weights by content key.
+
+        ArenaFault if the schedule is wrong; OverWork if that takes more work than is left.
+        EqsatError E501 and E503 as `ops.meaning.evaluate_program`.
+        """
+        program = self.schedule.program
+        leaves = bind_leaves(program, inputs, weights)
+        values = {i: [leaves[i]] for i in program.weights}
+        for i in sorted(self.schedule.ahead):
+            if i not in values:
+                values[i] = self._evaluated(i, lambda o: values[o], None)
+        ahead = {i: v[0] for i, v in values.items()}
+        return self.run([leaves[i] for i in program.inputs], ahead)
+
+    def run(
+        self, inputs: Sequence[Array], ahead: Mapping[int, Array], inside: Array | None = None
+    ) -> list[Array]:
+        """The results in held form; ahead: what is computed from weights, by node.
+
+        inside: the bytes that are the arena, where another schedule has made room for it.
+        """
+        schedule, program = self.schedule, self.schedule.program
+        memory = Memory(schedule, inside)
+        for node, x in [*zip(program.inputs, inputs, strict=True), *ahead.items()]:
+            memory.give(schedule.buffer_of(node), x)
+        numbered = enumerate(schedule.dispatches)
+        for step, group in groupby(numbered, key=lambda pair: pair[1].step):
+            together = list(group)
+            memory.begin(step, [w for _, d in together for w in d.writes])
+            for i, d in together:
+                memory.who = f"dispatch {i} ({d.name})"
+                found = self.dispatch(d, [memory.read(r) for r in d.reads], memory)
+                for w, x in zip(d.writes, found, strict=True):
+                    memory.write(w, x)
+        memory.who = "the caller"
+        read = {b: [memory.read(b)] for b in map(schedule.buffer_of, program.results)}
+        return [self._viewed(r, read)[0] for r in program.results]
+
+    def dispatch(
+        self, d: Dispatch, reads: Sequence[Array], memory: Memory | None = None
+    ) -> list[Array]:
+        """What one dispatch writes, from the buffers it reads, each in the order it names them."""
+        held = {r: [x] for r, x in zip(d.reads, reads, strict=True)}
+        nodes = self.schedule.program.nodes
+        for i in self.schedule.inside(d):
+            if i not in held and nodes[i].op not in ("input", "weight"):
+                scratch = memory and self._scratch(i, d, memory)
+                held[i] = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
+        return [self._viewed(w, held, w)[0] for w in d.writes]
+
+    def _viewed(
+        self, node: int, held: Mapping[int, list[Array]], reader: int | None = None
+    ) -> list[Array]:
+        """The value of a node that is held itself, or as another view of its bytes."""
+        if node in held:
+            return held[node]
+        nodes = self.schedule.program.nodes
+        base = self.schedule.buffer_of(node)
+        same = (i for i in held if self.schedule.buffer_of(i) == base)
+        at = base if base in held else next(same, None)
+        if at is None:
+            who = f"%{reader} ({nodes[reader].op})" if reader is not None else "the caller"
+            what = f"%{node} ({nodes[node].op})"
+            raise ArenaFault(f"{who} takes {what}, which its dispatch neither reads nor computes")
+        return [held[at][0].reshape(nodes[node].type.shape)]
+
+    def _scratch(self, loop: int, d: Dispatch, memory: Memory) -> Array | None:
+        """The bytes that a loop's bodies have for their temporaries: its result that is scratch."""
+        node = self.schedule.program.nodes[loop]
+        if not isinstance(node.attr, Control) or not node.attr.scratch_types:
+            return None
+        last = len(node.types) - 1
+        nodes = self.schedule.program.nodes
+        for w in d.writes:
+            n = nodes[w]
+            if w == loop and last == 0:
+                return memory.bytes_of(w)
+            if n.op == "result" and n.operands == (loop,) and n.attr.index == last:  # type: ignore[attr-defined]
+                return memory.bytes_of(w)
+        raise ArenaFault(f"%{loop} ({node.op}) has no bytes for the temporaries of its bodies")
+
+    def _evaluated(
+        self, i: int, value: Callable[[int], list[Array]], scratch: Array | None
+    ) -> list[Array]:
+        node = self.schedule.program.nodes[i]
+        several = node.op == "result"
+        operands = value(node.operands[0]) if several else [value(o)[0] for o in node.operands]
+        if isinstance(node.attr, Control) and node.attr.schedules:
+            return self._control(node.attr, operands, scratch)
+        self.work.spend(operations(node))
+        return evaluate_node(node.op, node.attr, operands, self.opaque)
+
+    def _control(
+        self, attr: Control, operands: Sequence[Array], scratch: Array | None
+    ) -> list[Array]:
+        """A loop or branch, each run of a body in the bytes that are there for all of them."""
+        bodies = {id(s.program): Arena(s, self.opaque, self.work) for s in attr.schedules}
+        room = np.zeros(0, np.uint8) if scratch is None else scratch
+        room = room[: len(room) - attr.carried_bytes]  # the rest is the state of the next step
+
+        def run(body: Program, xs: Sequence[Array]) -> list[Array]:
+            return bodies[id(body)].run(xs, {}, room)
+
+        found = evaluate_control(attr, operands, run, most_steps=None)
+        return found + [np.full(t.shape, POISON, np.uint8) for t in attr.scratch_types]
+
+
+class Memory:
+    """The buffers of a schedule as bytes, and which of them hold what their node computes.
+
+    who: whoever reads or writes next, for faults.
+    """
+
+    def __init__(self, schedule: Schedule, inside: Array | None = None):
+        self.nodes: tuple[Node, ...] = schedule.program.nodes
+        self.buffers = {b.node: b for b in schedule.buffers}
+        self.step, self.who = 0, "the caller"
+        size = schedule.arena_bytes or 0
+        self.arena = np.full(size, POISON, np.uint8) if inside is None else inside[:size]
+        if len(self.arena) < size:
+            raise ArenaFault(
+                f"the arena takes {size} bytes, {len(self.arena)} are there for it in the loop"
+            )
+        self.arena[:] = POISON
+        self.bytes = {b.node: self._place(b) for b in schedule.buffers}
+        self.lost: dict[int, str] = {}  # node of a buffer → why it does not hold its value
+        self.written: set[int] = set()
+        self.gone: set[int] = set()
+
+    def _place(self, b: Buffer) -> Array:
+        if b.offset is None:
+            return np.full(b.nbytes, POISON, np.uint8)
+        if b.offset < 0:
+            raise ArenaFault(f"%{b.node} lies in front of the arena")
+        return self.arena[b.offset : b.offset + b.nbytes]
+
+    def give(self, node: int, x: Array) -> None:
+        """What the caller brings, where there is a buffer for it."""
+        if node in self.buffers:
+            self._fill(node, x.reshape(self.nodes[node].type.shape))
+
+    def begin(self, step: int, writes: Sequence[int]) -> None:
+        """Let go of what has died before this step, and make room for what it writes."""
+        self.step = step
+        for node, b in self.buffers.items():
+            if b.last < step and b.role == "temporary" and node not in self.gone:
+                self.gone.add(node)
+                self._lose(node, f"its buffer is gone after step {b.last}")
+                self.bytes[node][:] = POISON
+        for node in writes:
+            self._claim(node)
+
+    def _claim(self, node: int) -> None:
+        """A buffer is written from the start of its step on, whatever lies in its bytes."""
+        b = self.buffers.get(node)
+        if b is None or b.offset is None:
+            return
+        for other in self._overlapping(b):
+            self._lose(other.node, f"%{node} is written to its bytes at step {self.step}")
+        self.bytes[node][:] = POISON
+
+    def _overlapping(self, b: Buffer) -> Iterator[Buffer]:
+        low = b.offset or 0
+        for a in self.buffers.values():
+            if a.offset is None or a.node == b.node:
+                continue
+            if a.offset < low + b.nbytes and low < a.offset + a.nbytes:
+                yield a
+
+    def _lose(self, node: int, why: str) -> None:
+        if node in self.written:
+            self.lost.setdefault(node, why)
+
+    def bytes_of(self, node: int) -> Array:
+        """The bytes of a buffer that is written in this step; ArenaFault if there is none."""
+        self._live(node, "writes")
+        return self.bytes[node]
+
+    def read(self, node: int) -> Array:
+        """The value of a buffer in held form; ArenaFault if it is not there."""
+        self._live(node, "reads")
+        n = self.nodes[node]
+        if node not in self.written:
+            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), which nobody wrote")
+        if node in self.lost:
+            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), but {self.lost[node]}")
+        return from_bytes(self.bytes[node], n.type)
+
+    def write(self, node: int, x: Array) -> None:
+        """A value to its buffer; ArenaFault if that is not there at this step."""
+        self._live(node, "writes")
+        self._fill(node, x)
+        self.lost.pop(node, None)
+        b = self.buffers[node]
+        for other in self._overlapping(b) if b.offset is not None else ():
+            if other.node in self.written and other.last >= self.step >= other.first:
+                self._lose(other.node, f"%{node} is written to its bytes at step {self.step}")
+
+    def _live(self, node: int, verb: str) -> None:
+        b, what = self.buffers.get(node), f"{self.who} {verb} %{node} ({self.nodes[node].op})"
+        if b is None:
+            raise ArenaFault(f"{what}, which has no buffer")
+        if not b.first <= self.step <= b.last:
+            live = f"its buffer is live from step {b.first} to {b.last}"
+            raise ArenaFault(f"{what} at step {self.step}, but {live}")
+
+    def _fill(self, node: int, x: Array) -> None:
+        found = to_bytes(x, self.nodes[node].type)
+        if len(found) != len(self.bytes[node]):
+            raise ArenaFault(f"%{node} has {len(found)} bytes, its buffer {len(self.bytes[node])}")
+        self.bytes[node][:] = found
+        self.written.add(node)
+
+
+def to_bytes(x: Array, t: TensorType) -> Array:
+    """An array in held form as the bytes its elements have in memory; below 8 bits side by side,
+    the first in the low bits."""
+    if x.shape != t.shape:
+        raise ArenaFault(f"a value of shape {list(x.shape)} is written as {t}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = np.ascontiguousarray(x).astype(element_dtype(t.dtype))
+    raw = np.frombuffer(stored.tobytes(), np.uint8)
+    bits = DTYPES[t.dtype][0]
+    if bits >= 8:
+        return raw
+    each = np.unpackbits(raw[:, None], axis=1, bitorder="little")[:, :bits]
+    return np.packbits(each.reshape(-1), bitorder="little")
+
+
+def from_bytes(data: Array, t: TensorType) -> Array:
+    """Undo `to_bytes`, into held form."""
+    bits, dtype = DTYPES[t.dtype][0], element_dtype(t.dtype)
+    if bits < 8:
+        each = np.unpackbits(data, bitorder="little")[: t.size * bits].reshape(t.size, bits)
+        data = np.packbits(each, axis=1, bitorder="little").reshape(-1)
+    stored = np.frombuffer(data.tobytes(), dtype).reshape(t.shape)
+    return stored.astype(scalar.held_dtype(t.dtype))

@@ -1,0 +1,200 @@
+"""The arena: a schedule's lifetimes, offsets and borders, executed byte by byte."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import loops
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
+from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.lang.programs import parse_program
+from eqsat.lang.targets import read_target
+from eqsat.model.diag import EqsatError
+from eqsat.model.program import Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops.meaning import element_dtype, evaluate_program
+from eqsat.run import load
+
+# a chain with a long-lived value, one member per dispatch: temporaries that share bytes
+CHAIN = """
+program chain
+input x: f32[32, 16]
+weight w: f32[16, 16]
+a = exp(x)
+b = transpose(a, perm=[1, 0])
+c = matmul(w, b)
+d = reduce_sum(c, dims=[0])
+e = tanh(b)
+f = sub(e, c)
+return f, d
+"""
+ALONE = ("fusion.members=1",)
+
+
+@pytest.fixture(scope="module")
+def run() -> eqsat.Run:
+    return eqsat.optimize(parse_program(CHAIN), target="reference", rules=(), settings=ALONE)
+
+
+def on_arena(schedule: Schedule, program: Program) -> list[np.ndarray]:
+    xs = random_inputs(program, np.random.default_rng(0))
+    return Arena(schedule, {})(xs, drawn_weights(program))
+
+
+def caught(schedule: Schedule, program: Program) -> str:
+    """The fault, or "" if the results are right; they are never wrong without one."""
+    xs = random_inputs(program, np.random.default_rng(0))
+    wanted = evaluate_program(program, xs, drawn_weights(program))
+    try:
+        found = on_arena(schedule, program)
+    except ArenaFault as fault:
+        return str(fault)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return ""
+
+
+def test_a_schedule_runs_in_the_bytes_it_says(run) -> None:
+    assert caught(run.schedule, run.program) == ""
+    s = run.schedule
+    assert sum(b.nbytes for b in s.temporaries) > s.arena_bytes > 0, "bytes are used twice"
+    assert run.verify().arena == "ok"
+
+
+def test_every_shortened_lifetime_is_caught(run) -> None:
+    s = run.schedule
+    for b in s.temporaries:
+        assert b.last > b.first
+        for changed, words in (
+            (replace(b, last=b.last - 1), "its buffer is live from step"),
+            (replace(b, first=b.first + 1), "its buffer is live from step"),
+        ):
+            buffers = tuple(changed if x is b else x for x in s.buffers)
+            assert words in caught(replace(s, buffers=buffers), run.program)
+
+
+def test_swapped_offsets_are_caught_where_they_make_values_share_bytes(run) -> None:
+    s = run.schedule
+    seen = []
+    for a in s.temporaries:
+        for b in s.temporaries:
+            if a.node >= b.node or a.offset == b.offset:
+                continue
+            moved = {a: replace(a, offset=b.offset), b: replace(b, offset=a.offset)}
+            swapped = replace(s, buffers=tuple(moved.get(x, x) for x in s.buffers))
+            try:
+                swapped.verify()
+                overlap = False
+            except ValueError:
+                overlap = True
+            fault = caught(swapped, run.program)
+            assert ("is written to its bytes" in fault) == overlap, fault
+            seen.append(overlap)
+    assert {*seen} == {True, False}, "some swaps are placements as good as the first"
+
+
+def test_values_that_were_never_read_or_written_are_faults(run) -> None:
+    s = run.schedule
+    at, d = next((i, d) for i, d in enumerate(s.dispatches) if len(d.reads) > 1)
+    without = replace(d, reads=d.reads[1:])
+    lost = replace(s, dispatches=(*s.dispatches[:at], without, *s.dispatches[at + 1 :]))
+    assert "which its dispatch neither reads nor computes" in caught(lost, run.program)
+    gone = replace(s, dispatches=s.dispatches[1:])
+    assert "which nobody wrote" in caught(gone, run.program)
+    small = [replace(b, nbytes=b.nbytes - 4) for b in s.temporaries[:1]]
+    short = replace(s, buffers=(*small, *(b for b in s.buffers if b is not s.temporaries[0])))
+    assert "bytes, its buffer" in caught(short, run.program)
+
+
+def test_a_saved_schedule_that_was_changed_fails_its_verification(run, tmp_path) -> None:
+    folder = run.save(tmp_path / "kept")
+    path = folder / "4-schedule.json"
+    assert load(folder).verify().ok
+    data = json.loads(path.read_text())
+    first = next(b for b in data["buffers"] if b["role"] == "temporary")
+    first["last"] -= 1
+    path.write_text(json.dumps(data))
+    found = load(folder).verify()
+    assert (found.outcome, found.arena) == ("mismatch", "mismatch")
+    assert found.reason.startswith("on one arena: dispatch"), found.reason
+    assert found.to_json()["arena_reason"] == found.reason
+
+
+def test_the_work_limit_leaves_the_arena_out(run) -> None:
+    whole = run.verify(samples=1)
+    left = run.verify(samples=1, work_limit=whole.operations - 1)
+    assert (left.ok, left.arena) == (True, "unproven")
+    assert "operations that are left" in left.arena_reason
+
+
+@pytest.mark.parametrize("name", ["layers", "one_of", "nested", "collatz"])
+def test_loops_run_their_bodies_in_the_bytes_they_have(name: str) -> None:
+    run = loops.search(name, settings=loops.FORCED)
+    assert run.schedule.held, "a loop or branch is left"
+    assert run.verify(samples=2).arena == "ok"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bytes_hold_every_element_type(dtype: str) -> None:
+    t = TensorType(dtype, (3, 5))
+    values = np.resize(np.array([0, 1, 1, 0, 1, 0.5] if DTYPES[dtype][1] == "f" else [0, 1]), (3, 5))
+    values = values.astype(element_dtype(dtype))
+    held = values.astype(np.float64) if DTYPES[dtype][1] == "f" else values.astype("i8")
+    data = to_bytes(held, t)
+    assert len(data) == t.nbytes
+    assert np.array_equal(from_bytes(data, t).astype("f8"), values.astype("f8"), equal_nan=True)
+
+
+# ---- the executor --------------------------------------------------------------------------------
+MACHINE = read_target("target: a\nextends: reference\nexecutor: arena\ndoc: d\n")
+
+
+def test_a_target_may_run_its_programs_on_the_arena() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def f(x, w):
+        return jnp.tanh(x @ w).sum(axis=0)
+
+    x, w = np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6), np.ones((6, 3), "f4")
+    call = eqsat.jit(f, target=MACHINE, weights=("w",))
+    run = call.optimize(x, w)
+    np.testing.assert_allclose(call(x, w), f(x, w), rtol=1e-6)
+    np.testing.assert_allclose(run.executable(x)[0], f(x, w), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(call, (0, None))(x[None], w)[0], f(x, w), rtol=1e-6)
+    grad = jax.grad(lambda x: call(x, w).sum())(x)
+    np.testing.assert_allclose(grad, jax.grad(lambda x: f(x, w).sum())(x), rtol=1e-5)
+    assert run.summary()["executor"]["name"] == "arena" and run.verify().ok
+    d = run.schedule.dispatches[0]
+    nodes = run.schedule.program.nodes
+    reads = [np.ones(nodes[r].type.shape, "f4") for r in d.reads]
+    (found,) = jax.jit(run.executable.dispatch(0))(*reads)
+    assert found.shape == nodes[d.writes[0]].type.shape
+
+
+def test_opaque_ops_run_on_the_arena_without_a_callback() -> None:
+    import jax.numpy as jnp
+
+    run = eqsat.optimize(lambda x: jnp.sort(x) * 2, np.zeros(5, "f4"), target=MACHINE)
+    x = np.array([3, 1, 2, 5, 4], "f4")
+    assert run.executable.compile()(x)[0].tolist() == [2, 4, 6, 8, 10]
+    with pytest.raises(EqsatError, match="cannot call `sort` in a JAX function"):
+        run.compile()(x)
+
+
+def test_a_wrong_schedule_is_refused(run) -> None:
+    from eqsat.execute.executors import build
+
+    s = run.schedule
+    first = s.temporaries[0]
+    short = tuple(replace(b, last=b.last - 1) if b is first else b for b in s.buffers)
+    wrong = build(replace(s, buffers=short), {}, drawn_weights(run.program), MACHINE)
+    with pytest.raises(EqsatError) as error:
+        wrong.compile()(*random_inputs(run.program, np.random.default_rng(0)))
+    assert error.value.diagnostics[0].code == "E511"
