@@ -28,7 +28,14 @@ class Executable(Protocol):
 
     schedule: Schedule
     weights: dict[str, Any]  # content key → array
-    packed: dict[int, Any]  # node → packed weight, computed on first use
+
+    @property
+    def packed(self) -> dict[int, Any]:
+        """Node → packed weight, computed on first use; may be set to what a file holds."""
+        ...
+
+    @packed.setter
+    def packed(self, arrays: dict[int, Any]) -> None: ...
 
     @property
     def flat(self) -> Any:
