@@ -35,7 +35,7 @@ class Value(NamedTuple):
 
 @dataclass
 class Made:
-    """A stage. choice: where this layer's bounds hold it is its first argument, else the second."""
+    """A stage."""
 
     node: int
     result: int  # of a node with several
@@ -44,9 +44,7 @@ class Made:
     body: Expr
     arguments: tuple[Value, ...]
     dtype: str
-    combine: str = ""
-    shape: Shape = ()  # of the whole result
-    choice: Layer | None = None
+    combine: str
 
 
 class Piece(NamedTuple):

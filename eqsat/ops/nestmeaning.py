@@ -88,8 +88,7 @@ class _Run:
         ]
         value = scalar.evaluate(s.body, operands)
         if s.bounds:
-            other = operands[1] if len(operands) > 1 else s.fill
-            value = np.where(self._holds(s.bounds, box), value, other)
+            value = np.where(self._holds(s.bounds, box), value, s.fill)
         return value
 
     def _read(self, a: Access, box: Sequence[slice]) -> Array:

@@ -6,6 +6,7 @@ constants are those of recent cores, so that a plan does not change with a targe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
 PAGE_BYTES = 4096
+PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 500, 5000, 15000, 25
 LEVELS = (4, 10, 25, 50)
@@ -43,9 +45,20 @@ def _per_byte(between: float, machine: Machine) -> float:
     return LEVELS[min(next(levels, len(machine.caches)), len(LEVELS) - 1)]
 
 
+def aliased(stride: int, rows: int) -> bool:
+    """Whether lines of so many rows, `stride` f32 elements apart, do not stay in the nearest cache.
+
+    Lines a page apart share one set. Two of the usual eight ways are left to the other operand.
+    """
+    apart = math.gcd(4 * abs(stride), PAGE_BYTES)
+    return rows > 6 * (PAGE_BYTES // max(apart, 64))
+
+
 def work(sizes: Sizes, machine: Machine, items: int) -> Work:
     """Counts of all work items; see `Work`."""
     p, nest = sizes.plan, sizes.nest
+    if p.dot:
+        return _dots(sizes, items)
     k = nest.points(p.reduced)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
     columns = nest.points(p.outer_columns) // p.wide
@@ -69,7 +82,24 @@ def work(sizes: Sizes, machine: Machine, items: int) -> Work:
         tiles=tiles,
         items=items,
         copied=copied,
-        streams=tuple(_streams(sizes)),
+        streams=tuple(_streams(sizes, machine)),
+    )
+
+
+def _dots(sizes: Sizes, items: int) -> Work:
+    """Sums that are vectors along the reduction, each added up in the end."""
+    p, nest = sizes.plan, sizes.nest
+    columns = nest.points(p.batch) * nest.sizes[p.vector_loop]
+    turns = nest.points(p.reduced[:-1]) * -(-nest.sizes[p.reduced[-1]] // p.lanes)
+    sums = columns * p.rows
+    epilogue, strided = _epilogue(sizes, sums / p.lanes)
+    return Work(
+        fma=columns / p.dot * turns * max(p.rows * p.dot, CHAINS),
+        loads=columns / p.dot * turns * (p.rows + p.dot),
+        scalar=epilogue + 12.0 * sums,
+        strided=strided + sums,
+        tiles=columns / p.dot,
+        items=items,
     )
 
 
@@ -154,13 +184,15 @@ def _pages(sizes: Sizes, machine: Machine) -> float:
     if b is None or not p.reduced or 4 * abs(b.strides[p.reduced[-1]]) < PAGE_BYTES:
         return 0
     rows = nest.points(p.batch) * p.panels * p.wide * nest.points(p.reduced)
+    if p.k_blocks > 1 and p.panel_block == p.panels and p.k_block <= PREFETCHED:
+        return 0  # so few rows are read in order, side by side
     again = sizes.tiles
     if p.copied[1] or 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2:
         again = sizes.row_blocks
-    return rows * again if again > 1 or sizes.panel_row * 4 < PAGE_BYTES // 2 else 0
+    return rows * again
 
 
-def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:
+def _streams(sizes: Sizes, machine: Machine) -> Iterator[tuple[float, float]]:
     """(bytes used in between, bytes fetched again) of A, of B and of the partial sums."""
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)
@@ -175,6 +207,10 @@ def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:
         yield b_bytes / batch + block, b_bytes * (sizes.row_blocks - 1)
     if p.panels > 1:  # a block of rows is read again for every panel
         yield block + panel, a_bytes * (p.panels - 1)
+    a = sizes.factors[0].plain
+    if a and p.row_loops and not p.copied[0] and aliased(a.strides[p.row_loops[-1]], p.rows):
+        # a line leaves the cache before its next element is read
+        yield machine.caches[0] + 1, 64 * a_bytes / 4 * p.panels
     if p.k_blocks > 1:
         sums = 4.0 * p.rows * p.tile_block * p.panel_block * p.vectors * p.lanes
         total = 8.0 * batch * sizes.tiles * p.rows * p.panels * p.vectors * p.lanes

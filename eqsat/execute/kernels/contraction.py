@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.execute.kernels.copies import copy_panel, copy_rows, first_row
+from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
-from eqsat.execute.kernels.frame import F32, Frame, operands
+from eqsat.execute.kernels.frame import F32, Frame, ahead_step
 from eqsat.execute.kernels.ir import I8, Index, Value
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.tiles import write_tile
@@ -120,7 +121,7 @@ class Blocks:
             b = self._columns(here, k)
             if p.copied[1]:
                 copy_panel(here, self.b, k, count, last)
-            ahead = self._columns(self._at_panel(frame, code.add(number, 1)), k)
+            ahead = self._source(self._at_panel(frame, code.add(number, 1)), k)
             code.loop(
                 *tiles,
                 1,
@@ -132,11 +133,14 @@ class Blocks:
 
     def _columns(self, frame: Frame, k: Index) -> Value:
         """Where the panel's first vector of B is."""
+        return self.b if frame.plan.copied[1] else self._source(frame, k)
+
+    def _source(self, frame: Frame, k: Index) -> Value:
+        """Where the panel starts in B's own buffer, if it lies there as it is."""
         p, code = frame.plan, frame.code
         source = frame.sizes.factors[1].plain
-        if p.copied[1]:
+        if source is None:
             return self.b
-        assert source is not None
         at = frame.moved({p.reduced[0]: k} if p.reduced else {}).at
         offset = code.affine(source.base, source.strides, at)
         return code.at(frame.reads[source.buffer], F32, offset)
@@ -183,13 +187,13 @@ class Blocks:
         else:
             a = self._rows(here, row, k)
         if p.prefetch:
-            step = operands(frame)[1].reduced[-1]
+            step = ahead_step(frame)
             each_tile = p.prefetch * (p.k_block // UNROLL) * step
             ahead = code.at(ahead, F32, code.mul(done, each_tile))
         own = [a, b, mine, ahead, count, row]
 
         def variant(rows: int) -> None:
-            here.call(self._part(write_tile, rows, last), own)
+            here.call(self._part(write_dots if p.dot else write_tile, rows, last), own)
             if p.k_blocks == 1 and not p.in_registers:
                 here.call(self._part(write_finish, last), [mine, rows, row])
 

@@ -10,6 +10,8 @@ from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Bound
 from eqsat.plan.roles import Factor, loops_of_bound
 
+AHEAD = 4  # squares of a transposed copy that are asked for before they are read
+
 
 def copy_rows(
     frame: Frame, to: Value, tiles: tuple[Index, Index], first: Index, count: Index
@@ -219,6 +221,9 @@ def _turned(
                     continue
                 one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
                 columns.append(points.access(source, one.at, mask))
+                if mask is None:  # no prefetcher follows so many streams
+                    far = code.add(points.offset(source, one.at), AHEAD * lanes)
+                    code.prefetch(code.at(frame.reads[source.buffer], F32, far))
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
                 row = lambda x=x, at=at: code.store(x, code.at(to, F32, at), F32)  # noqa: E731

@@ -108,6 +108,13 @@ def operands(frame: Frame) -> tuple[Operand, Operand]:
     return rows, columns
 
 
+def ahead_step(frame: Frame) -> int:
+    """Elements of B's buffer from one point of the reduction to the next, for prefetching."""
+    source = frame.sizes.factors[1].plain
+    assert source is not None
+    return source.strides[frame.plan.reduced[-1]]
+
+
 def _stepping(p: Contraction, access: Access | None) -> Operand:
     assert access is not None
     return Operand(

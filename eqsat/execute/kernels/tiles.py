@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Operand, operands
+from eqsat.execute.kernels.frame import F32, Frame, Operand, ahead_step, operands
 from eqsat.execute.kernels.ir import I64, POINTER, Code, Index, Value
 from eqsat.execute.kernels.points import lower
 from eqsat.model.nest import Access
@@ -122,7 +122,7 @@ class Tile:
             sums = list(carried[: len(carried) - bool(ahead)])
             following: list[Value] = []
             if ahead:
-                following = [self._ask_ahead(level, carried[-1])]
+                following = [self._ask_ahead(carried[-1])]
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
             return [*self._moved(level, a, b, UNROLL), *sums, *following]
@@ -141,9 +141,9 @@ class Tile:
 
         return code.loop(0, code.rem(size, UNROLL), 1, [a, b, *sums], single)[2:]
 
-    def _ask_ahead(self, level: int, pointer: Value) -> Value:
+    def _ask_ahead(self, pointer: Value) -> Value:
         """Prefetch some rows of the next panel; the pointer behind them."""
-        code, step = self.code, self.b.reduced[level]
+        code, step = self.code, ahead_step(self.frame)
         per_line = 64 // 4
         for row in range(self.frame.plan.prefetch):
             for line in range(-(-len(self.vectors) * self.lanes // per_line)):

@@ -1,0 +1,99 @@
+"""A tile of few rows whose sums are vectors along the reduction, each added up in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels.frame import F32, Frame, operands
+from eqsat.execute.kernels.ir import Code, Index, Mask, Value
+from eqsat.execute.kernels.tiles import KINDS
+
+
+def write_dots(outer: Frame, rows: int, last: bool) -> Any:
+    """The function that sums a panel's columns, a few at a time, for so many rows."""
+    frame, (a, b, sums, *_) = outer.begin(f"dots{rows}{'.last' if last else ''}", KINDS)
+    code, p, s = frame.code, frame.plan, frame.sizes
+    columns = s.last_width if last else s.width
+    step = operands(frame)[1].vector
+
+    def group(count: int, first: Index) -> None:
+        start = code.at(b, F32, code.mul(first, step))
+        Dots(frame, rows, count).write(a, start, code.at(sums, F32, first))
+
+    whole = columns // p.dot * p.dot
+    code.loop(0, whole, p.dot, [], lambda i: group(p.dot, i))
+    if columns > whole:
+        group(columns - whole, whole)
+    code.end()
+    return code.function
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Sums of `rows` rows and `columns` columns, a vector each."""
+
+    frame: Frame
+    rows: int
+    columns: int
+
+    @property
+    def code(self) -> Code:
+        return self.frame.code
+
+    def write(self, a: Value, b: Value, to: Value) -> None:
+        p = self.frame.plan
+        sums = [self.code.zero(F32, p.lanes)] * (self.rows * self.columns)
+        sums = self._sum(0, a, b, sums)
+        for i, x in enumerate(sums):
+            r, c = divmod(i, self.columns)
+            at = self.code.at(to, F32, r * p.vectors * p.lanes + c)
+            self.code.store(self.code.sum_of_lanes(x), at, F32)
+
+    def _sum(self, level: int, a: Value, b: Value, sums: list[Value]) -> list[Value]:
+        code, p = self.code, self.frame.plan
+        size = self.frame.nest.sizes[p.reduced[level]]
+        if level == len(p.reduced) - 1:
+            return self._innermost(a, b, size, sums)
+        steps = [x.reduced[level] for x in operands(self.frame)]
+
+        def turn(i: Index, *sums: Value) -> list[Value]:
+            x, y = (code.at(q, F32, code.mul(i, s)) for q, s in zip((a, b), steps, strict=True))
+            return self._sum(level + 1, x, y, list(sums))
+
+        return code.loop(0, size, 1, sums, turn)
+
+    def _innermost(self, a: Value, b: Value, size: int, sums: list[Value]) -> list[Value]:
+        code, lanes = self.code, self.frame.plan.lanes
+
+        def turn(i: Index, *sums: Value) -> list[Value]:
+            self._ask_ahead(code.at(b, F32, i))
+            return self._step(code.at(a, F32, i), code.at(b, F32, i), list(sums), None)
+
+        whole = size // lanes * lanes
+        sums = code.loop(0, whole, lanes, sums, turn)
+        if size == whole:
+            return sums
+        return self._step(code.at(a, F32, whole), code.at(b, F32, whole), sums, size - whole)
+
+    def _ask_ahead(self, b: Value) -> None:
+        """The same place in the next columns: no prefetcher follows so few and short streams."""
+        step = operands(self.frame)[1].vector
+        for c in range(self.columns):
+            self.code.prefetch(self.code.at(b, F32, (self.columns + c) * step))
+
+    def _step(self, a: Value, b: Value, sums: list[Value], mask: Mask) -> list[Value]:
+        """A vector of every row and column; lanes out of the mask are 0 on both sides."""
+        code, lanes = self.code, self.frame.plan.lanes
+        rows, columns = operands(self.frame)
+        ys = [
+            code.load(code.at(b, F32, c * columns.vector), F32, lanes, mask=mask)
+            for c in range(self.columns)
+        ]
+        found = list(sums)
+        for r in range(self.rows):
+            x = code.load(code.at(a, F32, r * rows.row), F32, lanes, mask=mask)
+            for c, y in enumerate(ys):
+                at = r * self.columns + c
+                found[at] = code.fma(x, y, found[at])
+        return found

@@ -1,0 +1,299 @@
+"""The plan of a contraction: every way to tile it that is worth a look, and the cheapest.
+
+Vector loop, operand order, register tile, blocks and copies follow from the strides, the registers
+and the caches. Candidates are few, so all are estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from eqsat.model.nest import Access, Nest, NoNest
+from eqsat.model.plan import Machine
+from eqsat.plan import estimate
+from eqsat.plan.contraction import UNROLL, Contraction, Sizes, row_stride
+from eqsat.plan.roles import Factor, Roles, loops_of, loops_of_bound, roles_of
+
+CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
+ITEMS_PER_CORE = 4
+MOST_DOT_ROWS = 12
+STREAMED = 16  # rows of B that are read side by side, each in order
+
+
+def plan(nest: Nest, machine: Machine) -> Contraction:
+    """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
+    roles = roles_of(nest)
+    if any(s.bounds for s in nest.stages):
+        raise NoNest("a stage of the contraction pads what it reads")
+    found = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]
+    if not found:
+        raise NoNest("no loop of the contraction's result can be its vector loop")
+    return min(found, key=lambda c: estimate.cycles(c.work, machine))
+
+
+def _finished(nest: Nest, roles: Roles, c: Contraction, machine: Machine) -> Contraction:
+    sizes = Sizes(nest, c, roles)
+    items = nest.points(c.batch) * sizes.row_blocks * sizes.groups
+    work = estimate.work(sizes, machine, items)
+    return replace(c, items=items, scratch_bytes=sizes.scratch[-1], work=work)
+
+
+def _candidates(nest: Nest, roles: Roles, machine: Machine) -> Iterator[Contraction]:
+    for swapped in (False, True):
+        a, b = roles.factors[::-1] if swapped else roles.factors
+        rows, columns = roles.only[::-1] if swapped else roles.only
+        base = Contraction(
+            swapped=swapped, batch=roles.batch, extra=roles.extra, lanes=machine.lanes(4)
+        )
+        for v in _vector_loops(nest, a, b, columns, roles.batch):
+            own = replace(
+                base,
+                vector_loop=v,
+                vector_rows=v in roles.batch,
+                batch=tuple(i for i in roles.batch if i != v),
+                outer_columns=tuple(i for i in columns if i != v),
+            )
+            yield from _tiled(nest, roles, own, rows, machine)
+            yield from _dots(nest, roles, own, rows, machine)
+
+
+def _vector_loops(
+    nest: Nest, a: Factor, b: Factor, columns: tuple[int, ...], batch: tuple[int, ...]
+) -> list[int]:
+    """Loops along which vectors of B lie, or the result's do; of both factors if there are such."""
+    unit = [i for i in columns if b.plain and b.plain.strides[i] == 1]
+    written = [i for i in columns if any(s.access.strides[i] == 1 for s in nest.stores)]
+    of_b = [i for i in columns if any(x.strides[i] == 1 for x in b.accesses)]
+    found = list(dict.fromkeys([*unit, *written, *of_b]))
+    both = [
+        i
+        for i in batch
+        if a.plain and b.plain and a.plain.strides[i] == 1 and b.plain.strides[i] == 1
+    ]
+    return [*found, *both] or list(columns[-1:])
+
+
+def _tiled(
+    nest: Nest, roles: Roles, own: Contraction, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Contraction]:
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    must_a, must_b = _must_copy(nest, a, own, rows), _must_copy(nest, b, own, ())
+    strided = b.plain is None or b.plain.strides[own.vector_loop] != 1
+    if own.vector_rows and (must_a or must_b):
+        return
+    reduced = _reduction_order(nest, roles, a, b)
+    for copy_a in (False, True):
+        for copy_b in (False, True):
+            if (must_a and not copy_a) or ((must_b or strided) and not copy_b):
+                continue
+            if copy_a and not must_a and (own.vector_rows or not _may_copy(nest, a, rows)):
+                continue
+            row_loops, outer = _rows(nest, a, rows, copy_a)
+            one = replace(
+                own,
+                row_loops=row_loops,
+                outer_rows=outer,
+                reduced=reduced,
+                copied=(copy_a, copy_b),
+            )
+            for vectors, wide in _panels(nest, one, b, machine):
+                sized = replace(one, vectors=vectors, wide=wide)
+                yield _blocked(nest, roles, sized, machine)
+                if _may_stream(nest, sized, b, machine):
+                    yield _blocked(nest, roles, sized, machine, streamed=True)
+
+
+def _dots(
+    nest: Nest, roles: Roles, own: Contraction, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Contraction]:
+    """Few rows of factors that are both contiguous along the reduction: vectors along it."""
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    if _must_copy(nest, a, own, rows) or _must_copy(nest, b, own, ()) or own.vector_rows:
+        return
+    x, y = a.plain, b.plain
+    both = [i for i in roles.reduced if x and y and x.strides[i] == y.strides[i] == 1]
+    count = nest.points(rows)
+    if not both or len(rows) > 1 or count > MOST_DOT_ROWS or own.outer_columns:
+        return
+    order = _reduction_order(nest, roles, a, b)
+    reduced = (*(i for i in order if i != both[0]), both[0])
+    fitting = (n for n in (8, 4, 2, 1) if count * n + n + 2 <= machine.registers)
+    one = replace(
+        own,
+        dot=next(fitting, 1),
+        row_loops=rows,
+        reduced=reduced,
+        rows=count,
+        k_block=nest.sizes[reduced[0]],
+        chain=(0, nest.sizes[reduced[0]]),
+        in_registers=False,
+    )
+    one = replace(one, panels=_panel_count(nest, one))
+    yield _split(nest, roles, one, machine)
+
+
+def _must_copy(nest: Nest, factor: Factor, own: Contraction, rows: tuple[int, ...]) -> bool:
+    """Whether a factor is more than an access, or some of its points do not exist."""
+    if factor.plain is None:
+        return True
+    return any(loops_of_bound(b) & (factor.loops | set(rows)) for b in nest.bounds)
+
+
+def _may_copy(nest: Nest, a: Factor, rows: tuple[int, ...]) -> bool:
+    """Whether copying rows could pay: several loops of rows, or rows that share cache sets."""
+    assert a.plain is not None
+    return len(rows) > 1 or any(estimate.aliased(a.plain.strides[i], nest.sizes[i]) for i in rows)
+
+
+def _reduction_order(nest: Nest, roles: Roles, a: Factor, b: Factor) -> tuple[int, ...]:
+    """Reduction loops, the ones of longest strides outermost; B's count before A's."""
+
+    def key(i: int) -> tuple[int, int]:
+        return (
+            -max((abs(x.strides[i]) for x in b.accesses), default=0),
+            -max((abs(x.strides[i]) for x in a.accesses), default=0),
+        )
+
+    contiguous = [i for i in roles.reduced if any(x.strides[i] == 1 for x in a.accesses)]
+    last = contiguous[:1] if a.plain is None else []
+    return (*sorted((i for i in roles.reduced if i not in last), key=key), *last)
+
+
+def _rows(
+    nest: Nest, a: Factor, rows: tuple[int, ...], copied: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Loops that number the rows of tiles, and those around them."""
+    if copied or len(rows) < 2:
+        return rows, ()
+    inner = max(rows, key=lambda i: (min(nest.sizes[i], 14), -abs(a.accesses[0].strides[i])))
+    return (inner,), tuple(i for i in rows if i != inner)
+
+
+def _panels(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> Iterator[tuple[int, int]]:
+    """Vectors of a panel, and over how many points of another loop they go."""
+    along = -(-nest.sizes[own.vector_loop] // own.lanes)
+    most = machine.registers - 4
+    choices = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24) if n <= min(along, most)]
+    rows = nest.points(own.row_loops)
+    yield from ((n, 1) for n in choices if n < 4 or rows * n <= most or n <= machine.registers // 5)
+    whole = nest.sizes[own.vector_loop] % own.lanes == 0
+    if whole and own.outer_columns and along < 4:
+        u = own.outer_columns[-1]
+        yield from ((along * q, q) for q in (2, 3) if nest.sizes[u] % q == 0 and along * q <= 4)
+
+
+def _may_stream(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> bool:
+    """Whether B is read once, and along its own rows it would be read in order."""
+    if b.plain is None or own.copied[1] or own.copied[0] or not own.reduced:
+        return False
+    rows = nest.points(own.row_loops) * nest.points(own.outer_rows)
+    apart = abs(b.plain.strides[own.reduced[0]]) >= 2 * own.vectors * own.lanes
+    return apart and rows * own.vectors <= machine.registers - 2 - own.vectors
+
+
+def _blocked(
+    nest: Nest, roles: Roles, own: Contraction, machine: Machine, streamed: bool = False
+) -> Contraction:
+    """Rows of a tile from the registers, then blocks from the caches."""
+    count = nest.points(own.row_loops)
+    per_row = own.vectors * (2 if own.vector_rows else 1)
+    most = max(1, (machine.registers - 1 - own.vectors) // per_row) if count > 1 else 1
+    row_tiles = -(-count // most)
+    one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles)
+    one = replace(one, panels=_panel_count(nest, one))
+    one = _reduction_blocks(nest, one, machine, streamed)
+    one = replace(one, in_registers=_light(nest, roles, one))
+    sizes = Sizes(nest, one, roles)
+    l2 = machine.caches[:2][-1]
+    room = max(1.0, l2 / 2 / (4 * one.rows * max(sizes.block_k, 1)))
+    tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
+    panel_block = one.panels if one.copied[0] or streamed else 1
+    one = replace(one, tile_block=tile_block, panel_block=panel_block)
+    return _prefetching(nest, roles, _split(nest, roles, one, machine))
+
+
+def _panel_count(nest: Nest, one: Contraction) -> int:
+    along = -(-nest.sizes[one.vector_loop] // (one.vectors // one.wide * one.lanes))
+    return along * nest.points(one.outer_columns) // one.wide
+
+
+def _reduction_blocks(
+    nest: Nest, one: Contraction, machine: Machine, streamed: bool
+) -> Contraction:
+    """Blocks of the reduction for the caches, and the part of a block that registers sum."""
+    if not one.reduced:
+        return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
+    first = nest.sizes[one.reduced[0]]
+    inner = nest.points(one.reduced[1:])
+    l2 = machine.caches[:2][-1]
+    room = l2 // 4 // (4 * one.vectors * one.lanes * inner)
+    room = min(room, STREAMED) if streamed else room
+    k_block = first
+    if room < first:
+        blocks = -(-first // max(room, 1))
+        k_block = _multiple(-(-first // blocks), UNROLL if inner == 1 else 1)
+    level = len(one.reduced) - 1
+    points = nest.sizes[one.reduced[level]] if level else k_block
+    while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
+        points *= nest.sizes[one.reduced[level - 1]]
+        level -= 1
+    own = k_block if level == 0 else nest.sizes[one.reduced[level]]
+    inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])
+    parts = max(1, -(-own * inside // CHAIN))
+    length = _multiple(-(-own // parts), UNROLL if level == len(one.reduced) - 1 else 1)
+    return replace(
+        one, k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, own))
+    )
+
+
+def _multiple(n: int, of: int) -> int:
+    return -(-n // of) * of
+
+
+def _light(nest: Nest, roles: Roles, one: Contraction) -> bool:
+    """Whether the epilogue is a few additions on accesses that step evenly from row to row."""
+    accesses = [a for i in roles.epilogue for a in nest.stages[i].arguments]
+    plain = [a for a in accesses if isinstance(a, Access)] + [s.access for s in nest.stores]
+    cost = sum(estimate.scalar_cost(nest.stages[i]) for i in roles.epilogue)
+    return (
+        one.k_blocks == 1
+        and not one.extra
+        and not nest.bounds
+        and cost <= 4
+        and all(not a.bounds and not a.lookups for a in plain)
+        and not any(s.bounds for s in nest.stores)
+        and all(
+            loops_of(s.access) >= {one.vector_loop} and s.access.strides[one.vector_loop] == 1
+            for s in nest.stores
+        )
+        and all(row_stride(nest, one.row_loops, a) is not None for a in plain)
+    )
+
+
+def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Contraction:
+    """Blocks cut smaller until every core has several items."""
+    wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else 1
+    sizes = Sizes(nest, one, roles)
+    cells = nest.points(one.batch)
+    if cells * sizes.row_blocks * sizes.groups >= wanted:
+        return one
+    if one.panel_block > 1:
+        groups = min(one.panels, -(-wanted // (cells * sizes.row_blocks)))
+        one = replace(one, panel_block=-(-one.panels // groups))
+        sizes = Sizes(nest, one, roles)
+    missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
+    if missing > 1 and not one.copied[1]:
+        one = replace(one, tile_block=max(1, -(-one.tile_block // missing)))
+    return one
+
+
+def _prefetching(nest: Nest, roles: Roles, one: Contraction) -> Contraction:
+    """How much of the next panel each turn of the innermost loop asks for."""
+    b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
+    if b is None or len(one.reduced) != 1 or one.k_blocks > 1 or b.strides[one.vector_loop] != 1:
+        return one
+    if one.panels == 1 or nest.points(one.reduced) < 4 * UNROLL:
+        return one
+    return replace(one, prefetch=-(-UNROLL // one.tile_block))
