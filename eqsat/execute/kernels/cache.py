@@ -8,6 +8,7 @@ by the next process. Two writers of one key write the same bytes, each aside, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
@@ -18,6 +19,7 @@ from eqsat.model.folders import cache_folder
 MAGIC = b"eqsat object 1\n"
 LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
 KEPT_SHARE = 0.75  # of them that stay then
+_BELOW = ("model", "ops", "plan")  # folders of code that kernels are written with
 
 
 def folder() -> Path:
@@ -31,6 +33,17 @@ def key(*parts: str) -> str:
     for part in parts:
         found.update(f"{len(part)}:".encode() + part.encode())
     return found.hexdigest()[:40]
+
+
+@functools.cache
+def own_code() -> str:
+    """A hash of the code that nests, plans and kernels come from: editable installs change."""
+    root = Path(__file__).parents[2]
+    files = sorted(p for name in ("execute/kernels", *_BELOW) for p in (root / name).rglob("*.py"))
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
 
 
 def read(name: str) -> bytes | None:

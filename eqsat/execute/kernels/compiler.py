@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -103,26 +104,36 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def compile_all(texts: Sequence[str], cpu: str, features: str) -> list[bytes | CannotCompile]:
-    """Object code of every module, or why there is none; in as many processes as are worth it."""
-    count = max(1, min(cores(), -(-len(texts) // PER_WORKER)))
+def compile_all(
+    texts: Iterable[tuple[str, str]], count: int, cpu: str, features: str
+) -> dict[str, bytes | CannotCompile]:
+    """Key → object code of its text, or why there is none; in as many processes as are worth it.
+
+    texts: `count` of them or fewer. They may be written as they are asked for: meanwhile the
+    processes compile those that came before.
+    """
+    waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+    found: dict[str, bytes | CannotCompile] = {}
+
+    def run(w: Worker) -> None:
+        while (item := waiting.get()) is not None:
+            found[item[0]] = _one(w, item[1], cpu, features)
+
     with _lock:
-        while len(_workers) < count:
+        most = max(1, min(cores(), -(-count // PER_WORKER)))
+        while len(_workers) < most:
             _workers.append(Worker())
-        queue = list(enumerate(texts))[::-1]
-        found: dict[int, bytes | CannotCompile] = {}
-
-        def run(w: Worker) -> None:
-            while queue:
-                try:
-                    i, text = queue.pop()
-                except IndexError:  # another one took the last
-                    return
-                found[i] = _one(w, text, cpu, features)
-
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(run, _workers[:count]))
-    return [found[i] for i in range(len(texts))]
+        with ThreadPoolExecutor(most) as pool:
+            done = [pool.submit(run, w) for w in _workers[:most]]
+            try:
+                for item in texts:
+                    waiting.put(item)
+            finally:
+                for _ in done:
+                    waiting.put(None)
+            for each in done:
+                each.result()
+    return found
 
 
 def _one(w: Worker, text: str, cpu: str, features: str) -> bytes | CannotCompile:

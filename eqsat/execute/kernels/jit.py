@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels import abi, cache, ffi
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
+from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
 
 # families of instructions that a machine with features of its own names if they may be used
@@ -63,13 +65,30 @@ def features(machine: Machine) -> str:
     return ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
 
 
+@dataclass(frozen=True)
+class Module:
+    """IR that is written only where no object of it is kept.
+
+    content: everything that the IR follows from; `write` may raise NoNest.
+    """
+
+    content: str
+    write: Callable[[], str]
+
+
 def load(modules: Mapping[str, str], machine: Machine) -> dict[str, int | CannotCompile]:
     """Name of a function → its address, or why it has none. modules: the IR that defines each.
 
     Objects come from the cache or are compiled now, several at once; a text that was loaded before
     keeps its address. The caller has seen that `why_not(machine)` is empty.
     """
-    keys = {name: key_of(name, text, machine) for name, text in modules.items()}
+    texts = {name: Module(text, functools.partial(str, text)) for name, text in modules.items()}
+    return load_modules(texts, machine)
+
+
+def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, int | CannotCompile]:
+    """As `load`."""
+    keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
         objects, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
@@ -77,25 +96,34 @@ def load(modules: Mapping[str, str], machine: Machine) -> dict[str, int | Cannot
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
-def key_of(name: str, text: str, machine: Machine) -> str:
+def _key(name: str, content: str, machine: Machine) -> str:
     """What an object is kept by: everything that its code depends on."""
     import llvmlite
 
     cpu, _, architecture = host()
-    return cache.key(name, text, cpu, architecture, features(machine), llvmlite.__version__)
+    return cache.key(name, content, cpu, architecture, features(machine), llvmlite.__version__)
 
 
 def _objects(
-    texts: Mapping[str, str], machine: Machine
+    modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    found = {k: payload for k in texts if (payload := cache.read(k)) is not None}
-    missing = [k for k in texts if k not in found]
+    found = {k: payload for k in modules if (payload := cache.read(k)) is not None}
+    missing = [k for k in modules if k not in found]
+    failed: dict[str, CannotCompile] = {}
+
+    def written() -> Iterator[tuple[str, str]]:
+        for k in missing:
+            try:
+                yield k, modules[k].write()
+            except NoNest as why:
+                failed[k] = CannotCompile(str(why))
+
     if not missing:
-        return found, {}
-    answers = compile_all([texts[k] for k in missing], host()[0], features(machine))
-    made = {k: a for k, a in zip(missing, answers, strict=True) if isinstance(a, bytes)}
-    failed = {k: a for k, a in zip(missing, answers, strict=True) if isinstance(a, CannotCompile)}
+        return found, failed
+    answers = compile_all(written(), len(missing), host()[0], features(machine))
+    made = {k: a for k, a in answers.items() if isinstance(a, bytes)}
+    failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
     cache.write(made)
     return found | made, failed
 

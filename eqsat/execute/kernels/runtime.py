@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.execute.kernels import abi, ffi, jit
+from eqsat.execute.kernels import abi, cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data
 from eqsat.model.plan import Machine, Plan
@@ -111,41 +111,33 @@ def _register(kernels: Mapping[str, Planned], machine: Machine) -> dict[str, str
 
     with _lock:
         new = {name: p for name, p in kernels.items() if name not in _registered}
-        modules, reasons = _modules(new, machine)
+        modules = {f"{name}_ffi": _module(name, p, machine) for name, p in new.items()}
+        loaded: Mapping[str, int | CannotCompile]
         try:
             jit.start_runtime()
-            loaded = jit.load(modules, machine)
+            loaded = jit.load_modules(modules, machine)
         except CannotCompile as error:
             loaded = dict.fromkeys(modules, error)
-        for entry, address in loaded.items():
-            name = entry.removesuffix("_ffi")
+        for name in new:
+            address = loaded[f"{name}_ffi"]
             if isinstance(address, CannotCompile):
-                reasons[name] = str(address)
+                _registered[name] = str(address)
                 continue
             capsule = jax.ffi.pycapsule(address)
             jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
             _registered[name] = ""
-        _registered.update(reasons)
         return {name: _registered[name] for name in kernels}
 
 
-def _modules(
-    kernels: Mapping[str, Planned], machine: Machine
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Function → the IR that defines it and its kernel, and kernel → why there is none."""
-    from eqsat.execute.kernels.kernel import generate
+def _module(name: str, p: Planned, machine: Machine) -> jit.Module:
+    """The IR of a kernel and its handler; the name says what the kernel follows from."""
+    known = abi.installed()
 
-    modules: dict[str, str] = {}
-    reasons: dict[str, str] = {}
-    for name, p in kernels.items():
-        try:
-            k = generate(p.nest, p.plan, machine, name)
-        except NoNest as why:
-            reasons[name] = str(why)
-            continue
+    def write() -> str:
+        from eqsat.execute.kernels.kernel import generate
+
+        k = generate(p.nest, p.plan, machine, name)
         reads, writes = len(k.reads), len(k.writes)
-        handler = ffi.handler(
-            abi.installed(), name, reads, writes, k.items, k.scratch_bytes, p.workers
-        )
-        modules[f"{name}_ffi"] = k.ir + handler
-    return modules, reasons
+        return k.ir + ffi.handler(known, name, reads, writes, k.items, k.scratch_bytes, p.workers)
+
+    return jit.Module(f"{name} {known} {cache.own_code()}", write)
