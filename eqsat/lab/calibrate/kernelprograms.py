@@ -1,0 +1,221 @@
+"""The programs whose dispatches calibrate the constants of plans: shapes, layouts, epilogues, rows.
+
+A group is what is left out together when the fit is tested: all forms of one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eqsat.model.program import Program
+
+BIAS_RELU = "max(add(x0, x1), 0.0)"
+CUBE = "mul(0.044715, mul(mul(x0, x0), x0))"
+GELU = f"mul(mul(0.5, x0), add(1.0, tanh(mul(0.7978846, add(x0, {CUBE})))))"
+# rows, reduction, columns of products; the forms of the second factor; epilogues
+PRODUCTS = (
+    ((128, 128, 128), ("kn", "nk", "panels"), ("", "bias")),
+    ((256, 256, 256), ("kn", "nk", "panels"), ("",)),
+    ((512, 512, 512), ("kn", "panels"), ("",)),
+    ((128, 384, 384), ("kn", "nk", "panels"), ("", "bias", "add")),
+    ((128, 384, 1536), ("kn", "panels"), ("", "gelu")),
+    ((128, 1536, 384), ("kn", "panels"), ("add",)),
+    ((128, 784, 512), ("kn", "panels"), ("bias",)),
+    ((256, 1024, 1024), ("kn", "nk", "panels"), ("bias",)),
+    ((100, 300, 200), ("kn", "panels"), ("", "bias")),
+    ((25, 64, 130), ("kn", "nk"), ("",)),
+    ((128, 512, 10), ("kn", "panels"), ("bias",)),
+    ((32, 512, 512), ("kn", "panels"), ("", "bias")),
+    ((8, 768, 3072), ("kn", "nk", "panels"), ("",)),
+    ((4, 512, 2048), ("kn", "panels"), ("bias",)),
+    ((1, 768, 3072), ("kn", "nk", "panels"), ("",)),
+    ((1, 2048, 2048), ("kn", "nk"), ("",)),
+    ((1, 256, 256), ("kn", "nk"), ("bias",)),
+)
+TURNED = ((128, 384, 384), (256, 512, 256))  # whose first factor lies with its rows innermost
+BATCHES = ((12, 128, 32, 128), (12, 128, 128, 32), (4, 64, 64, 64))  # batch, m, k, n
+PANEL = 32
+# elements of one operand of passes that stream
+STREAMED = (1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program whose every dispatch is a sample; `make` reads it."""
+
+    name: str
+    group: str
+    make: Callable[[], Program]
+
+
+def sources() -> tuple[Source, ...]:
+    """All of them, in one order."""
+    return (*_products(), *_batches(), *_streams(), *_rows(), *_moves())
+
+
+# ---- contractions ----------------------------------------------------------------------------
+def _products() -> Iterator[Source]:
+    for sizes, forms, epilogues in PRODUCTS:
+        for form in forms:
+            for epilogue in epilogues:
+                yield _product(sizes, form, epilogue)
+    for m, k, n in TURNED:
+        lines = (f"input x: f32[{k}, {m}]", f"input w: f32[{k}, {n}]")
+        body = _contraction(f"{m}, {n}, {k}", "[d2, d0], [d2, d1]", f"{m}, {n}")
+        yield _text(f"{m}x{k}x{n} km", f"{m}x{k}x{n}", *lines, body, "return y")
+
+
+def _product(sizes: tuple[int, int, int], form: str, epilogue: str) -> Source:
+    m, k, n = sizes
+    group = f"{m}x{k}x{n}"
+    lines = [f"input x: f32[{m}, {k}]"]
+    if form == "panels":
+        panels = -(-n // PANEL)
+        lines.append(f"input w: f32[{panels}, {k}, {PANEL}]")
+        made = f"{m}, {panels}, {PANEL}"
+        lines.append(_contraction(f"{made}, {k}", "[d0, d3], [d1, d3, d2]", made, "p"))
+        plain = f"pos=[1], tiles=[{PANEL}], outer=[0, 1], shape=[{m}, {n}]"
+        pad = ", pad=any" if n % PANEL else ""
+        lines.append(f"y = unpack(p, {plain}{pad}) : f32[{m}, {n}]")
+    else:
+        shape = f"{k}, {n}" if form == "kn" else f"{n}, {k}"
+        lines.append(f"input w: f32[{shape}]")
+        w = "[d2, d1]" if form == "kn" else "[d1, d2]"
+        lines.append(_contraction(f"{m}, {n}, {k}", f"[d0, d2], {w}", f"{m}, {n}"))
+    lines += _epilogue(epilogue, m, n)
+    last = "e" if epilogue else "y"
+    return _text(f"{group} {form} {epilogue}".strip(), group, *lines, f"return {last}")
+
+
+def _contraction(loops: str, maps: str, shape: str, name: str = "y") -> str:
+    body = "body=mul(x0, x1), combine=add"
+    return f"{name} = generic(x, w, loops=[{loops}], maps=[{maps}], {body}) : f32[{shape}]"
+
+
+def _epilogue(kind: str, m: int, n: int) -> list[str]:
+    plain = "[d0, d1]"
+    loops = f"loops=[{m}, {n}]"
+    if kind == "bias":
+        row = f"e = generic(y, b, {loops}, maps=[{plain}, [d1]], body={BIAS_RELU})"
+        return [f"input b: f32[{n}]", row]
+    if kind == "add":
+        row = f"e = generic(y, b, {loops}, maps=[{plain}, {plain}], body=add(x0, x1))"
+        return [f"input b: f32[{m}, {n}]", row]
+    return [f"e = generic(y, {loops}, maps=[{plain}], body={GELU})"] if kind else []
+
+
+def _batches() -> Iterator[Source]:
+    for b, m, k, n in BATCHES:
+        group = f"{b}x{m}x{k}x{n}"
+        made = f"{b}, {m}, {n}"
+        for form, shape, w in (
+            ("kn", f"{b}, {k}, {n}", "[d0, d3, d2]"),
+            ("nk", f"{b}, {n}, {k}", "[d0, d2, d3]"),
+        ):
+            lines = [f"input x: f32[{b}, {m}, {k}]", f"input w: f32[{shape}]"]
+            lines.append(_contraction(f"{made}, {k}", f"[d0, d1, d3], {w}", made))
+            yield _text(f"{group} {form}", group, *lines, "return y")
+        # heads that lie beside each other in every row, as projections leave them
+        lines = [f"input x: f32[{m}, {b}, {k}]", f"input w: f32[{n}, {b}, {k}]"]
+        lines.append(_contraction(f"{made}, {k}", "[d1, d0, d3], [d2, d0, d3]", made))
+        yield _text(f"{group} heads", group, *lines, "return y")
+
+
+# ---- passes over memory, rows, moves ---------------------------------------------------------
+def _streams() -> Iterator[Source]:
+    for size in STREAMED:
+        group = f"stream {size}"
+        one = f"y = generic(x, loops=[{size}], maps=[[d0]], body=add(mul(x0, 0.5), 1.0))"
+        yield _text(f"{group} scaled", group, f"input x: f32[{size}]", one, "return y")
+        two = f"y = generic(x, z, loops=[{size}], maps=[[d0], [d0]], body=add(x0, x1))"
+        inputs = (f"input x: f32[{size}]", f"input z: f32[{size}]")
+        yield _text(f"{group} added", group, *inputs, two, "return y")
+
+
+def _rows() -> Iterator[Source]:
+    import jax
+    from jax import numpy as jnp
+
+    def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+    def rms_norm(x: Any, scale: Any) -> Any:
+        return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
+
+    for shape in ((128, 384), (512, 1024)):
+        width = shape[-1]
+        yield _traced("layer norm", layer_norm, shape, (width,), (width,))
+        yield _traced("rms norm", rms_norm, shape, (width,))
+    for shape in ((1536, 128), (128, 512), (64, 1000)):
+        yield _traced("softmax", partial(jax.nn.softmax, axis=-1), shape)
+    for shape in ((128, 1536), (64, 100)):
+        yield _traced("gelu", jax.nn.gelu, shape)
+        yield _traced("sigmoid", jax.nn.sigmoid, shape)
+        yield _traced("bias", lambda x, b: jax.nn.relu(x + b), shape, shape[1:])
+    for name, function in (("exp", jnp.exp), ("tanh", jnp.tanh), ("log", jnp.log1p)):
+        yield _traced(name, function, (256, 512))
+    for shape in ((1024, 256), (256, 1000)):
+        yield _traced("sum of rows", lambda x: x.sum(1), shape)
+        yield _traced("sum of columns", lambda x: x.sum(0), shape)
+        yield _traced("largest of rows", lambda x: x.max(1), shape)
+
+
+def _moves() -> Iterator[Source]:
+    import jax
+
+    def turned(*perm: int) -> Callable[..., Any]:
+        return lambda x: x.transpose(perm)
+
+    for shape in ((512, 256), (1024, 1024), (100, 300)):
+        yield _traced("transpose", turned(1, 0), shape)
+    yield _traced("heads apart", turned(1, 0, 2), (128, 12, 32))
+    yield _traced("heads together", turned(1, 0, 2), (12, 128, 32))
+    for rows, columns in ((512, 512), (384, 1536)):
+        made = f"{columns // PANEL}, {rows}, {PANEL}"
+        pack = f"y = pack(x, pos=[1], tiles=[{PANEL}], outer=[1, 0]) : f32[{made}]"
+        inputs = f"input x: f32[{rows}, {columns}]"
+        group = f"pack {rows}x{columns}"
+        yield _text(group, group, inputs, pack, "return y")
+        plain = f"pos=[1], tiles=[{PANEL}], outer=[1, 0], shape=[{rows}, {columns}]"
+        unpack = f"y = unpack(x, {plain}) : f32[{rows}, {columns}]"
+        yield _text(f"un{group}", group, f"input x: f32[{made}]", unpack, "return y")
+
+    def gathered(table: Any, at: Any) -> Any:
+        return table.at[at].get(mode="promise_in_bounds")
+
+    def gathered_sum(table: Any, at: Any, other: Any) -> Any:
+        return gathered(table, at) + other
+
+    for rows, width in ((30522, 384), (1000, 64)):
+        ids = jax.ShapeDtypeStruct((128,), "int32")
+        yield _traced("gather", gathered, (rows, width), ids)
+        yield _traced("gather and add", gathered_sum, (rows, width), ids, (128, width))
+
+
+# ---- sources ---------------------------------------------------------------------------------
+def _text(name: str, group: str, *lines: str) -> Source:
+    from eqsat.lang.programs import parse_program
+
+    text = "\n".join(("program probe", *lines)) + "\n"
+    return Source(name, group, partial(parse_program, text))
+
+
+def _traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
+    """A JAX function of f32 arrays of these shapes, or of what is given in place of a shape."""
+    import jax
+
+    given: Sequence[Any] = [
+        jax.ShapeDtypeStruct(a, "float32") if isinstance(a, tuple) else a for a in args
+    ]
+    shape = "x".join(map(str, given[0].shape))
+
+    def make() -> Program:
+        import eqsat
+
+        return eqsat.optimize(function, *given, target="reference", stop_after="program").program
+
+    return Source(f"{name} {shape}", f"{name} {shape}", make)
