@@ -11,7 +11,7 @@ import pytest
 import eqsat
 from eqsat import host
 from eqsat.cli import run
-from eqsat.lab.calibrate.host import measured_on
+from eqsat.lab.calibrate.file import measured_on
 from eqsat.lang import owntarget
 from eqsat.lang.owntarget import own_target, warn_if_elsewhere
 from eqsat.lang.programs import parse_program

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +19,21 @@ from eqsat.model.textfile import read_text, write_text
 from eqsat.plugins import user_folder
 
 if TYPE_CHECKING:
-    from eqsat.lab.calibrate import Calibration
+    from eqsat.lab.calibrate import Calibration, KernelCalibration
     from eqsat.lab.calibrate.check import Agreement
+
+    Measured = Calibration | KernelCalibration
 
 MARK = "Measured by eqsat calibrate"  # in the `source` of files that may be written over
 LARGEST = 1 << 20
+Show = Callable[[str, float], None]
+
+
+class Executor(StrEnum):
+    """By whom programs run."""
+
+    kernels = "kernels"
+    xla = "xla"
 
 
 def calibrate(
@@ -37,6 +48,13 @@ def calibrate(
     quick: Annotated[
         bool, typer.Option("--quick", help="Three rounds in place of nine: coarser figures.")
     ] = False,
+    executor: Annotated[
+        Executor | None,
+        typer.Option(
+            "--executor",
+            help="Whose time: generated kernels, or XLA's own ops; kernels where they run here.",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Also compare the model with measured variants of programs."),
@@ -45,21 +63,21 @@ def calibrate(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Measure this machine, one core with XLA's own ops, and write it as a target.
+    """Measure this machine, one core, and write it as a target.
 
-    Medians of interleaved rounds of process time: contractions and convolutions by shape and order
-    of dims, elementwise passes, memory levels, transposes, the cost of one op. With --check, forms
-    of small programs are timed too: rank correlation and regret say how far the model can be
-    trusted. A file that calibrate did not write is not replaced (E421).
+    Medians of interleaved rounds of process time. Of kernels: dispatches of many shapes, layouts
+    and epilogues, to which the constants of plans are fitted; the file says how well they predict
+    shapes that were left out. Of XLA's ops: contractions and convolutions by shape and order of
+    dims, elementwise passes, memory levels, transposes, the cost of one op. With --check, forms of small
+    programs are timed too: rank correlation and regret say how far the model can be trusted. A file
+    that calibrate did not write is not replaced (E421).
     """
     from eqsat.lang.owntarget import HOST
 
     out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
     _check_file(out)
-    from eqsat.lab.calibrate import calibrate as measure
-
     with _progress(quiet) as show:
-        found = measure(quick=quick, progress=show)
+        found = _measured(executor, quick, show)
         name, text = out.stem, found.to_yaml(out.stem)
         agreements = _agreements(found, show) if check else []
     write_text(out, text)
@@ -71,6 +89,19 @@ def calibrate(
     if not quiet:
         say(f"wrote {out}")
     return 0
+
+
+def _measured(executor: Executor | None, quick: bool, show: Show) -> Measured:
+    """The figures by the executor that is asked for, else by kernels if they run here."""
+    from eqsat.lab import calibrate as lab
+
+    base = lab.base_target()
+    if executor is Executor.kernels and base is None:
+        message = "there is no shipped target with kernels for this CPU"
+        raise fail("E425", message, help="`--executor xla` measures XLA's own ops")
+    if executor is Executor.xla or base is None:
+        return lab.calibrate(quick=quick, progress=show)
+    return lab.calibrate_kernels(base, quick=quick, progress=show)
 
 
 def _check_file(out: Path) -> None:
@@ -86,35 +117,32 @@ def _check_file(out: Path) -> None:
         raise fail("E421", what, help="write to another file with `-o`")
 
 
-def _agreements(found: Calibration, show: Callable[[str], None]) -> list[Agreement]:
+def _agreements(found: Measured, show: Show) -> list[Agreement]:
     from eqsat.lab.calibrate.check import agreement
 
     return agreement(found.to_target(), found.rounds, progress=show)
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """One live line while a person is watching."""
+def _progress(quiet: bool) -> Iterator[Show]:
+    """A bar while a person is watching."""
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
-        yield lambda _: None
+        yield lambda *_: None
         return
-    with console.status("measuring") as status:
-        yield status.update
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("measuring", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
 
 
 # ---- text ------------------------------------------------------------------------------------
-def _table(found: Calibration, agreements: Sequence[Agreement]) -> str:
+def _table(found: Measured, agreements: Sequence[Agreement]) -> str:
     """Figures by what they are of, then what the model says of variants."""
-    lines = [f"{found.processor}, one core, medians of {found.rounds} rounds", ""]
-    units = {"copy": "GB/s", "relayout": "GB/s"}
-    for p in found.probes:
-        unit = units.get(p.name.split()[0], "GFLOP/s")
-        if p.name not in ("call", "launch"):
-            lines.append(f"  {p.name:16} {found.per_second(p.name) / 1e9:10.1f} {unit}")
-    lines.append(f"  {'launch':16} {1e6 / found.per_second('launch'):10.2f} us")
+    lines = [*found.lines()]
     for a in agreements:
         lines += ["", *_agreement(a)]
     return "\n".join(lines) + "\n"

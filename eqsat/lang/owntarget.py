@@ -38,11 +38,17 @@ def own_target(folders: Folders, load: Callable[[str, Folders], Target]) -> tupl
         if not differences(measured):
             return HOST, "it was calibrated on this machine"
         other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
+    name, why = shipped()
+    return name, f"{other}{why}; {CALIBRATE}"
+
+
+def shipped() -> tuple[str, str]:
+    """The shipped target that the features of this CPU name, and why."""
     has = set(host.features())
     for name, needed in SHIPPED:
         if has.issuperset(needed):
-            return name, f"{other}this CPU has {needed[0]}; {CALIBRATE}"
-    return FALLBACK, f"{other}no shipped target is for this CPU; {CALIBRATE}"
+            return name, f"this CPU has {needed[0]}"
+    return FALLBACK, "no shipped target is for this CPU"
 
 
 def differences(measured: MeasuredOn) -> list[str]:

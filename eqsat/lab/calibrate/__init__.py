@@ -1,5 +1,6 @@
-"""What this machine does with one core and XLA, as a target file."""
+"""What this machine does with one core, by kernels or by XLA, as a target file."""
 
 from eqsat.lab.calibrate.host import Calibration, calibrate
+from eqsat.lab.calibrate.kernels import KernelCalibration, base_target, calibrate_kernels
 
-__all__ = ["Calibration", "calibrate"]
+__all__ = ["Calibration", "KernelCalibration", "base_target", "calibrate", "calibrate_kernels"]

@@ -15,7 +15,7 @@ from typing import Any
 from eqsat.api import Run, optimize
 from eqsat.lab.calibrate.probes import Call, Probe
 from eqsat.lab.calibrate.samples import SAMPLES
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Timer, sample
+from eqsat.lab.calibrate.timer import CoreTimer, Progress, Timer, part, sample
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
 
@@ -84,16 +84,17 @@ def agreement(
     rounds: int,
     *,
     timer: Timer | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda *_: None,
     programs: Sequence[str] = tuple(SAMPLES),
     drawn: int = DRAWN,
 ) -> list[Agreement]:
     """Predicted and measured times of the variants of small programs."""
     found = []
-    for name in programs:
-        runs = variants(target, SAMPLES[name], drawn, progress)
+    for i, name in enumerate(programs):
+        show = part(progress, i / len(programs), (i + 1) / len(programs))
+        runs = variants(target, SAMPLES[name], drawn, show)
         probes = [Probe(f"{name} {key}", 1, _build(run)) for key, run in runs.items()]
-        times = sample(probes, rounds, timer or CoreTimer(), progress)
+        times = sample(probes, rounds, timer or CoreTimer(), show)
         found.append(Agreement(name, tuple(_variants(name, target, runs, times))))
     return found
 
@@ -133,13 +134,13 @@ def _build(run: Run) -> Callable[[], Call]:
 
 # ---- variants --------------------------------------------------------------------------------
 def variants(
-    target: Target, program: Callable[[], Any], drawn: int, progress: Progress = lambda _: None
+    target: Target, program: Callable[[], Any], drawn: int, progress: Progress = lambda *_: None
 ) -> dict[str, Run]:
     """Searches of a program that end in different schedules, by what was asked for."""
     source, found = program(), {}
     seen: set[str] = set()
     for name, settings, rules in _requests(drawn):
-        progress(f"searching for `{name}`")
+        progress(f"searching for `{name}`", 0.0)
         run = optimize(
             *source, target=target, settings=settings, rules=rules, time_limit=TIME_LIMIT
         )

@@ -96,10 +96,14 @@ def quality(observed: Sequence[Observed], predicted: Sequence[float]) -> Quality
     errors = sorted(abs(p / m - 1) for p, m in zip(predicted, measured, strict=True))
     pairs = list(_pairs(observed))
     right = [(measured[i] > measured[j]) == (predicted[i] > predicted[j]) for i, j in pairs]
-    tau = float(kendalltau(measured, predicted).statistic) if len(measured) > 1 else 1.0
+    tau: Any = kendalltau(measured, predicted)[0] if len(measured) > 1 else 1.0
     at_90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
     return Quality(
-        round(statistics.median(errors), 4), round(at_90, 4), round(tau, 4), sum(right), len(pairs)
+        round(statistics.median(errors), 4),
+        round(at_90, 4),
+        round(float(tau), 4),
+        sum(right),
+        len(pairs),
     )
 
 
@@ -144,6 +148,7 @@ def _solve(observed: Sequence[Observed], start: Rates, x: Sequence[float]) -> li
     low, high = [-FARTHEST] * (len(x) - 1) + [0.0], [FARTHEST] * (len(x) - 1) + [1.0]
     begin = np.clip(x, np.add(low, 1e-6), np.subtract(high, 1e-6))
     found = least_squares(
-        residuals, begin, derivatives, (low, high), loss="soft_l1", f_scale=LARGE, max_nfev=40
-    )
+        residuals, begin, jac=derivatives, bounds=(low, high),  # pyright: ignore[reportArgumentType]
+        loss="soft_l1", f_scale=LARGE, max_nfev=40,
+    )  # fmt: skip
     return [float(v) for v in found.x]

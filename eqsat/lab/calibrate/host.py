@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat import host
 from eqsat.lab.calibrate import machine, shapes
+from eqsat.lab.calibrate.file import measured_on, versions
 from eqsat.lab.calibrate.machine import Level
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
@@ -74,6 +74,16 @@ class Calibration:
         """Bytes per second, read and written, of a pass that changes the innermost dim."""
         return self.per_second(*(n for n in self.samples if n.startswith("relayout")))
 
+    def lines(self) -> list[str]:
+        """Figures by what they are of, for a terminal."""
+        lines = [f"{self.processor}, one core, medians of {self.rounds} rounds", ""]
+        units = {"copy": "GB/s", "relayout": "GB/s"}
+        for p in self.probes:
+            unit = units.get(p.name.split()[0], "GFLOP/s")
+            if p.name not in ("call", "launch"):
+                lines.append(f"  {p.name:16} {self.per_second(p.name) / 1e9:10.1f} {unit}")
+        return [*lines, f"  {'launch':16} {1e6 / self.per_second('launch'):10.2f} us"]
+
     def to_json(self) -> dict[str, Any]:
         """Every measured time, and the figures drawn from them."""
         return {
@@ -101,7 +111,7 @@ def calibrate(
     quick: bool = False,
     timer: Timer | None = None,
     levels: Sequence[Level] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda *_: None,
 ) -> Calibration:
     """Measure this machine: one core, XLA on the CPU, medians of interleaved rounds.
 
@@ -115,14 +125,8 @@ def calibrate(
     rounds = QUICK_ROUNDS if quick else ROUNDS
     measured = sample(probes(found), rounds, timer, progress)
     return Calibration(
-        measured, tuple(probes(found)), tuple(found), rounds, host.processor(), _versions()
+        measured, tuple(probes(found)), tuple(found), rounds, host.processor(), versions()
     )
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("eqsat", "jax", "jaxlib")}
 
 
 # ---- the file --------------------------------------------------------------------------------
@@ -146,20 +150,6 @@ def _head(c: Calibration, name: str) -> list[str]:
         *memory,
         f"launch: {_rounded(launch)} us",
         f"relayout: {_rounded(c.relayout / 1e9)} GB/s",
-    ]
-
-
-def measured_on(versions: Mapping[str, str]) -> list[str]:
-    """The lines of a target file that say which machine its figures are of."""
-    listed = ", ".join(f"{k}: {v}" for k, v in versions.items())
-    caches = ", ".join(f"{size} B" for size in host.caches().values())
-    return [
-        "measured_on:",
-        f"  processor: {json.dumps(host.processor())}",
-        f"  features: [{', '.join(host.features())}]",
-        f"  caches: [{caches}]",
-        f"  cores: {host.cores()}",
-        f"  versions: {{{listed}}}",
     ]
 
 

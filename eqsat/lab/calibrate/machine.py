@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eqsat import host
 
-USUAL = (("l2", 1 << 20), ("l3", 32 << 20))  # where the system does not tell
+USUAL = (("l1", 32 << 10), ("l2", 1 << 20), ("l3", 32 << 20))  # where the system does not tell
 LARGEST_PROBE = 256 << 20
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -22,9 +22,10 @@ class Level:
     probed_bytes: int
 
 
-def levels(folder: Path = host.CACHES) -> list[Level]:
-    """Caches from the second level on, and memory; usual sizes where the system does not tell."""
-    caches = [(k, size) for k, size in host.caches(folder).items() if k != "l1"] or list(USUAL)
+def levels(folder: Path = host.CACHES, first: int = 2) -> list[Level]:
+    """Caches from level `first` on, and memory; usual sizes where the system does not tell."""
+    every = sorted(host.caches(folder).items()) or list(USUAL)
+    caches = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
     last = caches[-1][1]
     found = [Level(name, size, size // 2) for name, size in caches]
     memory = max(host.memory_bytes(), 4 * last)

@@ -12,7 +12,7 @@ from eqsat.lab.calibrate import shapes
 from eqsat.lab.calibrate.machine import Level
 from eqsat.model.generic import Generic
 
-Call = Callable[[], Any]
+Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)

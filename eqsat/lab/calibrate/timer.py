@@ -12,7 +12,12 @@ from eqsat.model.diag import fail
 
 LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated
 Timer = Callable[[Probe], float]  # seconds of one call
-Progress = Callable[[str], None]
+Progress = Callable[[str, float], None]  # what is done now, and the share that is done
+
+
+def part(progress: Progress, begin: float, end: float) -> Progress:
+    """The progress of a part of the work, which is that from `begin` to `end` of the whole."""
+    return lambda text, share: progress(text, begin + (end - begin) * share)
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,14 @@ class CoreTimer:
 
 
 def sample(
-    probes: Sequence[Probe], rounds: int, timer: Timer, progress: Progress = lambda _: None
+    probes: Sequence[Probe], rounds: int, timer: Timer, progress: Progress = lambda *_: None
 ) -> dict[str, Sample]:
     """Medians and extremes per probe; EqsatError (E420) if the clock does not move."""
     seconds: dict[str, list[float]] = {p.name: [] for p in probes}
     for i in range(rounds):
-        for p in probes:
-            progress(f"round {i + 1} of {rounds}: {p.name}")
+        for j, p in enumerate(probes):
+            done = (i * len(probes) + j) / (rounds * len(probes))
+            progress(f"round {i + 1} of {rounds}: {p.name}", done)
             seconds[p.name].append(timer(p))
     stuck = [name for name, found in seconds.items() if statistics.median(found) <= 0]
     if stuck:
