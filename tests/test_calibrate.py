@@ -184,12 +184,19 @@ def test_the_command_writes_a_target(
     fast: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = tmp_path / "mine.yaml"
-    assert run(["calibrate", "-o", str(out), "--quick", "--output-format", "json"]) == 0
+    assert (
+        run(
+            ["calibrate", "--executor", "xla", "-o", str(out), "--quick", "--output-format", "json"]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed["target"] == "mine"
     assert printed["check"] == []
     assert load_target(out).name == "mine"
-    assert run(["calibrate", "-o", str(out), "--quick", "-q"]) == 0, "its own file is replaced"
+    assert run(["calibrate", "--executor", "xla", "-o", str(out), "--quick", "-q"]) == 0, (
+        "its own file is replaced"
+    )
     assert "relayout" in capsys.readouterr().out
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
 
@@ -199,7 +206,7 @@ def test_somebody_elses_file_is_left_alone(
 ):
     out = tmp_path / "mine.yaml"
     out.write_text("target: mine\n")
-    assert run(["calibrate", "-o", str(out)]) == 2
+    assert run(["calibrate", "--executor", "xla", "-o", str(out)]) == 2
     assert "E421" in capsys.readouterr().err
     assert out.read_text() == "target: mine\n"
 
@@ -225,7 +232,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path):
         "sys.exit(__import__('eqsat.cli', fromlist=['run']).run(sys.argv[1:]))\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code, "calibrate", "-o", str(tmp_path / "host.yaml")],
+        [sys.executable, "-c", code, "calibrate", "--executor", "xla", "-o", str(tmp_path / "host.yaml")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stdout is not None

@@ -68,9 +68,9 @@ def calibrate(
     Medians of interleaved rounds of process time. Of kernels: dispatches of many shapes, layouts
     and epilogues, to which the constants of plans are fitted; the file says how well they predict
     shapes that were left out. Of XLA's ops: contractions and convolutions by shape and order of
-    dims, elementwise passes, memory levels, transposes, the cost of one op. With --check, forms of small
-    programs are timed too: rank correlation and regret say how far the model can be trusted. A file
-    that calibrate did not write is not replaced (E421).
+    dims, elementwise passes, memory levels, transposes, the cost of one op. With --check, forms of
+    small programs are timed too: rank correlation and regret say how far the model can be trusted.
+    A file that calibrate did not write is not replaced (E421).
     """
     from eqsat.lang.owntarget import HOST
 
