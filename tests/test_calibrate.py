@@ -231,8 +231,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path):
         "host.CoreTimer = Slow\n"
         "sys.exit(__import__('eqsat.cli', fromlist=['run']).run(sys.argv[1:]))\n"
     )
+    asked = ["calibrate", "--executor", "xla", "-o", str(tmp_path / "host.yaml")]
     child = subprocess.Popen(
-        [sys.executable, "-c", code, "calibrate", "--executor", "xla", "-o", str(tmp_path / "host.yaml")],
+        [sys.executable, "-c", code, *asked],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stdout is not None

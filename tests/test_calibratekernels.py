@@ -72,7 +72,7 @@ def test_programs_of_probes_have_distinct_names_and_the_shapes_they_say():
         program = EVERY[name].make()
         rng = np.random.default_rng(0)
         inputs = [rng.standard_normal(program.nodes[i].type.shape) for i in program.inputs]
-        (got,) = evaluate_program(program, inputs)
+        (got,) = evaluate_program(program, inputs, {}, {})
         sizes = [int(v) for v in name.split()[0].split("x")]
         assert np.shape(got) == (*sizes[:-2], sizes[-1])
 
