@@ -214,8 +214,8 @@ def _traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
     shape = "x".join(map(str, given[0].shape))
 
     def make() -> Program:
-        import eqsat
+        from eqsat.api import optimize
 
-        return eqsat.optimize(function, *given, target="reference", stop_after="program").program
+        return optimize(function, *given, target="reference", stop_after="program").program
 
     return Source(f"{name} {shape}", f"{name} {shape}", make)
