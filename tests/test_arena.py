@@ -13,6 +13,7 @@ from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
+from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
@@ -133,6 +134,24 @@ def test_loops_run_their_bodies_in_the_bytes_they_have(name: str) -> None:
     run = loops.search(name, settings=loops.FORCED)
     assert run.schedule.held, "a loop or branch is left"
     assert run.verify(samples=2).arena == "ok"
+
+
+def test_a_body_has_the_bytes_of_its_arena_even_where_it_has_gaps() -> None:
+    run = loops.search("layers", settings=loops.FORCED)
+    (loop,) = run.schedule.held
+    body = loop.schedules[0]
+    offsets = [b.offset + 64 for b in body.temporaries]
+    moved = replace(loop, schedules=(body.placed(offsets),))
+    assert moved.scratch_bytes == loop.scratch_bytes + 64
+    fault = caught(_with_body(run.schedule, moved), run.program)
+    assert "are there for it in the loop" in fault, "the room was that of the first placement"
+
+
+def _with_body(schedule: Schedule, loop: Control) -> Schedule:
+    """The schedule with other bodies in its loop, and the types it had."""
+    program = schedule.program
+    nodes = [replace(n, attr=loop) if isinstance(n.attr, Control) else n for n in program.nodes]
+    return replace(schedule, program=replace(program, nodes=tuple(nodes)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -17,6 +17,7 @@ import numpy as np
 from eqsat import api
 from eqsat.api import Run, Source
 from eqsat.execute.draw import drawn_weights
+from eqsat.execute.verify import verify_on_arena
 from eqsat.hunt.networks import is_hard, network
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
@@ -237,18 +238,20 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
         return replace(verdict, outcome="inadmissible", failure=lost if is_lost else "")
     assert run.egraph is not None and run.selection is not None and run.schedule is not None
     faults = [text for look in CHECKS for text in look(run)]
-    executed = case.executes and run.target.executor == "xla"
-    if executed:
+    if case.executes:
         verification = run.verify(samples=1, seed=case.seed)
-        if verification.outcome == "mismatch":
-            faults.append(f"differs from the reference: {verification}")
+    else:
+        drawn = run.source.weights
+        verification = verify_on_arena(run.program, run.schedule, drawn, {}, seed=case.seed)
+    if verification.outcome == "mismatch":
+        faults.append(f"differs from the reference: {verification}")
     value, baseline = _worth(run)
     if baseline is None and _is_admissible(case, seconds):
         faults.append("the baseline is called inadmissible, but the input itself is admissible")
     if baseline is not None and value > baseline:
         faults.append(f"worse than the input: {value:g} against {baseline:g}")
     return replace(
-        verdict, executed=executed, stop=run.selection.stop, nodes=len(run.egraph.nodes),
+        verdict, executed=case.executes, stop=run.selection.stop, nodes=len(run.egraph.nodes),
         value=value, baseline=baseline, failure="; ".join(faults),
     )  # fmt: skip
 

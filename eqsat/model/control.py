@@ -171,9 +171,10 @@ class Control(Attr):
     def scratch_bytes(self) -> int:
         """Bytes that live while it runs, beside operands and results.
 
-        The temporaries of its neediest body, and the state of one step while the next is made.
+        The arena of its neediest body, and the state of one step while the next is made.
         """
-        most = max((s.arena_bound for s in self.schedules), default=0)
+        arenas = [(s.arena_bytes, s.arena_bound) for s in self.schedules]
+        most = max((live if placed is None else placed for placed, live in arenas), default=0)
         return most + self.carried_bytes
 
     @property

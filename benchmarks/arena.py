@@ -1,0 +1,233 @@
+"""Every schedule on one arena: the program library and random programs, on every shipped target.
+
+    python benchmarks/arena.py [--seeds 0:1000] [--jobs N] [--targets T …] [--each] [--library]
+                               [--only NAME …] [--limit S] [--work W] [--log FILE] [--out FILE]
+
+A schedule is executed in NumPy, dispatch by dispatch, every temporary at its offset in one arena
+(`eqsat.execute.arena`), and its results are verified against the float64 reference. Then faults are
+put in: lifetimes that end or begin one step off, and pairs of offsets swapped so that values that
+are live together share bytes. Each has to be caught.
+
+Random program number s is searched on target s mod their count (`--each`: on all of them), with
+the rules, settings, goals and budget that `benchmarks/never_worse.py` draws for it. With
+`--library` the programs of the library are searched on every target instead; those whose reference
+takes more than W operations are not executed, and named. Prints one JSON object; exit code 1 if
+something is wrong or not caught. With `--log FILE` each case is a line as soon as it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from limits import LIBRARY, TARGETS
+from seeded import parser_of, tell
+
+import eqsat
+from eqsat.api import Source
+from eqsat.execute.arena import Arena, ArenaFault
+from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.execute.verify import verify_on_arena
+from eqsat.lab.searches import LIMITS, NOTHING_ADMISSIBLE, VARIED, make_case
+from eqsat.model.diag import EqsatError
+from eqsat.model.schedule import Schedule
+
+Row = dict[str, Any]
+FAULTS = 2  # of each kind, in one schedule
+PATIENCE = 20  # times the solver's limit; a case that takes longer is left
+CASES_PER_PROCESS = 100
+
+
+class TooSlow(BaseException):
+    """Not an Exception: nobody on the way may take it for an answer."""
+
+
+def case(what: tuple[int | str, str], limit: float, work: float) -> Row:
+    """One search and its schedule on the arena; what: seed or name of a program, and a target."""
+    program, target = what
+    row: Row = {"program": program, "target": target, "outcome": "slow"}
+    begin = time.perf_counter()
+    signal.signal(signal.SIGALRM, _ring)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit)
+    try:
+        with np.errstate(all="ignore"):
+            row |= _judged(*_searched(program, target, limit), work)
+    except EqsatError as error:
+        nothing = error.exit_code == NOTHING_ADMISSIBLE
+        row |= {"outcome": "inadmissible" if nothing else "failed", "reason": str(error)[:300]}
+    except TooSlow:
+        pass
+    except Exception as error:  # whatever goes wrong in a valid program is a finding
+        row |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"[:300]}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return row | {"seconds": round(time.perf_counter() - begin, 2)}
+
+
+def _ring(*_: object) -> None:
+    raise TooSlow
+
+
+def _searched(program: int | str, target: str, limit: float) -> tuple[Source, Schedule]:
+    if isinstance(program, str):
+        source = eqsat.read(program)
+        run = eqsat.optimize(source, target=target, time_limit=limit)
+    else:
+        drawn = make_case(program)
+        source = Source(drawn.program, drawn_weights(drawn.program))
+        run = eqsat.optimize(
+            source, rules=drawn.rules, target=target, settings=VARIED[drawn.names["setting"]],
+            budget=drawn.budget, goals=drawn.goals, limits=LIMITS, time_limit=limit, seed=program,
+        )  # fmt: skip
+    assert run.schedule is not None
+    weights = {**source.weights, **drawn_weights(source.program, source.weights)}
+    return replace(source, weights=weights), run.schedule
+
+
+def _judged(source: Source, schedule: Schedule, work: float) -> Row:
+    row: Row = {
+        "dispatches": len(schedule.dispatches),
+        "temporaries": len(schedule.temporaries),
+        "arena_bytes": schedule.arena_bytes,
+        "arena_bound": schedule.arena_bound,
+        "loops": len(schedule.held),
+        "devices": len({d.device for d in schedule.dispatches}),
+    }
+    program, weights = source.program, source.weights
+    found = verify_on_arena(program, schedule, weights, source.opaque, work_limit=work)
+    row |= {"outcome": {"ok": "right", "mismatch": "wrong"}.get(found.outcome, "unproven")}
+    if found.outcome != "ok":
+        row |= {"reason": found.reason}
+    executed = found.samples > 0 and found.outcome != "mismatch"
+    return row | (_faults(source, schedule) if executed else {})
+
+
+def _faults(source: Source, schedule: Schedule) -> Row:
+    """Faults put in, and those that were not caught."""
+    inputs = random_inputs(source.program, np.random.default_rng(0))
+    put_in, missed = 0, []
+    for text, wrong in wrong_schedules(schedule):
+        put_in += 1
+        try:
+            Arena(wrong, source.opaque)(inputs, source.weights)
+        except ArenaFault:
+            continue
+        missed.append(text)
+    return {"put_in": put_in, "missed": missed}
+
+
+def wrong_schedules(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+    """The schedule with one fault each; swaps that are as good a placement are no faults."""
+    rng = random.Random(0)
+    temporaries = [b for b in schedule.temporaries if b.nbytes]
+    for b in rng.sample(temporaries, min(FAULTS, len(temporaries))):
+        for changed in (replace(b, last=b.last - 1), replace(b, first=b.first + 1)):
+            text = f"%{b.node} live from {changed.first} to {changed.last}"
+            yield text, _with(schedule, {b.node: changed})
+    pairs = [(a, b) for a in temporaries for b in temporaries if a.node < b.node]
+    swaps = 0
+    for a, b in rng.sample(pairs, min(20 * FAULTS, len(pairs))):
+        moved = {a.node: replace(a, offset=b.offset), b.node: replace(b, offset=a.offset)}
+        wrong = _with(schedule, moved)
+        try:
+            wrong.verify()
+        except ValueError:
+            swaps += 1
+            yield f"%{a.node} and %{b.node} swapped", wrong
+        if swaps == FAULTS:
+            return
+
+
+def _with(schedule: Schedule, changed: dict[int, Any]) -> Schedule:
+    return replace(schedule, buffers=tuple(changed.get(b.node, b) for b in schedule.buffers))
+
+
+def run(cases: Sequence[tuple[int | str, str]], options: Any) -> list[Row]:
+    """One row per case, in their order; those in the log are taken from there."""
+    rows = {(r["program"], r["target"]): r for r in _logged(options.log)}
+    missing = [c for c in cases if c not in rows]
+    ask = partial(case, limit=options.limit, work=options.work)
+    context = get_context("spawn")
+    with context.Pool(options.jobs, maxtasksperchild=CASES_PER_PROCESS) as pool:
+        for n, row in enumerate(pool.imap_unordered(ask, missing), 1):
+            rows[row["program"], row["target"]] = row
+            if options.log is not None:
+                with options.log.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+            if is_bad(row):
+                print(f"{n}/{len(missing)} {json.dumps(row)}", file=sys.stderr, flush=True)
+    return [rows[c] for c in cases]
+
+
+def _logged(log: Path | None) -> list[Row]:
+    if log is None or not log.exists():
+        return []
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def is_bad(row: Row) -> bool:
+    return row["outcome"] in ("wrong", "failed") or bool(row.get("missed"))
+
+
+def totals(rows: Sequence[Row]) -> Row:
+    """Counts over some cases. fragmented: schedules whose arena is larger than its bound."""
+    return {
+        "cases": len(rows),
+        **Counter(r["outcome"] for r in rows),
+        "dispatches": sum(r.get("dispatches", 0) for r in rows),
+        "temporaries": sum(r.get("temporaries", 0) for r in rows),
+        "with_loops": sum(bool(r.get("loops")) for r in rows),
+        "fragmented": sum((r.get("arena_bytes") or 0) > r.get("arena_bound", 0) for r in rows),
+        "faults_put_in": sum(r.get("put_in", 0) for r in rows),
+        "faults_missed": sum(len(r.get("missed", ())) for r in rows),
+    }
+
+
+def main() -> int:
+    parser = parser_of(__doc__, 1000, "case")
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
+    parser.add_argument("--each", action="store_true", help="every seed on every target")
+    parser.add_argument("--library", action="store_true", help="the program library instead")
+    parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
+    parser.add_argument("--limit", type=float, default=5.0, help="seconds of each search")
+    parser.add_argument("--work", type=float, default=5e10, help="operations of the reference")
+    o = parser.parse_args()
+    cases: list[tuple[int | str, str]] = [(n, t) for n in o.only for t in o.targets]
+    if not o.library:
+        count = len(o.targets)
+        cases = [(s, o.targets[s % count]) for s in o.seeds]
+        cases = [(s, t) for s in o.seeds for t in o.targets] if o.each else cases
+    begin = time.perf_counter()
+    rows = run(cases, o)
+    found = {
+        "format": 1,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_version()}",
+        "seconds": round(time.perf_counter() - begin, 1),
+        "totals": totals(rows),
+        "by_target": {t: totals([r for r in rows if r["target"] == t]) for t in o.targets},
+        "not_executed": [
+            f"{r['program']} on {r['target']}: {r['outcome']}, {r.get('reason', '')}"
+            for r in rows
+            if r["outcome"] in ("slow", "unproven")
+        ],
+        "bad": [r for r in rows if is_bad(r)],
+    }
+    tell(found, o.out)
+    return 1 if found["bad"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
