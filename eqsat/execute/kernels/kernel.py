@@ -16,7 +16,10 @@ from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine, Plan
 
 # kind of plan → module whose `emit(head, nest, plan, machine)` writes the body of the kernel
-EMITTERS: dict[str, str] = {"contraction": "eqsat.execute.kernels.contraction"}
+EMITTERS: dict[str, str] = {
+    "contraction": "eqsat.execute.kernels.contraction",
+    "row_blocks": "eqsat.execute.kernels.rowblocks",
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,194 @@
+"""Passes along one row in scratch: bodies, reductions, and what later passes read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from eqsat.execute.kernels import math
+from eqsat.execute.kernels.ir import I32, TYPES, Code, Index, Mask, Value, constants, memory_type
+from eqsat.execute.kernels.points import Points, lower
+from eqsat.model.expr import arg, call
+from eqsat.model.nest import Store
+from eqsat.ops import scalar
+from eqsat.ops.scalar import neutral
+from eqsat.plan.rowblocks import Sizes
+
+if TYPE_CHECKING:
+    from eqsat.execute.kernels.rowblocks import Items
+
+F32 = TYPES["f32"]
+HEAVY = 8  # additions of a pass that is unrolled by 2; of others by 4
+
+
+@dataclass
+class Passes:
+    """All passes of one row; `row`: its number in the block."""
+
+    items: Items
+    row: Index
+    known: dict[Any, Value] = field(default_factory=dict)  # numbers of the row, by stage
+
+    @property
+    def code(self) -> Code:
+        return self.items.code
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.items.sizes
+
+    @cached_property
+    def points(self) -> Points:
+        return self.items.points(self.sizes.roles.along)
+
+    def write(self) -> None:
+        roles = self.sizes.roles
+        for now in range(roles.passes):
+            self._numbers(now)
+            self._pass(now)
+        self._numbers(roles.passes)
+        for i in roles.late:
+            self.code.store(self.known[i], self.items.scalar(i, self.row), F32)
+        one = Points(self.code, self.sizes.nest, self.items.head.reads)
+        for s in self.sizes.nest.stores:
+            if s.stage in roles.scalars:
+                store_stage(one, s, self.items.head.writes, self.items.at, self.known, None)
+
+    def _numbers(self, now: int) -> None:
+        """Numbers of the row that are known before a pass, and are no reductions."""
+        roles, one = self.sizes.roles, Points(self.code, self.sizes.nest, self.items.head.reads)
+        for i in roles.scalars:
+            if not roles.reduces(i) and roles.level[i] == now:
+                one.stage(i, self.items.at, self.known)
+
+    def _pass(self, now: int) -> None:
+        s, code, roles = self.sizes, self.code, self.sizes.roles
+        lanes, stages = s.plan.lanes, s.nest.stages
+        found = [i for i in roles.scalars if roles.reduces(i) and roles.level[i] == now]
+        wide = {i: code.broadcast(x, lanes) for i, x in self.known.items() if isinstance(i, int)}
+        starts = [
+            math.constant(code, lanes, neutral(stages[i].combine, stages[i].dtype), stages[i].dtype)
+            for i in found
+        ]
+        whole = s.length // lanes
+        cost = sum(scalar.cost(stages[i].body) for i in roles.values if roles.level[i] == now)
+        unroll = next(n for n in ((4, 2, 1) if cost < HEAVY else (2, 1)) if whole % n == 0)
+
+        def turn(u: Index, *sums: Value) -> list[Value]:
+            result: list[Value] = []
+            for n in range(unroll):
+                own = sums[n * len(found) : (n + 1) * len(found)]
+                at = code.mul(code.add(u, n), lanes)
+                result += self._vector(now, at, dict(wide), found, own, None)
+            return result
+
+        sums = code.loop(0, whole, unroll, starts * unroll, turn)
+        totals = sums[: len(found)]
+        for n in range(1, unroll):
+            own = sums[n * len(found) : (n + 1) * len(found)]
+            totals = [self._combined(i, a, b) for i, a, b in zip(found, totals, own, strict=True)]
+        if s.length % lanes:
+            at, rest = whole * lanes, s.length % lanes
+            totals = self._vector(now, at, dict(wide), found, totals, rest)
+        for i, x in zip(found, totals, strict=True):
+            self.known[i] = self._across(i, x)
+
+    def _vector(
+        self,
+        now: int,
+        j: Index,
+        known: MutableMapping[Any, Value],
+        reductions: Sequence[int],
+        sums: Sequence[Value],
+        mask: Mask,
+    ) -> list[Value]:
+        """One vector of a pass: what is kept is read before anything is written."""
+        s, code, roles = self.sizes, self.code, self.sizes.roles
+        lanes, at = s.plan.lanes, self.items.moved({roles.along: j}).at
+        slots = dict(s.plan.slots)
+        for i, slot in slots.items():
+            is_first = roles.first is not None and i == roles.first.stage
+            if now in roles.uses[i] and (roles.level[i] < now or is_first):
+                known[i] = code.load(self._place(slot, j), F32, lanes)
+        made = [i for i in roles.values if roles.level[i] == now and i in slots]
+        kept = [(slots[i], self._stage(i, at, known, mask)) for i in made]
+        if now == roles.last_level and roles.kept.fn != "arg":
+            x = self.points.body(roles.kept, roles.arguments, at, known, mask)
+            kept.append((s.plan.weights_slot, code.broadcast(x, lanes)))
+        totals = [
+            self._reduced(i, at, known, x, mask) for i, x in zip(reductions, sums, strict=True)
+        ]
+        for slot, x in kept:
+            code.store(x, self._place(slot, j), F32)
+        for t in s.nest.stores:
+            first = roles.first is not None and t.stage == roles.first.stage
+            if (t.stage in roles.values or first) and roles.level[t.stage] == now:
+                store_stage(self.points, t, self.items.head.writes, at, known, mask)
+        return totals
+
+    def _stage(
+        self, i: int, at: Sequence[Index], known: MutableMapping[Any, Value], mask: Mask
+    ) -> Value:
+        return self.code.broadcast(self.points.stage(i, at, known, mask), self.sizes.plan.lanes)
+
+    def _place(self, slot: int, j: Index) -> Value:
+        code, s = self.code, self.sizes
+        at = code.add(code.mul(self.row, s.row_stride), j)
+        return code.at(self.items.row_buffer(slot), F32, at)
+
+    # ---- reductions ------------------------------------------------------------------------------
+    def _reduced(
+        self,
+        i: int,
+        at: Sequence[Index],
+        known: MutableMapping[Any, Value],
+        total: Value,
+        mask: Mask,
+    ) -> Value:
+        s, code, lanes = self.sizes.nest.stages[i], self.code, self.sizes.plan.lanes
+        x = self.points.body(s.body, s.arguments, at, known, mask, s.dtype)
+        x = code.broadcast(x, lanes)
+        if mask is not None:
+            nothing = math.constant(code, lanes, neutral(s.combine, s.dtype), s.dtype)
+            x = code.select(code.mask(mask, lanes), x, nothing)
+        return self._combined(i, total, x)
+
+    def _combined(self, i: int, a: Value, b: Value, lanes: int | None = None) -> Value:
+        s = self.sizes.nest.stages[i]
+        dtypes = {0: s.dtype, 1: s.dtype}
+        body = call(s.combine, arg(0), arg(1))
+        return lower(self.code, body, {0: a, 1: b}, lanes or self.sizes.plan.lanes, dtypes, s.dtype)
+
+    def _across(self, i: int, x: Value) -> Value:
+        """All lanes combined, halves at a time."""
+        s, code, lanes = self.sizes.nest.stages[i], self.code, self.sizes.plan.lanes
+        if s.combine == "add":
+            return code.sum_of_lanes(x)
+        while lanes > 1:
+            lanes //= 2
+            if lanes == 1:
+                halves = [code.lane(x, 0), code.lane(x, 1)]
+            else:
+                parts = (constants(I32, range(n, n + lanes)) for n in (0, lanes))
+                halves = [code.builder.shuffle_vector(x, x, part) for part in parts]
+            x = self._combined(i, *halves, lanes)
+        return x
+
+
+def store_stage(
+    points: Points,
+    store: Store,
+    writes: Mapping[int, Value],
+    at: Sequence[Index],
+    known: MutableMapping[Any, Value],
+    mask: Mask,
+) -> None:
+    """Write a stage's value where the store says, at these points."""
+    code, lanes, access = points.code, points.lanes, store.access
+    x = code.broadcast(points.stage(store.stage, at, known, mask), lanes)
+    kind = memory_type(access.dtype)
+    pointer = code.at(writes[access.buffer], kind, points.offset(access, at))
+    step = access.strides[points.along] if lanes > 1 else 1
+    code.store(x, pointer, kind, step, mask)

@@ -1,0 +1,371 @@
+"""Plan of row blocks: two contractions, and passes along the rows between them, in scratch.
+
+A work item is a chunk of the rows that share keys and columns (of one head of attention): what lies
+along the rows is copied once, turned so that vectors lie along them, then a few rows at a time are
+computed from the first contraction to the result. After Rabe and Staats, "Self-attention Does Not
+Need O(n²) Memory" (2021), with whole rows in scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from eqsat.model.nest import Access, Nest, NoNest, Stage
+from eqsat.model.plan import Machine, Plan, Work
+from eqsat.ops import scalar
+from eqsat.plan.roles import Factor
+from eqsat.plan.rowroles import RowRoles, read_by, roles_of
+
+CHAIN = 384  # longest sum in registers
+CHAINS = 8  # multiply-adds that have to be independent
+ITEMS_PER_CORE = 4
+LEAST_ROWS = 32  # of an item that copies keys: less, and copying takes longer than computing
+
+
+@dataclass(frozen=True)
+class RowBlocks(Plan):
+    """How row blocks run.
+
+    Rows of one batch point are cut into `blocks` of `rows` or `rows - 1`; `chunk` blocks are a work
+    item. Panels of the first contraction are `vectors` vectors along the rows, those of the last
+    `wide_vectors` along its result. columns_copied: the last contraction's columns are in scratch.
+    slots: per stage that is kept along the rows, in which of the row buffers, as pairs.
+    """
+
+    kind: ClassVar[str] = "row_blocks"
+    lanes: int = 1
+    rows: int = 1
+    blocks: int = 1
+    chunk: int = 1
+    vectors: int = 1
+    wide_vectors: int = 1
+    columns_copied: bool = False
+    slots: tuple[tuple[int, int], ...] = ()
+    weights_slot: int = 0  # what the last contraction reads
+
+    def to_text(self) -> str:
+        return (
+            f"row blocks: {self.blocks} of {self.rows} rows, {self.chunk} an item, panels of "
+            f"{self.vectors} and {self.wide_vectors} vectors of {self.lanes}"
+            + (", columns copied" if self.columns_copied else "")
+            + f", {self.items} items, scratch {self.scratch_bytes} B"
+        )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What follows from a nest and its plan; planner and generator share it."""
+
+    nest: Nest
+    plan: RowBlocks
+    roles: RowRoles
+
+    @cached_property
+    def batch(self) -> int:
+        return self.nest.points(self.roles.batch)
+
+    @cached_property
+    def row_count(self) -> int:
+        """Rows of one batch point."""
+        return self.nest.points(self.roles.single)
+
+    @cached_property
+    def full_blocks(self) -> int:
+        """Blocks that have `rows` rows, the first ones; the others have one fewer."""
+        return self.row_count - self.plan.blocks * (self.plan.rows - 1)
+
+    @cached_property
+    def chunks(self) -> int:
+        return -(-self.plan.blocks // self.plan.chunk)
+
+    @cached_property
+    def length(self) -> int:
+        """Elements of a row."""
+        return self.nest.sizes[self.roles.along]
+
+    @cached_property
+    def width(self) -> int:
+        """Elements of a row of the result."""
+        return self.nest.sizes[self.roles.wide]
+
+    @cached_property
+    def depth(self) -> int:
+        first = self.roles.first
+        return self.nest.sizes[first.depth] if first else 0
+
+    @cached_property
+    def panel(self) -> int:
+        """Elements of a panel of the first contraction."""
+        return self.plan.vectors * self.plan.lanes
+
+    @cached_property
+    def wide_panel(self) -> int:
+        return self.plan.wide_vectors * self.plan.lanes
+
+    @cached_property
+    def panels(self) -> int:
+        return -(-self.length // self.panel)
+
+    @cached_property
+    def wide_panels(self) -> int:
+        return -(-self.width // self.wide_panel)
+
+    @cached_property
+    def row_stride(self) -> int:
+        """Elements from row to row in a row buffer, off powers of two, which share cache sets."""
+        return self.panels * self.panel + self.plan.lanes
+
+    @cached_property
+    def query_stride(self) -> int:
+        lanes = self.plan.lanes
+        return -(-self.depth // lanes) * lanes + lanes if self.depth else 0
+
+    @cached_property
+    def result_stride(self) -> int:
+        return self.wide_panels * self.wide_panel
+
+    @cached_property
+    def buffers(self) -> int:
+        """Row buffers."""
+        return 1 + max([self.plan.weights_slot, *(slot for _, slot in self.plan.slots)])
+
+    @cached_property
+    def scratch(self) -> dict[str, int]:
+        """Offsets in bytes of what is in scratch, and its `end`."""
+        p = self.plan
+        elements = {
+            "keys": self.panels * self.panel * self.depth,
+            "columns": self.length * self.result_stride if p.columns_copied else 0,
+            "queries": p.rows * self.query_stride,
+            "rows": p.rows * self.row_stride * self.buffers,
+            "result": p.rows * self.result_stride,
+            "scalars": p.rows * len(self.roles.scalars),
+        }
+        at, found = 0, dict[str, int]()
+        for name, count in elements.items():
+            found[name] = at
+            at += -(-4 * count // 64) * 64
+        return found | {"end": at}
+
+
+def plan(nest: Nest, machine: Machine) -> RowBlocks:
+    """Raises NoNest for what is not computed by row blocks."""
+    roles = roles_of(nest)
+    nest = roles.nest
+    _check_types(nest, roles)
+    lanes = machine.lanes(4)
+    slots, weights = _slots(roles)
+    columns = roles.columns.plain
+    own = RowBlocks(
+        lanes=lanes,
+        columns_copied=columns is None or columns.strides[roles.wide] != 1,
+        slots=slots,
+        weights_slot=weights,
+    )
+    most = 8 if machine.registers >= 32 else 4
+    own = replace(own, vectors=_vectors(nest.sizes[roles.along], most, machine))
+    own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], most, machine))
+    sizes = Sizes(nest, own, roles)
+    blocks = -(-sizes.row_count // most)
+    own = replace(own, blocks=blocks, rows=-(-sizes.row_count // blocks))
+    own = replace(own, chunk=_chunk(Sizes(nest, own, roles), machine))
+    sizes = Sizes(nest, own, roles)
+    scratch = sizes.scratch["end"]
+    if scratch > machine.caches[-1]:
+        raise NoNest(f"row blocks would keep {scratch:,} bytes in scratch")
+    items = sizes.batch * sizes.chunks
+    found = replace(own, items=items, scratch_bytes=scratch)
+    return replace(found, work=_work(Sizes(nest, found, roles)))
+
+
+def _check_types(nest: Nest, roles: RowRoles) -> None:
+    stages = [nest.stages[i] for i in (*roles.values, *roles.scalars, *roles.epilogue)]
+    other = {s.dtype for s in stages if s.dtype != "f32"}
+    other |= {s.access.dtype for s in nest.stores if s.access.dtype != "f32"}
+    factors = [roles.columns]
+    factors += [roles.first.queries, roles.first.keys] if roles.first else []
+    other |= {a.dtype for f in factors for a in f.accesses if f.plain and a.dtype != "f32"}
+    if other:
+        raise NoNest(f"row blocks are of f32, here is {', '.join(sorted(other))}")
+    for s in nest.stores:
+        if s.loops != nest.stages[s.stage].loops or s.bounds or s.access.bounds:
+            raise NoNest("row blocks write every value once, and no open lanes")
+        if s.access.lookups:
+            raise NoNest("row blocks write where an index says")
+
+
+def _vectors(extent: int, rows: int, machine: Machine) -> int:
+    """Vectors of a panel that leave registers for a broadcast, least padding first."""
+    along = -(-extent // machine.lanes(4))
+    most = max(1, min(along, (machine.registers - 2) // (rows + 1)))
+    return min(range(1, most + 1), key=lambda n: (-(-along // n) * n, -n))
+
+
+def _chunk(sizes: Sizes, machine: Machine) -> int:
+    """Blocks of an item: all that share keys, unless cores would wait."""
+    blocks, least = sizes.plan.blocks, -(-LEAST_ROWS // sizes.plan.rows)
+    wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else 1
+    chunks = min(-(-wanted // max(1, sizes.batch)), max(1, blocks // least))
+    return -(-blocks // chunks)
+
+
+def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Per kept stage its row buffer, and that of what the last contraction reads.
+
+    A buffer is free for a value of the pass that reads it last: elements are read before they are
+    written.
+    """
+    ends: list[int] = []  # per buffer: the last pass that reads it
+    found: dict[int, int] = {}
+
+    def take(last: int, now: int) -> int:
+        slot = next((i for i, end in enumerate(ends) if end <= now), len(ends))
+        ends[slot:] = [last] if slot == len(ends) else [last, *ends[slot + 1 :]]
+        return slot
+
+    uses = roles.uses
+    if roles.first is not None:
+        found[roles.first.stage] = take(max(uses[roles.first.stage], default=0), -1)
+    for now in range(roles.passes):
+        for i in (i for i in roles.values if roles.level[i] == now):
+            last = max(uses[i], default=now)
+            if last > now:
+                found[i] = take(last, now)
+        if now == roles.last_level and roles.kept.fn != "arg":
+            found[-1] = take(roles.passes, now)
+    if roles.kept.fn == "arg":
+        source = roles.arguments[roles.kept.value]
+        if not isinstance(source, int) or source not in found:
+            raise NoNest("the last contraction reads nothing that lies along rows")
+        return tuple(sorted(found.items())), found[source]
+    weights = found.pop(-1)
+    return tuple(sorted(found.items())), weights
+
+
+# ---- counts --------------------------------------------------------------------------------------
+def _work(sizes: Sizes) -> Work:
+    """Counts of all work items; see `Work`."""
+    p, roles = sizes.plan, sizes.roles
+    rows = sizes.batch * sizes.row_count
+    vectors = -(-sizes.length // p.lanes)
+    fma, loads, tiles = _products(sizes)
+    copied, prologue, strided = _copies(sizes)
+    passes = _passes(sizes)
+    epilogue = sum(_cost(sizes.nest.stages[i]) for i in roles.epilogue) + len(sizes.nest.stores)
+    epilogue += 4 * (roles.divisor is not None) + 2
+    each = rows * -(-sizes.width // p.lanes)
+    lanes = 2 * math.log2(max(p.lanes, 2)) + 4
+    reductions = sum(map(roles.reduces, roles.scalars))
+    singles = sum(_cost(sizes.nest.stages[i]) for i in roles.scalars if not roles.reduces(i))
+    return Work(
+        fma=fma,
+        loads=loads,
+        scalar=rows * (vectors * passes + reductions * lanes + singles)
+        + each * epilogue
+        + prologue,
+        strided=strided + _strided_ends(sizes),
+        tiles=tiles,
+        items=p.items,
+        copied=copied,
+        streams=tuple(_streams(sizes)),
+    )
+
+
+def _products(sizes: Sizes) -> tuple[float, float, float]:
+    """Multiply-adds, loads and register tiles of both contractions."""
+    p, fma, loads, tiles = sizes.plan, 0.0, 0.0, 0.0
+    products = [(sizes.length, sizes.panels, p.vectors, sizes.depth)] if sizes.depth else []
+    products += [(sizes.width, sizes.wide_panels, p.wide_vectors, sizes.length)]
+    for count, rows in ((sizes.full_blocks, p.rows), (p.blocks - sizes.full_blocks, p.rows - 1)):
+        for _, panels, vectors, depth in products:
+            times = sizes.batch * count * panels
+            fma += times * depth * max(rows * vectors, CHAINS)
+            loads += times * depth * (rows + vectors)
+            tiles += times * -(-depth // CHAIN)
+    return fma, loads, tiles
+
+
+def _passes(sizes: Sizes) -> float:
+    """Additions per vector of a row: bodies, reductions, and what is read and written."""
+    roles, stages = sizes.roles, sizes.nest.stages
+    total = 0.0
+    for i in (*roles.values, *(i for i in roles.scalars if roles.reduces(i))):
+        ends = sum(isinstance(a, Access) for a in stages[i].arguments)
+        total += _cost(stages[i]) + ends + bool(stages[i].combine)
+    kept = {i for i, _ in sizes.plan.slots}
+    return total + sum(1 + len(roles.uses[i]) for i in kept)
+
+
+def _cost(stage: Stage) -> float:
+    return scalar.cost(stage.body)
+
+
+def _copies(sizes: Sizes) -> tuple[float, float, float]:
+    """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
+    p, roles = sizes.plan, sizes.roles
+    points = sizes.batch * sizes.chunks * sizes.length
+    copies: list[tuple[Factor, int, float]] = []
+    if roles.first is not None:
+        rows = sizes.batch * sizes.row_count
+        copies += [(roles.first.keys, roles.first.depth, points * sizes.depth)]
+        copies += [(roles.first.queries, roles.first.depth, rows * sizes.depth)]
+    if p.columns_copied:
+        copies += [(roles.columns, roles.wide, points * sizes.width)]
+    copied = prologue = strided = 0.0
+    for factor, along, elements in copies:
+        copied += 4 * elements
+        prologue += elements / p.lanes * _body_cost(sizes.nest, factor)
+        is_turned = factor.plain is not None and factor.plain.strides[along] == 1
+        if roles.first is not None and factor is roles.first.keys and is_turned:
+            strided += 0.25 * elements  # transposed in registers
+        strided += elements * sum(a.strides[along] not in (0, 1) for a in factor.accesses)
+    return copied, prologue, strided
+
+
+def _body_cost(nest: Nest, factor: Factor) -> float:
+    left = [a for a in read_by(factor) if isinstance(a, int)]
+    seen: set[int] = set()
+    while left:
+        i = left.pop()
+        if i not in seen:
+            seen.add(i)
+            left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
+    return scalar.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
+
+
+def _strided_ends(sizes: Sizes) -> float:
+    """Elements along rows and results that no vector reads or writes."""
+    nest, roles = sizes.nest, sizes.roles
+    rows = sizes.batch * sizes.row_count
+    ends: list[tuple[Access, int]] = []
+    for i in roles.values:
+        ends += [(a, roles.along) for a in _accesses(nest.stages[i])]
+    for i in roles.epilogue:
+        ends += [(a, roles.wide) for a in _accesses(nest.stages[i])]
+    for s in nest.stores:
+        along = roles.along if s.stage in roles.values else roles.wide
+        ends += [(s.access, along)] if along in s.loops else []
+    each = {roles.along: sizes.length, roles.wide: sizes.width}
+    return sum(float(rows * each[i]) for a, i in ends if a.strides[i] not in (0, 1))
+
+
+def _accesses(stage: Stage) -> Iterable[Access]:
+    return (a for a in stage.arguments if isinstance(a, Access))
+
+
+def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:
+    """(bytes used in between, bytes fetched again): keys, columns and rows of scratch."""
+    p = sizes.plan
+    keys = 4.0 * sizes.panels * sizes.panel * sizes.depth
+    columns = 4.0 * sizes.length * sizes.result_stride
+    rows = 4.0 * p.rows * sizes.row_stride * sizes.buffers
+    between = keys + columns + rows
+    yield between, sizes.batch * p.blocks * keys
+    yield between, sizes.batch * (p.blocks - 1) * columns
+    yield rows, sizes.batch * p.blocks * rows * (sizes.roles.passes + 1)
+    if sizes.chunks > 1:  # every item reads what lies along its rows from memory
+        yield sizes.batch * (keys + columns), sizes.batch * (sizes.chunks - 1) * (keys + columns)

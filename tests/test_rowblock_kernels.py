@@ -1,0 +1,97 @@
+"""Row blocks as kernels: attention and norms in front of a contraction, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contracted import AVX2, AVX512
+from rowblocked import attention, computed, drawn, nest_of_program
+
+from eqsat.execute.kernels import jit
+from eqsat.lang.programs import parse_program
+from eqsat.model.nest import NoNest
+from eqsat.plan.planner import plan
+from eqsat.plan.rowblocks import RowBlocks
+
+MACHINES = {"avx512": AVX512, "avx2": AVX2}
+NORM = """
+program norm
+input x: f32[13, 37]
+input w: f32[37, 21]
+input b: f32[21]
+a = generic(x, loops=[13, 37], maps=[[d0, d1]], body=x0, combine=add, rank=1)
+c = generic(x, a, loops=[13, 37], maps=[[d0, d1], [d0]], body=sub(x0, div(x1, 37.0)), rank=2)
+v = generic(c, loops=[13, 37], maps=[[d0, d1]], body=mul(x0, x0), combine=add, rank=1)
+r = generic(v, loops=[13], maps=[[d0]], body=rsqrt(add(div(x0, 37.0), 0.001)), rank=1)
+n = generic(c, r, loops=[13, 37], maps=[[d0, d1], [d0]], body=mul(x0, x1), rank=2)
+h = matmul(n, w)
+y = generic(h, b, loops=[13, 21], maps=[[d0, d1], [d1]], body=max(add(x0, x1), 0.0), rank=2)
+return y
+"""
+BETWEEN = """
+program between
+input x: f32[11, 20]
+input u: f32[20, 35]
+input w: f32[35, 18]
+h = matmul(x, u)
+t = generic(h, x, loops=[11, 35], maps=[[d0, d1], [d0, 3]], body=mul(x0, x1), rank=2)
+v = generic(t, loops=[11, 35], maps=[[d0, d1]], body=mul(x0, x0), combine=add, rank=1)
+n = generic(t, v, loops=[11, 35], maps=[[d0, d1], [d0]], body=mul(x0, rsqrt(x1)), rank=2)
+g = matmul(n, w)
+y = generic(g, v, loops=[11, 18], maps=[[d0, d1], [d0]], body=add(x0, mul(x1, 0.125)), rank=2)
+return y, n
+"""
+
+
+def check(text, machine, inputs=None):
+    machine = MACHINES[machine]
+    if jit.why_not(machine):
+        pytest.skip(jit.why_not(machine))
+    program = parse_program(text)
+    found, expected, _ = computed(program, inputs or drawn(program), machine)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6 * np.nanmax(np.abs(b)))
+
+
+@pytest.mark.parametrize(
+    ("machine", "sizes"),
+    [
+        ("avx512", {"queries": 19, "keys": 37, "heads": 2, "depth": 20, "width": 35}),
+        ("avx2", {"queries": 6, "keys": 400, "heads": 2, "shared": 3, "depth": 8, "width": 8}),
+        (
+            "avx512",
+            {"queries": 1, "keys": 50, "heads": 3, "depth": 16, "width": 16, "cached": True},
+        ),
+    ],
+    ids=["odd", "shared heads and a long row", "decoding"],
+)
+def test_attention(machine, sizes):
+    check(attention(**sizes), machine)
+
+
+@pytest.mark.parametrize("text", [NORM, BETWEEN], ids=["norm", "between"])
+def test_norms_in_front_of_a_contraction(text):
+    check(text, "avx512")
+
+
+def test_rows_without_a_number():
+    text = attention(queries=5, keys=18, heads=1, depth=4, width=6, masked="-inf")
+    inputs = drawn(parse_program(text))
+    inputs["mask"][2] = False  # nothing is allowed: -inf less itself
+    inputs["q"][3, 0, 0] = np.nan
+    with np.errstate(all="ignore"):
+        check(text, "avx512", inputs)
+
+
+def test_what_is_no_row_block_says_why():
+    text = attention(queries=5, keys=18, heads=1, depth=4, width=6)
+    columns = text.replace("combine=max, rank=2", "combine=mul, rank=2")
+    assert isinstance(plan(nest_of_program(parse_program(columns)), AVX512), RowBlocks)
+    halves = text.replace("input v: f32", "input v: f16").replace(
+        "o = generic(p, v,", "w = generic(v, loops=[18, 1, 6], maps=[[d0, d1, d2]], "
+        "body=cast(x0, f32), rank=3)\no = generic(p, w,",
+    )  # fmt: skip
+    assert isinstance(plan(nest_of_program(parse_program(halves)), AVX512), RowBlocks)
+    exact = text.replace("f32[", "f64[")
+    with pytest.raises(NoNest, match="f64"):
+        plan(nest_of_program(parse_program(exact)), AVX512)
