@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from eqsat.model.expr import arg, call, const
@@ -76,3 +78,39 @@ def convolved(x, w, stride=1):
     padded = np.pad(x.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[:2], axis=(0, 1))
     return np.einsum("hwckl,klcf->hwf", windows[::stride, ::stride], w)
+
+
+def beside(one, other):
+    """Both nests as one that shares nothing; the second one's buffers are 20 higher."""
+    n, stages = len(one.sizes), len(one.stages)
+
+    def access(a):
+        return replace(a, buffer=a.buffer + 20, strides=(*[0] * n, *a.strides))
+
+    def stage(s):
+        arguments = tuple(a + stages if isinstance(a, int) else access(a) for a in s.arguments)
+        loops, reduced = (tuple(i + n for i in x) for x in (s.loops, s.reduced))
+        return replace(s, loops=loops, reduced=reduced, arguments=arguments)
+
+    wider = _wider(one, len(other.sizes))
+
+    def store(s):
+        loops = tuple(i + n for i in s.loops)
+        return replace(s, access=access(s.access), stage=s.stage + stages, loops=loops)
+
+    return Nest(
+        one.sizes + other.sizes,
+        wider.stages + tuple(map(stage, other.stages)),
+        wider.stores + tuple(map(store, other.stores)),
+    )
+
+
+def _wider(nest, more):
+    """The nest with so many more loops that nothing depends on."""
+
+    def access(a):
+        return replace(a, strides=(*a.strides, *[0] * more)) if isinstance(a, Access) else a
+
+    stages = tuple(replace(s, arguments=tuple(map(access, s.arguments))) for s in nest.stages)
+    stores = tuple(replace(s, access=access(s.access)) for s in nest.stores)
+    return Nest((*nest.sizes, *[1] * more), stages, stores)

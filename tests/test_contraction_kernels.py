@@ -3,22 +3,28 @@
 import guarded
 import numpy as np
 import pytest
-from contracted import AVX2, AVX512, convolution, convolved, matmul, operands
+from contracted import AVX2, AVX512, beside, convolution, convolved, matmul, operands
 
 from eqsat.execute.kernels import jit
-from eqsat.execute.kernels.kernel import generate
+from eqsat.execute.kernels.kernel import Kernel, generate
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Machine, Plan
 from eqsat.plan.planner import plan
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 
 
 def run(nest, machine, inputs, shape):
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
-    chosen = plan(nest, machine)
-    kernel = generate(nest, chosen, machine, "kernel")
+    kernel = kernel_of(nest, plan(nest, machine), machine)
     (found,) = guarded.run(kernel, machine, inputs, [(shape, np.float32)])
     return found
+
+
+def kernel_of(nest: Nest, chosen: Plan, machine: Machine) -> Kernel:
+    """The kernel of a plan, where this machine can run it."""
+    if jit.why_not(machine):
+        pytest.skip(jit.why_not(machine))
+    return generate(nest, chosen, machine, "kernel")
 
 
 def close(found, expected, k):
@@ -63,6 +69,19 @@ def test_padded_convolution():
     w = rng.standard_normal((3, 3, 6, 20), np.float32)
     found = run(convolution(7, 6, 20, 3, stride=2), AVX512, [x, w], (4, 4, 20))
     close(found, convolved(x, w, 2), 54)
+
+
+def test_stores_without_a_common_loop_are_parts():
+    both = beside(matmul(5, 6, 7), matmul(3, 4, 9, bias=True))
+    chosen = plan(both, AVX2)
+    assert chosen.kind == "several" and Plan.from_json(chosen.to_json()) == chosen
+    rng = np.random.default_rng(0)
+    x, y, first = operands(rng, 5, 6, 7)
+    u, v, second = operands(rng, 3, 4, 9, bias=True)
+    results = [((5, 7), np.float32), ((3, 9), np.float32)]
+    found = guarded.run(kernel_of(both, chosen, AVX2), AVX2, [*first, *second], results)
+    close(found[0], x @ y, 6)
+    close(found[1], u @ v + second[2], 4)
 
 
 def test_nan_goes_through_a_maximum():

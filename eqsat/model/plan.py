@@ -61,8 +61,7 @@ class Work:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Work:
-        found: dict[str, Any] = data | {"streams": tuple((a, b) for a, b in data["streams"])}
-        return cls(**found)
+        return cls(**(data | {"streams": tuple((a, b) for a, b in data["streams"])}))
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,8 @@ class Parts:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parts:
-        found: dict[str, Any] = {k: v for k, v in data.items() if k != "bound"}
-        found["traffic_ps"] = tuple(data["traffic_ps"].items())
-        return cls(**found)
+        rest = {k: v for k, v in data.items() if k != "bound"}
+        return cls(**(rest | {"traffic_ps": tuple(data["traffic_ps"].items())}))
 
 
 @dataclass(frozen=True)
@@ -170,4 +168,6 @@ _KINDS: dict[str, type[Plan]] = {}
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):  # a plan of several has plans
+        return Plan.from_json(value)
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

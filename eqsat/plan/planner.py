@@ -6,17 +6,19 @@ from collections.abc import Callable
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
-from eqsat.plan import rowblocks, tiling
+from eqsat.plan import rowblocks, several, tiling
 
 # planners in the order in which they are asked; each raises NoNest for what is not its own
 PLANNERS: list[Callable[[Nest, Machine], Plan]] = [tiling.plan, rowblocks.plan]
 
 
 def plan(nest: Nest, machine: Machine) -> Plan:
-    """The plan of the first kind that takes the nest.
+    """The plan of the first kind that takes the nest, or of every part if stores share no loops.
 
     Raises NoNest with the reasons of all kinds if none does.
     """
+    if len(several.parts_of(nest)) > 1:
+        return several.plan(nest, machine, plan)
     reasons: list[str] = []
     for planner in PLANNERS:
         try:

@@ -18,6 +18,7 @@ from eqsat.plan.roles import Factor, Roles, loops_of, loops_of_bound, roles_of
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
 ITEMS_PER_CORE = 4
+LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 MOST_DOT_ROWS = 12
 STREAMED = 16  # rows of B that are read side by side, each in order
 
@@ -274,8 +275,10 @@ def _light(nest: Nest, roles: Roles, one: Contraction) -> bool:
 
 def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Contraction:
     """Blocks cut smaller until every core has several items."""
-    wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else 1
     sizes = Sizes(nest, one, roles)
+    stage = nest.stages[roles.root]
+    worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
+    wanted = min(ITEMS_PER_CORE * max(machine.cores, 2), max(worth, 1))
     cells = nest.points(one.batch)
     if cells * sizes.row_blocks * sizes.groups >= wanted:
         return one

@@ -44,7 +44,7 @@ class Frame:
     def begin(self, name: str, kinds: Sequence[Any]) -> tuple[Frame, tuple[Value, ...]]:
         """Start a part of the kernel, a function of its own; its frame and its own arguments."""
         shared = [I64] * len(self.passed) + [POINTER] * (len(self.reads) + len(self.writes))
-        full = f"{self.code.function.name}.{name}"
+        full = self.code.module.get_unique_name(f"{self.code.function.name}.{name}")
         code, arguments = Code.begin(self.code.module, full, [*kinds, *shared], internal=True)
         rest = iter(arguments[len(kinds) :])
         where = {i: next(rest) for i in self.passed}
