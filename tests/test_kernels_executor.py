@@ -12,6 +12,7 @@ from handwritten import MACHINE, rows, sum_kernel
 from test_execute import whole
 from test_kernel_runtime import registered
 
+import eqsat
 from eqsat.api import target as read_target
 from eqsat.execute.kernels import executor, jit, runtime
 from eqsat.execute.kernels.executor import KernelsExecutable
@@ -74,3 +75,59 @@ def test_without_the_instructions_every_dispatch_runs_as_ops(
     with warnings.catch_warnings():  # once
         warnings.simplefilter("error")
         KernelsExecutable(schedule, {}, {}, TARGET)(x, y)
+
+
+# ---- a searched program --------------------------------------------------------------------------
+W = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def searched() -> eqsat.Run:
+    return eqsat.optimize(lambda x: jax.nn.relu(x @ W), np.zeros((16, 32), "f4"), target="avx2")
+
+
+def test_large_weights_are_arguments_of_what_xla_compiles(
+    searched: eqsat.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(1).standard_normal((16, 32)).astype(np.float32)
+    want = np.maximum(x @ W, 0)
+    assert "constant(" in searched.executable.flat.lower(x).compile().as_text()
+    monkeypatch.setattr(executor, "LARGEST_CONSTANTS", 0)
+    run = eqsat.optimize(lambda x: jax.nn.relu(x @ W), x, target="avx2")
+    text = run.executable.flat.lower(x).compile().as_text()
+    assert text.count("custom-call(") == 1
+    assert "constant(" not in text
+    assert run.executable.refused == {}
+    for call in (run.compile(), run.executable.compile(), run.executable):
+        (found,) = jax.tree.leaves(call(x))
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_that_lie_anywhere_are_taken(searched: eqsat.Run) -> None:
+    call, x = searched.compile(), np.random.default_rng(2).standard_normal((16, 32))
+    room = np.zeros(16 * 32 + 1, "f4")
+    moved = room[1:].reshape(16, 32)
+    assert {room.ctypes.data % 8, moved.ctypes.data % 8} == {0, 4}
+    moved[...] = x
+    np.testing.assert_array_equal(call(moved), call(moved.copy()))
+    turned = np.asfortranarray(moved)
+    np.testing.assert_array_equal(call(turned), call(moved.copy()))
+
+
+def test_nan_and_infinity_come_through(searched: eqsat.Run) -> None:
+    x = np.ones((16, 32), "f4")
+    x[1, 0], x[2, 3], x[3, 3] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = jax.nn.relu(x @ W)
+    np.testing.assert_allclose(searched.compile()(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_empty_and_single_dims_run() -> None:
+    def f(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x @ y, jnp.exp(y).sum(0)
+
+    x, y = np.ones((1, 1), "f4"), np.full((1, 1), 2, "f4")
+    for a, b in ((x, y), (np.ones((3, 0), "f4"), np.ones((0, 2), "f4"))):
+        run = eqsat.optimize(f, a, b, target="avx2")
+        for found, want in zip(run.compile()(a, b), f(a, b), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-6)

@@ -1,7 +1,7 @@
 """Executables as functions like those that `jax.jit` returns: all of a call is JAX's own C++.
 
-Weights that come with every call are the exception: which packed arrays belong to them is looked
-up in Python, and only where something is packed ahead of time.
+Weights that come with every call, and large ones of executors that want them as arguments, are the
+exception: which packed arrays belong to a call is looked up in Python.
 """
 
 from __future__ import annotations
@@ -113,7 +113,15 @@ class Callee:
 
     @functools.cached_property
     def packs_arguments(self) -> bool:
-        """Whether something is packed ahead of time from weights that come with a call."""
+        """Whether packed weights are arguments of what is compiled, and are handed to it.
+
+        They are where something is packed ahead of time from weights that come with a call, and
+        where the executor wants them so.
+        """
+        if self.is_input:
+            return False
+        if self.executable.weights_are_arguments:
+            return True
         program = self.executable.schedule.program
         given = {str(k) for kind, k in self.signature.bindings if kind == "weight"}
         given -= self.signature.weights.keys()
@@ -122,7 +130,7 @@ class Callee:
         for i in ahead_nodes(self.executable.schedule):
             if not made.isdisjoint(program.nodes[i].operands):
                 made.add(i)
-        return not self.is_input and made != traced
+        return made != traced
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, Any]:
         """Packed weights, of the call where it brings some."""

@@ -7,7 +7,7 @@ come from packed weights and inputs as a whole (`run`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
@@ -43,14 +43,25 @@ class Executable:
         self.weights = dict(weights)
         self._packed: dict[int, Any] | None = None
 
+    @property
+    def weights_are_arguments(self) -> bool:
+        """Whether packed weights should be arguments of what XLA compiles, not its constants."""
+        return False
+
     @cached_property
     def flat(self) -> Any:
         """The jitted function of the program's inputs, in order, that gives a tuple of its results.
 
         It closes over the packed weights: XLA may lay a constant out as it likes, which makes a
-        product of few rows up to twice as fast. EqsatError E503 if an input does not fit.
+        product of few rows up to twice as fast. Where `weights_are_arguments` it is a partial
+        function of them. EqsatError E503 if an input does not fit.
         """
         import jax
+
+        if self.weights_are_arguments:
+            call: Any = partial(self.jitted, self.packed)
+            call.lower = partial(self.jitted.lower, self.packed)
+            return call
 
         def flat(*inputs: Any) -> tuple[Any, ...]:
             return self.run(self.packed, *inputs)

@@ -38,6 +38,11 @@ class Executable(Protocol):
     def packed(self, arrays: dict[int, Any]) -> None: ...
 
     @property
+    def weights_are_arguments(self) -> bool:
+        """Whether packed weights should be arguments of what XLA compiles, not its constants."""
+        ...
+
+    @property
     def flat(self) -> Any:
         """The jitted function of the program's inputs that gives a tuple of its results."""
         ...

@@ -22,6 +22,8 @@ from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
+LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
+
 
 class KernelsExecutable(Executable):
     """A schedule whose dispatches are kernels. They are made on first use.
@@ -47,6 +49,11 @@ class KernelsExecutable(Executable):
         if why := jit.why_not(machine):
             _warn(why)
         return calls(self.schedule, machine)
+
+    @property
+    def weights_are_arguments(self) -> bool:
+        """XLA takes longer to compile the larger its constants are, and gains nothing by them."""
+        return self.schedule.resident_bytes > LARGEST_CONSTANTS
 
     def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
         """The results for flat inputs, dispatch by dispatch; to be traced.
