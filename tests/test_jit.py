@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.execute import xla
+from eqsat.execute import executable
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import is_same
@@ -64,13 +64,13 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Filled with the weights of every packing."""
     made: list[object] = []
-    real = xla.pack_weights
+    real = executable.pack_weights
 
     def counted(schedule, weights, opaque):
         made.append(weights)
         return real(schedule, weights, opaque)
 
-    monkeypatch.setattr(xla, "pack_weights", counted)
+    monkeypatch.setattr(executable, "pack_weights", counted)
     return made
 
 

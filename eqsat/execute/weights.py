@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ import numpy as np
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import attr_text
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype, evaluate_node, pack
 
+_MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
+_ALIGNMENT = 64  # bytes
 READABLE = 160  # longer derivations are named by their hash
 
 
@@ -82,12 +85,45 @@ def pack_weights(
         kept = [i for i in first if len(schedule.program.nodes[i].types) == 1]
     # under an outer jit the packing must still happen now, and once
     with jax.ensure_compile_time_eval():
-        ready = {i: jax.numpy.asarray(x) for i, x in fixed.items()}
-        packed = jax.jit(lambda xs: _run(schedule, first, kept, xs, functions))(ready)
+        moved: dict[int, Any] = {}
+        if jax.default_backend() == "cpu":
+            moved = moved_by_numpy(schedule.program, first, fixed)
+        packed = {i: jax.device_put(_aligned(moved[i])) for i in kept if i in moved}
+        rest = [i for i in kept if i not in moved]
+        if rest:
+            ready = {i: jax.numpy.asarray(x) for i, x in (fixed | moved).items()}
+            packed |= jax.jit(lambda xs: _run(schedule, first, rest, xs, functions))(ready)
     if len(fixed) == len(leaves):
         return packed
     known = packed | {i: x for i, x in leaves.items() if i not in fixed}
     return _run(schedule, ahead_nodes(schedule), resident(schedule), known, functions)
+
+
+def moved_by_numpy(
+    program: Program, nodes: Iterable[int], leaves: Mapping[int, Any]
+) -> dict[int, np.ndarray[Any, Any]]:
+    """Node → array of these leaves and of all nodes (ascending) that only move their data.
+
+    On a CPU this is faster than XLA's, which compiles a program first. Arrays may be views.
+    """
+    found = {i: np.asarray(x) for i, x in leaves.items()}
+    for i in nodes:
+        n = program.nodes[i]
+        if i in found or n.op not in _MOVES or not found.keys() >= set(n.operands):
+            continue
+        xs = [found[o] for o in n.operands]
+        is_pack = n.op == "pack" and isinstance(n.attr, Layout)
+        found[i] = pack(n.attr, xs[0], 0) if is_pack else evaluate_node(n.op, n.attr, xs)[0]
+    return found
+
+
+def _aligned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy, aligned as JAX wants it to take it as it is."""
+    room = np.empty(x.nbytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    copy = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:

@@ -9,7 +9,7 @@ are strides, and a loop is split where a tile cuts it. Pads, tails and open lane
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,7 +62,7 @@ class Access:
         for k in self.lookups:
             yield from k.index.buffers()
 
-    def renumbered(self, numbers: Sequence[int]) -> Access:
+    def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Access:
         lookups = tuple([replace(k, index=k.index.renumbered(numbers)) for k in self.lookups])
         return replace(self, buffer=numbers[self.buffer], lookups=lookups)
 
@@ -137,7 +137,7 @@ class Nest:
         """How many points these loops have, bounds aside."""
         return math.prod(self.sizes[i] for i in loops)
 
-    def renumbered(self, numbers: Sequence[int]) -> Nest:
+    def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Nest:
         """The same nest of other nodes: `numbers[i]` instead of node i."""
         stages = [
             replace(

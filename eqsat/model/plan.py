@@ -61,7 +61,8 @@ class Work:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Work:
-        return cls(**(data | {"streams": tuple((a, b) for a, b in data["streams"])}))
+        found: dict[str, Any] = data | {"streams": tuple((a, b) for a, b in data["streams"])}
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,9 @@ class Parts:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parts:
-        rest = {k: v for k, v in data.items() if k != "bound"}
-        return cls(**(rest | {"traffic_ps": tuple(data["traffic_ps"].items())}))
+        found: dict[str, Any] = {k: v for k, v in data.items() if k != "bound"}
+        found["traffic_ps"] = tuple(data["traffic_ps"].items())
+        return cls(**found)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from eqsat.model.selection import Group, Selection
 from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
+from eqsat.plan.dispatch import weight_classes
 from eqsat.schedule.devices import with_devices
+from eqsat.schedule.plans import with_plans
 
 
 def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
@@ -57,6 +59,7 @@ class _Writer:
         self.owner: dict[int, int] = {}  # node -> the node whose buffer it views
         self.written: dict[int, int] = {}  # node -> step that writes its buffer
         self.read: dict[int, int] = {}  # node -> last step that reads its buffer
+        self.kept: set[int] = set()  # nodes whose buffers follow from weights alone
 
     def write(self) -> Schedule:
         self._inputs()
@@ -69,7 +72,8 @@ class _Writer:
         buffers = self._buffers(set(ahead), [self._base(r) for r in results])
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
         rest = self.target.name, self.target.originals
-        return Schedule(program, dispatches, buffers, ahead_nodes, *rest)
+        schedule = Schedule(program, dispatches, buffers, ahead_nodes, *rest)
+        return with_plans(schedule, self.egraph, self.target, self.kept)
 
     # ---- values -----------------------------------------------------------------------------
     @cached_property
@@ -77,6 +81,14 @@ class _Writer:
         """Per class, the smallest class that is a reshape of it: the same bytes."""
         reshapes = ((n.eclass, n.children[0]) for n in self.egraph.nodes if n.op == "reshape")
         return union_find(len(self.egraph.types), reshapes)
+
+    @cached_property
+    def _weights(self) -> frozenset[int]:
+        """Buffers that follow from weights alone."""
+        return frozenset(self.buffer[c] for c in weight_classes(self.egraph))
+
+    def _is_weight(self, eclass: int) -> bool:
+        return self.buffer[eclass] in self._weights
 
     def _value(self, eclass: int, *known: dict[int, int]) -> int:
         """The node of a class, through a reshape if only another shape of its bytes is known."""
@@ -164,6 +176,7 @@ class _Writer:
             self.written[node] = g.step
         for r in reads:
             self.read[r] = max(self.read.get(r, -1), g.step)
+        self.kept |= {r for c, r in zip(g.reads, reads, strict=True) if self._is_weight(c)}
         members = list(dict.fromkeys(members))
         writes = [self._base(self.held[c]) for c in g.writes]
         sides, name = (_unique(reads), _unique(writes)), self._name(members)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
+from eqsat.extract.candidates.planned import Planned
 from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
@@ -21,17 +23,25 @@ from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
+from eqsat.model.tensor import DTYPES
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
 from eqsat.ops.passes import misread, miswrites, moves_innermost
 from eqsat.ops.tiles import tiles_of
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.groups import Candidate
 
 PS_PER_SECOND = 10**12
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Prices of the nodes and groups of one e-graph on one target (a roofline model)."""
+    """Prices of the nodes and groups of one e-graph on one target.
+
+    On a target with kernels a dispatch costs what its plan does (`planned`); one without a plan,
+    and all of them on other targets, are priced by a roofline.
+    """
 
     space: Space
     target: Target
@@ -52,6 +62,10 @@ class Costs:
     def of(self, members: Iterable[int]) -> Costs:
         """The prices on the device that runs these nodes."""
         return self._parts[self.devices.of(members)] if self._parts else self
+
+    @cached_property
+    def _planned(self) -> Planned | None:
+        return self.space.remembered(Planned, self.target) if self.target.is_planned else None
 
     @cached_property
     def _traffic(self) -> dict[int, int]:
@@ -246,6 +260,31 @@ class Costs:
         work = self._work[node]
         return 0.0 if work is None else work[0] * runs * PS_PER_SECOND / work[1]
 
+    def least_ps(self, node: int, runs: int) -> float:
+        """Picoseconds that no dispatch in which a node's body runs so often goes below.
+
+        A plan may hide or share any arithmetic but that of contractions, whose multiply-adds fill
+        vectors at best; what has no plan is priced by the rates.
+        """
+        if not self.target.is_planned:
+            return self.compute_ps(node, runs)
+        if self.space.kinds[node] != "contraction" or self._work[node] is None:
+            return 0.0
+        assert self.target.kernels is not None, "planned"
+        machine, c = self.target.machine, self.target.kernels.constants
+        dtype = self.space.type(self.space.egraph.nodes[node].children[0]).dtype
+        lanes = machine.vector_bytes * 8 / DTYPES[dtype][0]
+        planned = runs / lanes * min(c.fma_ps, c.scalar_ps) / machine.cores
+        return min(planned, self.compute_ps(node, runs))
+
+    def wider_ps(self, c: Candidate, extra: Sequence[int]) -> int:
+        """Time of a candidate that also writes these buffers, which it computes inside."""
+        if self._planned is None:  # their traffic, as far as arithmetic does not hide it
+            more = sum([self.class_ps[b] for b in extra])
+            return c.time_ps + max(0, more - c.slack_ps)
+        shown = tuple(w for w in c.exposable if self.space.buffer[w] in extra)
+        return self.price(c.members, c.reads, (*shown, *c.writes))[0]
+
     def _operations(self, n: ENode, is_contraction: bool) -> int:
         """Scalar operations of one run of a node's body."""
         match n.attr:
@@ -364,6 +403,11 @@ class Costs:
         known = self._control_ps
         if known and not known.keys().isdisjoint(members):
             return next(known[m] for m in members if m in known), 0
+        if self._planned is not None:
+            reads = tuple(reads)
+            time_ps = self._planned.time_ps(members, reads, writes)
+            if time_ps is not None:
+                return time_ps, 0
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
+from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower, State
 from eqsat.extract.candidates.merge import Merger
@@ -81,7 +82,7 @@ class _Enumeration:
 
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
-        self.ways = _Ways(pool, costs)
+        self.ways, self.alike = _Ways(pool, costs), Alike(pool.space)
         self.groups: dict[int, _Groups] = {}
         self.capped: list[Removed] = []
         self.cut: set[int] = set()  # ops behind which the deadline left groups out
@@ -145,6 +146,8 @@ class _Enumeration:
         except OutOfTime:
             self.cut.add(sink)
             grown = list(groups.taken)
+        if grower.costs.target.is_planned:
+            grown = self.alike.fewest(grown)
         return [grower.candidate(state, sink) for state in grown]
 
 

@@ -82,7 +82,7 @@ class _Slack(dict[int, float]):
         costs, space = self.costs, self.costs.space
         sides = (*space.egraph.nodes[node].children, *space.outputs[node])
         traffic = sum([costs.class_ps[c] for c in sides])
-        self[node] = max(0.0, traffic - costs.compute_ps(node, costs.iterations[node]))
+        self[node] = max(0.0, traffic - costs.least_ps(node, costs.iterations[node]))
         return self[node]
 
 
@@ -236,7 +236,7 @@ class Grower:
         own = self.costs.iterations[node]
         if runs <= own:
             return False
-        extra = self.costs.compute_ps(node, runs) - self.costs.compute_ps(node, own)
+        extra = self.costs.least_ps(node, runs) - self.costs.least_ps(node, own)
         if extra <= 0:
             return False
         hidden = sum([self._slack[n] for n in {node, *state.inside.values()}])

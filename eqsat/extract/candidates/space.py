@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import CONVERSIONS
+from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
+T = TypeVar("T")
 SAME_VALUE = CONVERSIONS | {"relax", "reshape"}
 
 
@@ -26,6 +29,17 @@ class Space:
     """
 
     egraph: EGraph
+
+    @cached_property
+    def _remembered(self) -> dict[Any, Any]:
+        return {}
+
+    def remembered(self, make: Callable[[Space, Target], T], target: Target) -> T:
+        """What this makes of the e-graph and a target; made once, as long as the target lives."""
+        key = make, id(target)
+        if key not in self._remembered:
+            self._remembered[key] = make(self, target), target
+        return self._remembered[key][0]
 
     def type(self, eclass: int) -> TensorType:
         """The type of a single-result class."""

@@ -121,11 +121,8 @@ class Variants:
         return all(kinds[m] in ("conversion", "view", "leaf") for m in c.members)
 
     def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
-        """With the traffic of what is written besides, as far as arithmetic does not hide it."""
-        if not extra:
-            return c.time_ps
-        class_ps = self.costs.of(c.members).class_ps
-        return c.time_ps + max(0, sum([class_ps[b] for b in extra]) - c.slack_ps)
+        """With what is written besides."""
+        return self.costs.of(c.members).wider_ps(c, extra) if extra else c.time_ps
 
     @cached_property
     def _moved(self) -> tuple[int, ...]:

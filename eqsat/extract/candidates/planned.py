@@ -1,0 +1,151 @@
+"""Prices of dispatches that run as kernels: that of their plan, looked up by their structure.
+
+Equal blocks of a program have equal dispatches, and candidates of different layouts share most of
+theirs. So a dispatch is named by its ops with numbers of its own, and is planned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+
+from eqsat.extract.candidates.space import Space
+from eqsat.model.movement import Reshape
+from eqsat.model.nest import Nest, NoNest
+from eqsat.model.target import Target
+from eqsat.ops.nest import Member, nest_of
+from eqsat.plan.dispatch import Planner, planner_of, weight_classes
+
+Structure = tuple[int, ...]
+
+
+class _Numbers(dict[Hashable, int]):
+    """A number for everything that is asked for."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Prices of the groups of one e-graph on one target with kernels."""
+
+    space: Space
+    target: Target
+
+    def time_ps(
+        self, members: Sequence[int], reads: Iterable[int], writes: Sequence[int]
+    ) -> int | None:
+        """Picoseconds of the dispatch's plan; None if it has none and runs as XLA ops."""
+        reads = tuple(reads)
+        key = self._structure(members, reads, writes)
+        known = self._known
+        if key not in known:
+            known[key] = self._planned_ps(members, reads, writes)
+        return known[key]
+
+    def _planned_ps(
+        self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
+    ) -> int | None:
+        weights = [r for r in reads if self.space.buffer[r] in self._weights]
+        try:
+            return self._planner(self.nest(members, reads, writes), weights)[1].time_ps
+        except NoNest:
+            return None
+
+    @cached_property
+    def _known(self) -> dict[Structure, int | None]:
+        return {}
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return planner_of(self.space.egraph, self.target)
+
+    @cached_property
+    def _weights(self) -> frozenset[int]:
+        """Buffers that follow from weights alone."""
+        buffer = self.space.buffer
+        return frozenset(buffer[c] for c in weight_classes(self.space.egraph))
+
+    # ---- the name of a dispatch --------------------------------------------------------------
+    @cached_property
+    def _ids(self) -> tuple[int, ...]:
+        """Per node: a number that nodes of the same op, attribute and types share."""
+        types, number = self._types, _Numbers()
+        return tuple(
+            number[n.op, n.attr, types[n.eclass], *(types[c] for c in n.children)]
+            for n in self.space.egraph.nodes
+        )
+
+    @cached_property
+    def _types(self) -> tuple[int, ...]:
+        """Per class: a number that classes of the same types share."""
+        number = _Numbers()
+        return tuple(number[t] for t in self.space.egraph.types)
+
+    def _structure(
+        self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
+    ) -> Structure:
+        """Ops, what they read of each other and of the outside, and what is written."""
+        space, types = self.space, self._types
+        buffer, operands, ids, weights = space.buffer, space.operands, self._ids, self._weights
+        local: dict[int, int] = {}
+        key: list[int] = []
+        for r in reads:
+            local[buffer[r]] = len(local)
+            key += (types[r], buffer[r] in weights)
+        key.append(-1)
+        for m in members:
+            key.append(ids[m])
+            key += [local[b] for b in operands[m]]
+            local.setdefault(space.result[m], len(local))
+        key.append(-1)
+        for w in writes:
+            key += (types[w], local[buffer[w]])
+        return tuple(key)
+
+    # ---- its ops -----------------------------------------------------------------------------
+    def nest(self, members: Sequence[int], reads: Iterable[int], writes: Iterable[int]) -> Nest:
+        """The nest of a group; buffers are named by the classes they are read or made as.
+
+        NoNest if it is none.
+        """
+        space, egraph = self.space, self.space.egraph
+        buffer, types, nodes = space.buffer, egraph.types, egraph.nodes
+        ops = [Member(r, "", nodes[members[0]].attr, (), types[r]) for r in reads]
+        outside = {o.number: o.number for o in ops}
+        inside: dict[int, int] = {}  # class -> number of the op it is computed by
+        views = count(len(types))
+
+        def seen(eclass: int) -> int:
+            """A class, or another shape of its bytes as that class."""
+            for known in (inside, outside):
+                if eclass in known:
+                    return known[eclass]
+                for c in known:
+                    if buffer[c] == buffer[eclass]:
+                        attr = Reshape(space.type(c).shape, space.type(eclass).shape)
+                        ops.append(
+                            Member(view := next(views), "reshape", attr, (known[c],), types[eclass])
+                        )
+                        return view
+            raise KeyError(eclass)
+
+        for m in members:
+            n = nodes[m]
+            operands = tuple([seen(c) for c in n.children])
+            ops.append(Member(n.eclass, n.op, n.attr, operands, types[n.eclass]))
+            inside[n.eclass] = n.eclass
+        written = [seen(w) for w in writes]
+        at = {o.number: o for o in ops}
+        return nest_of(ops, outside, [_written(at, w) for w in written])
+
+
+def _written(ops: Mapping[int, Member], number: int) -> int:
+    """The op that writes the buffer of a result, views looked through."""
+    while ops[number].op in ("reshape", "relax"):
+        (number,) = ops[number].operands
+    return number

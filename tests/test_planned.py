@@ -1,0 +1,148 @@
+"""Candidates cost what their plans do; search, checker and schedule agree on every dispatch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from eqsat.api import Run, optimize
+from eqsat.extract.candidates.alike import Alike
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.groups import State
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.planned import Planned
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.check import check
+from eqsat.lang.targets import load_target
+from eqsat.model.diag import EqsatError
+from eqsat.model.nest import NoNest
+from eqsat.model.schedule import Schedule
+from eqsat.ops.nest import nest_of_dispatch
+from eqsat.schedule.build import build
+
+AVX512 = load_target("avx512")
+RNG = np.random.default_rng(0)
+
+
+def _weight(*shape: int) -> jax.Array:
+    return jnp.asarray(RNG.standard_normal(shape), jnp.float32)
+
+
+W = [_weight(48, 64), _weight(64, 64), _weight(64, 64)]
+
+
+def _blocks(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two equal blocks, sorted rows in front: an op that no kernel takes."""
+    x = jnp.sort(x, axis=0) @ W[0]
+    for w in W[1:]:
+        x = jnp.maximum(x @ w + 1.0, 0.0)
+    return x, jnp.transpose(x)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return optimize(_blocks, jnp.zeros((24, 48)), target=AVX512, time_limit=30)
+
+
+def test_dispatches_have_plans_that_cost_what_was_searched(run: Run):
+    assert run.schedule is not None and run.selection is not None
+    by = {bool(d.plan): d for d in run.schedule.dispatches}
+    assert set(by) == {True, False}, "the sort has no plan, the rest does"
+    for d in run.schedule.dispatches:
+        assert (d.plan is None) == (d.parts is None) == bool(d.no_plan)
+        assert d.parts is None or d.parts.time_ps == d.time_ps
+    contractions = [d for d in run.schedule.dispatches if "contraction" in d.name]
+    assert len(contractions) == 3 and all(d.plan for d in contractions)
+    assert check(run.egraph, AVX512, run.selection) == []
+
+
+def test_the_schedule_keeps_its_plans(run: Run):
+    assert run.schedule is not None
+    again = Schedule.from_json(json.loads(json.dumps(run.schedule.to_json())))
+    assert again.dispatches == run.schedule.dispatches
+
+
+def test_a_wrong_price_is_found(run: Run):
+    """By the checker, which prices anew, and by the schedule, which plans anew."""
+    assert run.selection is not None
+    last = len(run.selection.groups) - 1
+    cheap = tuple(
+        replace(g, time_ps=g.time_ps - (i == last)) for i, g in enumerate(run.selection.groups)
+    )
+    wrong = replace(run.selection, groups=cheap)
+    assert any("ps, not" in fault for fault in check(run.egraph, AVX512, wrong))
+    with pytest.raises(EqsatError, match="takes"):
+        build(run.egraph, replace(wrong, goals=()), AVX512)
+
+
+def test_equal_blocks_are_planned_once(run: Run, monkeypatch: pytest.MonkeyPatch):
+    asked: Counter[str] = Counter()
+    plan = Planned._planned_ps
+
+    def counted(self: Planned, *sides: tuple[int, ...]) -> int | None:
+        asked["planned"] += 1
+        return plan(self, *sides)
+
+    monkeypatch.setattr(Planned, "_planned_ps", counted)
+    assert run.selection is not None
+    costs = Costs(Space(run.egraph), AVX512)
+    for g in [*run.selection.groups, *run.selection.groups]:
+        assert costs.group_ps(g.members, g.reads, g.writes) == g.time_ps
+    assert asked["planned"] < len(run.selection.groups) + 1
+
+
+def test_floors_are_below_the_answer(run: Run):
+    assert run.selection is not None
+    space = Space(run.egraph)
+    found = floors(Pool(Legality(space, AVX512), False), Costs(space, AVX512))
+    goals = dict(run.selection.goals)
+    assert 0 < found["time"] <= goals["time"].value
+
+
+def test_the_nest_of_a_group_is_that_of_its_dispatch(run: Run):
+    """Up to names: the search's e-nodes and the schedule's nodes are one kernel."""
+    assert run.selection is not None and run.schedule is not None
+    planned = Planned(Space(run.egraph), AVX512)
+    for g, d in zip(run.selection.groups, run.schedule.dispatches, strict=True):
+        try:
+            one = planned.nest(g.members, g.reads, g.writes)
+        except NoNest:
+            with pytest.raises(NoNest):
+                nest_of_dispatch(run.schedule, d)
+            continue
+        two = nest_of_dispatch(run.schedule, d)
+        names = dict(zip((*one.reads, *one.writes), (*two.reads, *two.writes), strict=True))
+        nodes = {a.node: b.node for a, b in zip(one.stages, two.stages, strict=True)}
+        assert one.renumbered(names | nodes) == two.renumbered({n: n for n in range(10**4)})
+
+
+def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch):
+    """One group of each kernel is enough: all of them give no better answer."""
+
+    def layer(x: jax.Array) -> jax.Array:
+        return jnp.maximum(x @ W[1], 0.0)
+
+    def searched() -> Run:
+        return optimize(layer, jnp.zeros((24, 64)), target=AVX512, time_limit=30)
+
+    few = searched()
+    every = Alike.fewest
+    left_out: Counter[bool] = Counter()
+
+    def counted(self: Alike, states: Iterable[State]) -> list[State]:
+        states = list(states)
+        left_out[len(every(self, states)) < len(states)] += 1
+        return states
+
+    monkeypatch.setattr(Alike, "fewest", counted)
+    assert searched().selection.goal("time") == few.selection.goal("time")
+    assert left_out[True]
