@@ -222,7 +222,7 @@ def test_vocabularies_of_every_kind() -> None:
         ("matmul: [{mnk: [8, 8, 3], rate: 1, vnni: 2}]", "E206", "does not divide k = 3"),
         ("matmul: [{mnk: [8, 8, 4], rate: 1, vnni: 0}]", "E206", "at least 1"),
         ("conv2d: [{c: 0, k: 8, rate: 1}]", "E206", "at least 1"),
-        ("conv2d: [{c: 8, rate: 1}]", "E004", "`k`"),
+        ("conv2d: [{c: 8, rate: 1}]", "E206", "`k`"),
         ("conv2d: [{mnk: [8, 8, 1], rate: 1}]", "E003", "mnk"),
         ("conv2d: [{c: 8, k: 8, rate: 1, when: m > 4}]", "E205", "cannot speak of `m`"),
         ("matmul: [{mnk: [8, 8, 1], rate: 1, when: c > 4}]", "E205", "cannot speak of `c`"),

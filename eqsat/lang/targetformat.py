@@ -8,26 +8,18 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
-    Tag,
     WithJsonSchema,
     model_validator,
 )
 
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
+from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
 from eqsat.model.diag import did_you_mean
 from eqsat.model.executor import BUILT_IN
 from eqsat.model.precision import PRECISIONS
-from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
 from eqsat.plugins import plugged_in
-
-ROLES = ("m", "n", "k", "batch")
-CONVOLUTION_ROLES = ("c", "k", "batch")
-KERNEL_ROLES = (*CONVOLUTION_ROLES, "window", "places")
-TYPES = ("lhs", "rhs", "acc")
-_CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>)\s*(\w+)\s*")
 
 Kind = Literal["elementwise", "reduction", "contraction", "conversion", "move", "opaque"]
 Clone = Literal[
@@ -36,32 +28,9 @@ Clone = Literal[
 ]  # fmt: skip
 
 
-def condition(text: str, roles: tuple[str, ...] = ROLES) -> Condition:
-    """`m <= 8` or `lhs == f32`; E205 says what is wrong."""
-    match = _CONDITION.fullmatch(text)
-    if match is None:
-        raise coded("E205", f"cannot read the condition `{text}`", "write for example `m <= 8`")
-    left, op, right = match.groups()
-    if left in roles and right.isdigit():
-        return Condition(left, op, int(right))
-    if left in TYPES and right in DTYPES and op in ("==", "!="):
-        return Condition(left, op, right)
-    if left not in (*roles, *TYPES):
-        hint = did_you_mean(left, (*roles, *TYPES))
-        raise coded("E205", f"a condition cannot speak of `{left}`", hint)
-    kind = "a whole number" if left in roles else "an element type, by `==` or `!=`"
-    raise coded("E205", f"`{text}`: `{left}` is compared with {kind}")
-
-
 def _positive(value: float) -> float:
     if value <= 0:
         raise coded("E201", "a figure here is more than 0")
-    return value
-
-
-def _share(value: float) -> float:
-    if not 0 < value <= 1:
-        raise coded("E201", f"`{value}` is no share of a peak: it lies between 0 and 1")
     return value
 
 
@@ -86,15 +55,6 @@ def _rated(name: str) -> str:
     return name
 
 
-def _conditions(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Share = Annotated[float, AfterValidator(_share)]
-When = Annotated[str, AfterValidator(lambda text: (condition(text), text)[1])]
-ConvolutionWhen = Annotated[
-    str, AfterValidator(lambda text: (condition(text, CONVOLUTION_ROLES), text)[1])
-]
 Precision = Annotated[
     str, AfterValidator(_precision), WithJsonSchema({"type": "string", "enum": list(PRECISIONS)})
 ]
@@ -103,31 +63,6 @@ _RATED = {
     "description": "an element type, or one and a precision of contractions: `f32/high`",
 }
 Rated = Annotated[str, AfterValidator(_rated), WithJsonSchema(_RATED)]
-_MNK = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
-
-
-def _mnk(value: Any) -> Any:
-    good = isinstance(value, list) and len(value) == 3
-    if not good or any(type(v) is not int or v < 1 for v in value):
-        raise coded("E206", "a tile has three extents of at least 1", "write `mnk: [16, 16, 1]`")
-    return value
-
-
-def _order(value: Any) -> Any:
-    if not isinstance(value, list) or sorted(map(str, value)) != ["k", "m", "n"]:
-        raise coded("E206", "`order` names m, n and k once each", "write `order: [m, n, k]`")
-    return value
-
-
-def _extent(value: Any) -> Any:
-    if type(value) is not int or value < 1:
-        raise coded("E206", "a tile's extents are whole numbers of at least 1")
-    return value
-
-
-Extent = Annotated[int, BeforeValidator(_extent), WithJsonSchema({"type": "integer", "minimum": 1})]
-_ORDER = {"type": "array", "items": {"enum": ["m", "n", "k"]}, "minItems": 3, "maxItems": 3}
-_WHEN = {"anyOf": [{"type": "string"}, {"type": "array"}]}
 
 
 class MemoryRecord(Record):
@@ -138,128 +73,11 @@ class MemoryRecord(Record):
     bandwidth: Annotated[Bandwidth, AfterValidator(_positive)]
 
 
-class TileRecord(Record):
-    """A tile of the vocabulary and the share of the peak rate it reaches."""
-
-    mnk: Annotated[list[int], BeforeValidator(_mnk), WithJsonSchema(_MNK)]
-    rate: Share
-    when: Annotated[list[When], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = Field(
-        default=[]
-    )
-    order: Annotated[list[str], BeforeValidator(_order), WithJsonSchema(_ORDER)] = Field(
-        default=["m", "n", "k"], description="in which the tile dims of an operand lie"
-    )
-    vnni: Extent = Field(default=1, description="elements of k that lie together innermost")
-
-    @model_validator(mode="after")
-    def _vnni_divides(self) -> TileRecord:
-        if self.mnk[2] % self.vnni:
-            raise coded("E206", f"`vnni: {self.vnni}` does not divide k = {self.mnk[2]}")
-        return self
-
-
-class ConvolutionTileRecord(Record):
-    """A tile of a convolution: c input channels by k filters."""
-
-    c: Extent
-    k: Extent
-    rate: Share
-    when: Annotated[list[ConvolutionWhen], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = (
-        Field(default=[])
-    )
-
-
-def _letters(letters: str) -> AfterValidator:
-    """A dim order is these letters, each once, in any order."""
-
-    def check(order: str) -> str:
-        if sorted(order) != sorted(letters):
-            raise coded("E424", f"`{order}` is no order of the dims {letters}")
-        return order
-
-    return AfterValidator(check)
-
-
-class MatmulKernelRecord(Record):
-    """The share of the peak that unpacked contractions reach; extents are those of whole roles."""
-
-    rate: Share
-    when: Annotated[list[When], BeforeValidator(_conditions), WithJsonSchema(_WHEN)] = Field(
-        default=[]
-    )
-
-
-KernelWhen = Annotated[str, AfterValidator(lambda text: (condition(text, KERNEL_ROLES), text)[1])]
-_KernelConditions = Annotated[list[KernelWhen], BeforeValidator(_conditions), WithJsonSchema(_WHEN)]
-_IMAGE = "the order of the image's dims, and of the result's; left out: any"
-_FILTERS = "the order of the filters' dims; left out: any"
-
-
-class Conv1dKernelRecord(Record):
-    """How fast unpacked convolutions over one place run in one order of dims."""
-
-    image: Annotated[str, _letters("ncw")] = Field(default="", description=_IMAGE)
-    filters: Annotated[str, _letters("oiw")] = Field(default="", description=_FILTERS)
-    rate: Share
-    when: _KernelConditions = Field(default=[])
-
-
-class Conv2dKernelRecord(Record):
-    """How fast unpacked convolutions over two places run in one order of dims."""
-
-    image: Annotated[str, _letters("nchw")] = Field(default="", description=_IMAGE)
-    filters: Annotated[str, _letters("oihw")] = Field(default="", description=_FILTERS)
-    rate: Share
-    when: _KernelConditions = Field(default=[])
-
-
-class UntiledRecord(Record):
-    """Kernels for unpacked contractions by kind of op; the first row that applies counts."""
-
-    matmul: list[MatmulKernelRecord] = Field(default=[])
-    conv1d: list[Conv1dKernelRecord] = Field(default=[])
-    conv2d: list[Conv2dKernelRecord] = Field(default=[])
-
-
 def _executor(name: str) -> str:
     known = [*BUILT_IN, *plugged_in("executors")]
     if name not in known:
         raise coded("E218", f"no executor named `{name}`", did_you_mean(name, known))
     return name
-
-
-def _strategy(name: str) -> str:
-    known = plugged_in("strategies")
-    if name not in known:
-        hint = did_you_mean(name, known) if known else "no installed package brings any"
-        raise coded("E210", f"no tile strategy named `{name}`", hint)
-    return name
-
-
-class StrategyRecord(Record):
-    """A vocabulary that a plug-in computes."""
-
-    strategy: Annotated[str, AfterValidator(_strategy)]
-
-
-def _form(value: Any) -> str:
-    return "[strategy]" if isinstance(value, dict | StrategyRecord) else "[tiles]"
-
-
-_Computed = Annotated[StrategyRecord, Tag("[strategy]")]
-_Form = Discriminator(_form)
-Tiles = Annotated[Annotated[list[TileRecord], Tag("[tiles]")] | _Computed, _Form]
-ConvolutionTiles = Annotated[
-    Annotated[list[ConvolutionTileRecord], Tag("[tiles]")] | _Computed, _Form
-]
-
-
-class TilesRecord(Record):
-    """Tile vocabularies by kind of op: a list, or `{strategy: NAME}`."""
-
-    matmul: Tiles = Field(default=[])
-    conv1d: ConvolutionTiles = Field(default=[])
-    conv2d: ConvolutionTiles = Field(default=[])
 
 
 class FusionRecord(Record):
@@ -298,7 +116,7 @@ Extents = Annotated[list[int], BeforeValidator(_extents), WithJsonSchema(_EXTENT
 class IntrinsicRecord(Record):
     """What one instruction of a matrix unit multiplies."""
 
-    mnk: Annotated[list[int], BeforeValidator(_mnk), WithJsonSchema(_MNK)]
+    mnk: Mnk
     types: Annotated[
         list[Rated],
         BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
@@ -333,7 +151,7 @@ class PipelineRecord(Record):
     intrinsics: list[IntrinsicRecord] = Field(
         default=[], description="of a matrix unit; none listed: any extents and types"
     )
-    when: Annotated[list[When], BeforeValidator(_conditions)] = Field(default=[])
+    when: Annotated[list[When], BeforeValidator(as_list)] = Field(default=[])
 
     @model_validator(mode="after")
     def _extents_fit(self) -> PipelineRecord:

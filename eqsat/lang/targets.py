@@ -14,15 +14,17 @@ from eqsat.lang.owntarget import AUTO, own_target
 from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import KeyPath, Lines, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import (
-    CONVOLUTION_ROLES,
-    KERNEL_ROLES,
-    ConvolutionTileRecord,
     FusionRecord,
     KernelsRecord,
     MeasuredOnRecord,
     PipelineRecord,
-    StrategyRecord,
     TargetRecord,
+)
+from eqsat.lang.tileformat import (
+    CONVOLUTION_ROLES,
+    KERNEL_ROLES,
+    ConvolutionTileRecord,
+    StrategyRecord,
     TileRecord,
     condition,
 )
@@ -258,7 +260,10 @@ def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
 
 def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[Kernel, ...]], ...]:
     """Op kind and kernels for unpacked contractions, where there are any."""
-    matmul = tuple(Kernel(k.rate, tuple(map(condition, k.when))) for k in r.untiled.matmul)
+    matmul = tuple(
+        Kernel(k.rate, tuple(map(condition, k.when)), lhs=k.lhs, rhs=k.rhs)
+        for k in r.untiled.matmul
+    )
     found = {"matmul": matmul}
     for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
         found[kind] = tuple(
@@ -297,9 +302,16 @@ def _strategies(r: TargetRecord) -> tuple[tuple[str, str], ...]:
 def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
     if isinstance(t, ConvolutionTileRecord):
         when = tuple(condition(c, CONVOLUTION_ROLES) for c in t.when)
-        return Tile((("c", t.c), ("k", t.k)), t.rate, when)
-    sizes = tuple(zip(("m", "n", "k"), t.mnk, strict=True))
-    return Tile(sizes, t.rate, tuple(condition(c) for c in t.when), tuple(t.order), t.vnni)
+        cut = t.panel or t
+        sizes = (("c", cut.c or 1), ("k", cut.k or 1))
+        return Tile(sizes, t.rate, when, panel=t.panel is not None)
+    when = tuple(condition(c) for c in t.when)
+    if t.panel is not None:
+        return Tile(tuple(t.panel.model_dump().items()), t.rate, when, panel=True)
+    sizes = tuple(zip(("m", "n", "k"), t.mnk or (), strict=True))
+    return Tile(
+        sizes, t.rate, when, tuple(t.order), t.vnni, lhs=t.lhs, rhs=t.rhs, swapped=t.swapped
+    )
 
 
 def _pipelines(r: TargetRecord) -> tuple[Pipeline, ...]:

@@ -36,7 +36,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the vocabulary: extents per role, and the share of the peak rate it reaches."""
+    """A tile of the vocabulary: extents per role, and the share of the peak rate it reaches.
+
+    panel: roles of extent 1 are never cut, not even where an operand comes so; what is cut lies
+    innermost, behind the dim that is summed over: [N/32, K, 32]. lhs, rhs: the roles that lie
+    innermost in an operand, such as `k·n32`; what lies otherwise is not packed by this tile.
+    swapped: the share with m and n exchanged; None: the same.
+    """
 
     # role -> extent, 1 leaves the loop alone; m, n, k of a contraction, or c, k of a convolution
     sizes: tuple[tuple[str, int], ...]
@@ -44,6 +50,10 @@ class Tile:
     when: tuple[Condition, ...] = ()
     order: tuple[str, ...] = ("m", "n", "k")  # in which the tile dims of an operand lie
     vnni: int = 1  # elements of k that lie together innermost, in a second-level pack
+    panel: bool = False
+    lhs: str = ""
+    rhs: str = ""
+    swapped: float | None = None
 
     def __getitem__(self, role: str) -> int:
         return dict(self.sizes)[role]
@@ -62,13 +72,16 @@ class Kernel:
     """How fast the executor runs unpacked contractions of one kind.
 
     image, filters: the orders of dims that a kernel for convolutions works in, such as nhwc and
-    hwio; the result lies like the image. "" is any order.
+    hwio; the result lies like the image. lhs, rhs: the roles that lie innermost in the operands
+    of a matmul, such as mk and kn. "" is any order.
     """
 
     rate: float  # share of the peak
     when: tuple[Condition, ...] = ()
     image: str = ""
     filters: str = ""
+    lhs: str = ""
+    rhs: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,14 +265,14 @@ class Target:
         lines += [f"  rate {dtype}: {rate:g} op/s" for dtype, rate in self.rates]
         lines += [f"  precisions {', '.join(self.precisions)}"] if self.precisions else []
         lines += [
-            f"  tile {kind} {dict(t.sizes)}: {t.rate:g} of the peak"
+            f"  {'panel' if t.panel else 'tile'} {kind} {_extents(t)}: {t.rate:g} of the peak"
             for kind, tiles in self.tiles
             for t in tiles
         ]
         lines += [f"  a while loop: {self.trips} steps"] if self.trips != 1 else []
         lines += [f"  tiles of {kind}: strategy {name}" for kind, name in self.strategies]
         lines += [
-            f"  untiled {kind} {k.image or 'in any order'}: {k.rate:g} of the peak"
+            f"  untiled {kind} {k.image or k.rhs or 'in any order'}: {k.rate:g} of the peak"
             for kind, kernels in self.untiled
             for k in kernels
         ]
@@ -325,10 +338,16 @@ def _measured_on(data: dict[str, Any] | None) -> MeasuredOn | None:
 
 def _kernel(data: dict[str, Any]) -> Kernel:
     when = tuple(Condition(**c) for c in data["when"])
-    return Kernel(data["rate"], when, data["image"], data["filters"])
+    rest: dict[str, Any] = data | {"when": when}
+    return Kernel(**rest)
 
 
 def _tile(data: dict[str, Any]) -> Tile:
     sizes = tuple((k, v) for k, v in data["sizes"])
     when = tuple(Condition(**c) for c in data["when"])
-    return Tile(sizes, data["rate"], when, tuple(data["order"]), data["vnni"])
+    rest: dict[str, Any] = data | {"sizes": sizes, "when": when, "order": tuple(data["order"])}
+    return Tile(**rest)
+
+
+def _extents(tile: Tile) -> dict[str, int]:
+    return {r: s for r, s in tile.sizes if s > 1 or not tile.panel}

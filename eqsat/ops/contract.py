@@ -16,15 +16,17 @@ from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
 from eqsat.model.tensor import NO_ZERO, cdiv
 from eqsat.ops.contraction import Roles, contraction_roles, tile_dims
-from eqsat.ops.convolution import block_order_of, block_rank, convolution
+from eqsat.ops.convolution import block_order_of, block_rank, convolution, panel_rank
 from eqsat.ops.lists import is_open
 from eqsat.ops.propagate import permute_operand
 from eqsat.ops.relayout import block_order
+from eqsat.ops.streams import is_streamed
 from eqsat.ops.tiling import Layouts, tile_domain
 from eqsat.ops.vocabulary import AttrFunction
 
 Cuts = dict[str, tuple[int, int]]  # role (m, n, k) -> the loop that is cut, and its tile
 ROLES = ("m", "n", "k")
+PANEL = ("k", "m", "n")  # tile dims of panels: what is summed over comes before what is cut
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,16 @@ class ReadLoops:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a tile packs a contraction: extents per role, the order of tile dims and of blocks."""
+    """How a tile packs a contraction: extents per role, the order of tile dims and of blocks.
+
+    tile: as the target has it; its kernel may ask for an order.
+    """
 
     roles: Roles
     extents: dict[str, int]
     order: tuple[str, ...]  # of tile dims, by role
     rank: dict[int, int]  # loop -> its place among blocks
+    tile: Tile
 
 
 def pack_loops(g: Generic, tile: Tile) -> PackedLoops | None:
@@ -103,17 +109,19 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     """Pack by the tile with m and n exchanged: mmt4d(B, A) is mmt4d(A, B) transposed twice.
 
     A kernel for 8x16 tiles also serves 16x8 ones. Only where the exchanged tile pads the result
-    less (a narrow n), or every contraction would have every tile twice.
+    less (a narrow n), or every contraction would have every tile twice. A panel, and a tile whose
+    kernel asks for an order, are what they say.
     """
     m, n, k = tile.extents
-    plan = None if tile.vnni > 1 or "c" in dict(tile.sizes) else _plan(g, tile)
+    is_bound = tile.vnni > 1 or "c" in dict(tile.sizes) or tile.panel or tile.lhs or tile.rhs
+    plan = None if is_bound else _plan(g, tile)
     if plan is None or m == n:
         return None
     extents = {"m": n, "n": m, "k": k}
     order = tuple({"m": "n", "n": "m"}.get(r, r) for r in tile.order)
     roles = plan.roles
     rank = _ranks(roles.batch, roles.n, roles.m, roles.k)
-    swapped = _Plan(roles, extents, order, rank)
+    swapped = _Plan(roles, extents, order, rank, tile)
     cuts = _innermost(g, swapped)
     if _padded_size(g, cuts) >= _padded_size(g, _innermost(g, plan)):
         return None
@@ -174,12 +182,14 @@ def _plan(g: Generic, tile: Tile) -> _Plan | None:
     m, n, k = tile.extents
     if "c" not in dict(tile.sizes):
         rank = _ranks(roles.batch, roles.m, roles.n, roles.k)
-        return _Plan(roles, {"m": m, "n": n, "k": k}, tile.order, rank)
+        order = PANEL if tile.panel else tile.order
+        return _Plan(roles, {"m": m, "n": n, "k": k}, order, rank, tile)
     found = convolution(g)
     if found is None:
         return None
     extents = {"m": m, "n": n, "k": k} if found.image == 0 else {"m": n, "n": m, "k": k}
-    return _Plan(roles, extents, ("k", "m", "n"), block_rank(found))
+    rank = panel_rank(found) if tile.panel else block_rank(found)
+    return _Plan(roles, extents, ("k", "m", "n"), rank, tile)
 
 
 def _ranks(*groups: Sequence[int]) -> dict[int, int]:
@@ -226,9 +236,13 @@ def _packed(g: Generic, plan: _Plan, cuts: Cuts) -> PackedLoops | None:
         sorted(range(g.rank), key=lambda d: rank.get(d, -1)),
         tuple(plan.extents[r] for r in ROLES),
     )
-    if tiled is None or tiled.result is None:
+    if tiled is None or tiled.result is None or not _is_streamed(tiled.sig, plan):
         return None
     return PackedLoops(tiled.operands, tiled.sig, tiled.result)
+
+
+def _is_streamed(g: Generic, plan: _Plan) -> bool:
+    return is_streamed(g, plan.tile, plan.extents)
 
 
 # ---- reading an operand as it lies ----------------------------------------------------------
@@ -248,7 +262,7 @@ def pack_loops_reading(g: Generic, i: int, layout: Layout, tile: Tile) -> ReadLo
         return None
     order = block_order(layout, mine)
     sig = None if order is None else permute_operand(packed.sig, i, order)
-    if sig is None:
+    if sig is None or plan is None or not _is_streamed(sig, plan):
         return None
     others = packed.operands
     return ReadLoops(others[:i], _with_zeros(layout, mine), others[i + 1 :], sig, packed.result)
@@ -280,6 +294,8 @@ def _cuts_of(g: Generic, plan: _Plan, i: int, layout: Layout) -> Cuts | None:
         if d is None or role is None or role in cuts or g.sizes[d] == 1 or t == 1:
             return None
         if t % plan.extents[role] or (role != "k" and t != plan.extents[role]):
+            return None
+        if plan.tile.panel and t != plan.extents[role]:
             return None
         cuts[role] = (d, t)
     for role, cut in _innermost(g, plan).items():

@@ -92,6 +92,12 @@ def block_rank(found: Convolution) -> dict[int, int]:
     return {d: i for i, d in enumerate((*order, *found.windows))}
 
 
+def panel_rank(found: Convolution) -> dict[int, int]:
+    """The same for panels: the image and the result stay as they are, channels innermost."""
+    order = (*found.groups, *found.images, *found.spatial, *found.filters)
+    return {d: i for i, d in enumerate((*order, *found.windows, *found.channels))}
+
+
 def block_order_of(m: Map, rank: dict[int, int]) -> tuple[int, ...]:
     """The outer order of an operand: its dims by the first of their loops.
 

@@ -13,10 +13,12 @@ from functools import lru_cache
 
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
+from eqsat.model.innermost import innermost
 from eqsat.model.target import Kernel, Target
 from eqsat.ops.contraction import Roles
 from eqsat.ops.convolution import spatial_contraction
 from eqsat.ops.orders import lies_in, orders
+from eqsat.ops.streams import lies_in_order
 from eqsat.ops.tiles import Facts, holds
 
 RESULT = 2  # the result among operands 0 and 1
@@ -39,11 +41,12 @@ def calls(target: Target, g: Generic) -> tuple[Call, ...]:
 @lru_cache(maxsize=10_000)
 def _calls(kernels: tuple[Kernel, ...], default: float, kind: str, g: Generic) -> tuple[Call, ...]:
     known = facts(g, kind)
-    found: dict[tuple[str, str], Call] = {}
+    found: dict[tuple[str, ...], Call] = {}
     for k in kernels:
-        if (k.image, k.filters) not in found and all(holds(c, known) for c in k.when):
-            lost = _ungrouped(g) if kind == "matmul" else _misplaced(g, k)
-            found[k.image, k.filters] = Call(k.rate, tuple(lost))
+        order = (k.image, k.filters, k.lhs, k.rhs)
+        if order not in found and all(holds(c, known) for c in k.when):
+            lost = _unstreamed(g, k) if kind == "matmul" else _misplaced(g, k)
+            found[order] = Call(k.rate, tuple(lost))
     if not found:
         return (Call(default, tuple(_ungrouped(g)) if kind == "matmul" else ()),)
     return tuple(found.values())
@@ -96,6 +99,15 @@ def _misplaced(g: Generic, kernel: Kernel) -> Iterator[int]:
         (RESULT, now.result, g.result_shape, kernel.image),
     ]
     yield from (i for i, at, shape, order in asked if order and not lies_in(at, shape, order))
+
+
+def _unstreamed(g: Generic, kernel: Kernel) -> list[int]:
+    """What is not grouped, and operands whose innermost roles are others than the kernel's."""
+    lost = set(_ungrouped(g))
+    for i, order in enumerate((kernel.lhs, kernel.rhs)):
+        if order and not lies_in_order(g, i, innermost(order)):
+            lost.add(i)
+    return sorted(lost)
 
 
 def _ungrouped(g: Generic) -> Iterator[int]:

@@ -83,7 +83,8 @@ class Costs:
     def _shares(self) -> dict[tuple[int, ...], float]:
         """Share of the peak rate per (m, n, k) tile of any vocabulary; the first one counts.
 
-        A kernel also serves the tile with m and n exchanged: it is called with its operands so.
+        A kernel also serves the tile with m and n exchanged, where the tile says at another rate;
+        a panel does not.
         """
         found: dict[tuple[int, ...], float] = {}
         tiles = [t for what, _ in self.target.tiles for t in self.target.vocabulary(what)]
@@ -94,7 +95,8 @@ class Costs:
             found.setdefault(tile.extents, tile.rate)
         for tile in tiles:
             m, n, k = tile.extents
-            found.setdefault((n, m, k), tile.rate)
+            if not tile.panel:
+                found.setdefault((n, m, k), tile.rate if tile.swapped is None else tile.swapped)
         return found
 
     def share(self, node: int) -> float:

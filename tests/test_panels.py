@@ -1,0 +1,149 @@
+"""Panels: one loop is cut, the rest stays as it is; what is packed lies as kernels stream it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from contractions import contraction, convolution, operands, packed, value
+
+import eqsat
+from eqsat.lang.programs import parse_program
+from eqsat.lang.targets import override
+from eqsat.model.generic import Generic
+from eqsat.model.innermost import innermost
+from eqsat.model.layout import Layout
+from eqsat.model.target import Kernel, Tile
+from eqsat.ops.contract import (
+    pack_loops,
+    pack_loops_reading,
+    pack_other_loops,
+    swap_loops,
+)
+from eqsat.ops.kernels import calls
+from eqsat.ops.tiling import make_layout
+
+PANEL = Tile((("m", 1), ("n", 32), ("k", 1)), 1.0, panel=True)
+
+
+def matmul(rhs: str = "d2, d1", n: int = 64) -> Generic:
+    shape = (n, 96) if rhs == "d1, d2" else (96, n)
+    program = parse_program(f"""program p
+    input a: f32[40, 96]
+    input b: f32[{shape[0]}, {shape[1]}]
+    y = generic(a, b, loops=[40, {n}, 96], rank=2, maps=[[d0, d2], [{rhs}]], body=mul(x0, x1), combine=add)
+    return y""")  # noqa: E501
+    attr = program.nodes[-1].attr
+    assert isinstance(attr, Generic)
+    return attr
+
+
+@pytest.mark.parametrize("rhs", ["d2, d1", "d1, d2"])
+def test_a_panel_of_n_packs_the_right_operand_and_nothing_else(rhs: str):
+    found = pack_loops(matmul(rhs), PANEL)
+    assert found is not None
+    lhs, weights = found.operands
+    assert lhs is None
+    assert weights is not None
+    assert weights.packed_shape == (2, 96, 32)  # panels, k, n in a panel
+    assert found.result.packed_shape == (40, 2, 32)  # the bytes of the plain result
+    assert swap_loops(matmul(rhs, n=48), PANEL) is None
+
+
+def test_operands_that_no_kernel_streams_are_not_read_as_they_lie():
+    g = matmul()
+    streamed = make_layout((96, 64), (1,), (32,), (1, 0), ("-",))
+    assert pack_loops_reading(g, 1, streamed, PANEL) is not None
+    both = Layout((96, 64), (1, 0), (32, 32), (1, 0), ("-", "-"))  # [N1, K1, n32, k32]
+    across = Layout((96, 64), (1,), (32,), (0, 1), ("-",))  # [K, N1, n32]: panels apart
+    data = Layout((40, 96), (1,), (32,), (0, 1), ("-",))  # [M, K1, k32]
+    mmt4d = replace(PANEL, panel=False)
+    assert pack_loops_reading(g, 1, both, mmt4d) is not None
+    for operand, layout in ((1, both), (1, across), (0, data)):
+        assert pack_loops_reading(g, operand, layout, PANEL) is None
+
+
+def test_a_tile_may_say_what_its_kernel_streams():
+    g = matmul()
+    asked = Tile((("m", 8), ("n", 32), ("k", 4)), 1.0, order=("m", "k", "n"), rhs="k4·n32")
+    assert pack_loops(g, asked) is not None
+    assert pack_loops(g, replace(asked, rhs="n32·k4")) is None
+    assert pack_loops(g, replace(asked, order=("m", "n", "k"), rhs="n32·k4")) is not None
+    assert innermost("k·n32") == innermost("kn32") == (("k", 0), ("n", 32))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_panels_compute_the_same(seed: int):
+    rng = random.Random(seed)
+    sizes = [("m", rng.choice((1, 1, 2))), ("n", rng.choice((2, 3, 4))), ("k", rng.choice((1, 2)))]
+    g, t = contraction(rng), Tile(tuple(sizes), 1.0, panel=True)
+    if seed % 3 == 0:
+        g, t = convolution(rng), Tile((("c", 1), ("k", rng.choice((2, 3)))), 1.0, panel=True)
+    for found in (pack_loops(g, t), *pack_other_loops(g, t)):
+        if found is not None:
+            xs = operands(g, rng)
+            inside = [packed(a, x) for a, x in zip(found.operands, xs, strict=True)]
+            result = value("unpack", found.result, value("generic", found.sig, *inside))
+            assert (result == value("generic", g, *xs)).all()
+
+
+def test_a_panel_of_filters_leaves_the_image_and_the_result_as_they_are():
+    program = parse_program("""program p
+    input x: f32[1, 9, 9, 8]
+    input w: f32[3, 3, 8, 64]
+    y = generic(x, w, loops=[1, 7, 7, 64, 3, 3, 8], rank=4, maps=[[d0, d1 + d4, d2 + d5, d6], [d4, d5, d6, d3]], body=mul(x0, x1), combine=add)
+    return y""")  # noqa: E501
+    g = program.nodes[-1].attr
+    assert isinstance(g, Generic)
+    found = pack_loops(g, Tile((("c", 1), ("k", 32)), 1.0, panel=True))
+    assert found is not None
+    image, filters = found.operands
+    assert image is None
+    assert filters is not None
+    assert filters.packed_shape == (2, 3, 3, 8, 32)
+    assert found.result.packed_shape == (1, 7, 7, 2, 32)
+
+
+# ---- prices and rows of targets ------------------------------------------------------------------
+@pytest.mark.parametrize(("swapped", "chosen"), [("1.0", (16, 8, 1)), ("0.1", (8, 16, 1))])
+def test_an_exchanged_tile_has_a_price_of_its_own(swapped: str, chosen: tuple[int, ...]):
+    rows = f"tiles.matmul=[{{mnk: [8, 16, 1], rate: 1, swapped: {swapped}}}]"
+    settings = [rows, "untiled_rate=0.01", "rates={f32: 1 GFLOP/s}"]
+    source = eqsat.Source(
+        parse_program(
+            "program p\ninput x: f32[64, 64]\ninput w: f32[64, 8]\ny = matmul(x, w)\nreturn y"
+        )
+    )
+    run = eqsat.optimize(source, target="reference", settings=settings)
+    assert run.schedule is not None
+    attrs = [n.attr for n in run.schedule.program.nodes]
+    assert [a.tile for a in attrs if isinstance(a, Generic)] == [chosen]
+
+
+def test_a_kernel_row_names_what_lies_innermost():
+    rows = (Kernel(0.9, lhs="mk", rhs="kn"), Kernel(0.5, rhs="nk"))
+    target = replace(eqsat.target("avx512-xla"), untiled=(("matmul", rows),))
+    plain, across = (calls(target, matmul(rhs)) for rhs in ("d2, d1", "d1, d2"))
+    assert [(c.rate, c.misplaced) for c in plain] == [(0.9, ()), (0.5, (1,))]
+    assert [(c.rate, c.misplaced) for c in across] == [(0.9, (1,)), (0.5, ())]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("tiles.matmul=[{panel: {n: 1}, rate: 1}]", "a panel cuts m or n"),
+        ("tiles.matmul=[{rate: 1}]", "either `mnk` or a `panel`"),
+        ("tiles.matmul=[{panel: {n: 8}, vnni: 2, rate: 1}]", "it has no `vnni`"),
+        ("tiles.matmul=[{mnk: [1, 8, 1], rhs: nq, rate: 1}]", "no order of roles"),
+        ("tiles.matmul=[{mnk: [1, 8, 1], rhs: k·n16, rate: 1}]", "`rhs` has n16, the tile 8"),
+        ("tiles.matmul=[{mnk: [1, 8, 1], rhs: kn, rate: 1}]", "the tile cuts n"),
+        ("tiles.matmul=[{mnk: [1, 8, 4], rhs: k4·n8, rate: 1}]", "another order than `order`"),
+        ("tiles.conv2d=[{k: 8, rate: 1}]", "either `c` and `k` or a `panel`"),
+        ("untiled.matmul=[{rhs: kn32, rate: 1}]", "names a tile"),
+    ],
+)
+def test_wrong_rows_say_why(rows: str, message: str):
+    with pytest.raises(eqsat.EqsatError, match=message) as error:
+        override(eqsat.target("reference"), [rows])
+    assert "E206" in str(error.value)
