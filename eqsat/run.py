@@ -391,6 +391,7 @@ def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
 
 def load(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
+    import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
     from eqsat import artefact
     from eqsat.frontends.opaque import OpaqueCall
 

@@ -94,7 +94,7 @@ def test_swapped_offsets_are_caught_where_they_make_values_share_bytes(run) -> N
             except ValueError:
                 overlap = True
             fault = caught(swapped, run.program)
-            assert ("is written to its bytes" in fault) == overlap, fault
+            assert ("to bytes of" in fault) == overlap, fault
             seen.append(overlap)
     assert any(seen)
 

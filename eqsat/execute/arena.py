@@ -10,7 +10,7 @@ enter a buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -150,7 +150,7 @@ class Arena:
 
 
 class Memory:
-    """The buffers of a schedule as bytes, and which of them hold what their node computes.
+    """The buffers of a schedule as bytes, and which of them are written, and which are gone.
 
     who: whoever reads or writes next, for faults.
     """
@@ -167,7 +167,7 @@ class Memory:
             )
         self.arena[:] = POISON
         self.bytes = {b.node: self._place(b) for b in schedule.buffers}
-        self.lost: dict[int, str] = {}  # node of a buffer → why it does not hold its value
+        self.taken: set[int] = set()  # whose writer has begun
         self.written: set[int] = set()
         self.gone: set[int] = set()
 
@@ -189,31 +189,30 @@ class Memory:
         for node, b in self.buffers.items():
             if b.last < step and b.role == "temporary" and node not in self.gone:
                 self.gone.add(node)
-                self._lose(node, f"its buffer is gone after step {b.last}")
                 self.bytes[node][:] = POISON
         for node in writes:
             self._claim(node)
 
     def _claim(self, node: int) -> None:
-        """A buffer is written from the start of its step on, whatever lies in its bytes."""
+        """A buffer is its writer's from the start of the step on: others may not be live in it."""
         b = self.buffers.get(node)
         if b is None or b.offset is None:
             return
-        for other in self._overlapping(b):
-            self._lose(other.node, f"%{node} is written to its bytes at step {self.step}")
+        for a in self.buffers.values():
+            if a.offset is None or a.node == node or a.node not in self.taken:
+                continue
+            if a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
+                self._may_overwrite(b, a)
+        self.taken.add(node)
         self.bytes[node][:] = POISON
 
-    def _overlapping(self, b: Buffer) -> Iterator[Buffer]:
-        low = b.offset or 0
-        for a in self.buffers.values():
-            if a.offset is None or a.node == b.node:
-                continue
-            if a.offset < low + b.nbytes and low < a.offset + a.nbytes:
-                yield a
-
-    def _lose(self, node: int, why: str) -> None:
-        if node in self.written:
-            self.lost.setdefault(node, why)
+    def _may_overwrite(self, b: Buffer, a: Buffer) -> None:
+        if a.nbytes and b.nbytes and a.first <= self.step <= a.last:
+            raise ArenaFault(
+                f"%{b.node} ({self.nodes[b.node].op}) is written at step {self.step} to bytes of"
+                f" %{a.node} ({self.nodes[a.node].op}), which is live from step {a.first} to"
+                f" {a.last}"
+            )
 
     def bytes_of(self, node: int) -> Array:
         """The bytes of a buffer that is written in this step; ArenaFault if there is none."""
@@ -226,19 +225,12 @@ class Memory:
         n = self.nodes[node]
         if node not in self.written:
             raise ArenaFault(f"{self.who} reads %{node} ({n.op}), which nobody wrote")
-        if node in self.lost:
-            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), but {self.lost[node]}")
         return from_bytes(self.bytes[node], n.type)
 
     def write(self, node: int, x: Array) -> None:
         """A value to its buffer; ArenaFault if that is not there at this step."""
         self._live(node, "writes")
         self._fill(node, x)
-        self.lost.pop(node, None)
-        b = self.buffers[node]
-        for other in self._overlapping(b) if b.offset is not None else ():
-            if other.node in self.written and other.last >= self.step >= other.first:
-                self._lose(other.node, f"%{node} is written to its bytes at step {self.step}")
 
     def _live(self, node: int, verb: str) -> None:
         b, what = self.buffers.get(node), f"{self.who} {verb} %{node} ({self.nodes[node].op})"
