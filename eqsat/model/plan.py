@@ -124,6 +124,20 @@ class Parts:
         sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
         return max(sides, key=lambda k: sides[k])
 
+    @property
+    def bound_text(self) -> str:
+        """`compute-bound at 92 % of peak`."""
+        share = f" at {100 * self.peak_share:.0f} % of peak" if self.peak_share else ""
+        return f"{self.bound}-bound{share}"
+
+    def to_text(self) -> str:
+        """Every part in microseconds."""
+        sides = {"compute": self.compute_ps} | dict(self.traffic_ps)
+        sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
+        return ", ".join(f"{name} {ps / 1e6:.3f} us" for name, ps in sides.items() if ps)
+
+    __str__ = to_text
+
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"traffic_ps": dict(self.traffic_ps), "bound": self.bound}
 

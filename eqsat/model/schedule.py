@@ -33,6 +33,28 @@ class Dispatch:
     parts: Parts | None = None  # of the time of that plan
     no_plan: str = ""  # why a target with kernels has none for it
 
+    @property
+    def layouts_tie(self) -> bool:
+        """Whether nothing of its time hangs on how its operands lie: it computes and moves none."""
+        if self.plan is None or self.parts is None or self.parts.bound != "compute":
+            return False
+        work = self.plan.work
+        return not (work.strided or work.pages or work.copied or self.parts.relayout_ps)
+
+    @property
+    def price_lines(self) -> list[str]:
+        """Its plan and the parts of its time, or why a target with kernels has none."""
+        if self.plan is None or self.parts is None:
+            return [f"no plan: {self.no_plan}"] if self.no_plan else []
+        return [f"plan {self.plan.to_text()}", f"{self.bound_text}: {self.parts}"]
+
+    @property
+    def bound_text(self) -> str:
+        """`compute-bound at 92 % of peak; layouts tie`; "" where it has no plan."""
+        if self.parts is None:
+            return ""
+        return self.parts.bound_text + ("; layouts tie" if self.layouts_tie else "")
+
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         found = {
@@ -395,6 +417,7 @@ class Schedule:
             where += f" by {d.pipeline}" if d.pipeline else ""
             head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
             lines.append(f"{head} reads {reads} writes {writes}")
+            lines += [f"  {line}" for line in d.price_lines]
             nodes = [(m, self.program.nodes[m]) for m in d.members]
             lines += [f"  %{m} = {n.op}{loop_order_text(n.attr)} : {n.types[0]}" for m, n in nodes]
             held = self.control(d)

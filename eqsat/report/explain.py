@@ -10,7 +10,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
-from eqsat.model.schedule import Schedule
+from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
@@ -45,6 +45,7 @@ class Choice:
     is_read: bool = True  # at run time
     holds: tuple[str, ...] = ()  # bodies of a loop or branch, by the names that explain knows
     price: Price | None = None  # of going without this node; ahead of time: without its result
+    dispatch: Dispatch | None = None  # that computes it; None: ahead of time
 
     @property
     def without(self) -> tuple[Question, ...]:
@@ -65,9 +66,22 @@ class Choice:
             "rules": rules,
             "reads": list(self.reads),
             "holds": list(self.holds),
+            "dispatch": None if self.dispatch is None else dispatch_json(self.dispatch),
             "without": self.price and self.price.to_json(),
             "alternatives": [a.to_json() for a in self.alternatives],
         }
+
+
+def dispatch_json(d: Dispatch) -> dict[str, Any]:
+    """The price of a dispatch: its plan and the parts of its time, null where it has none."""
+    return {
+        "name": d.name,
+        "time_us": d.time_ps / 1e6,
+        "plan": d.plan and d.plan.to_text(),
+        "parts": d.parts and d.parts.to_json(),
+        "layouts_tie": d.layouts_tie,
+        "no_plan": d.no_plan or None,
+    }
 
 
 @dataclass(frozen=True)
@@ -84,8 +98,10 @@ class Explanation:
     def to_text(self) -> str:
         """Plain text for a terminal."""
         lines = [self.title, ""]
+        told: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
-            lines += [*choice_lines(c), ""]
+            lines += [*choice_lines(c, c.dispatch not in told), ""]
+            told += [c.dispatch] if c.dispatch is not None else []
         if self.elsewhere:
             lines += ["the same data in other layouts", ""]
         for c in self.elsewhere:
@@ -119,7 +135,7 @@ def explain(run: Finished, value: str | None = None, prices: Prices | None = Non
     egraph, selection, schedule = chosen(run)
     names = Names(egraph, run.canonical)
     goal = run.goals[0].name
-    everything = _choices(names, selection, tuple(d.device for d in schedule.dispatches))
+    everything = _choices(names, selection, schedule.dispatches)
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
@@ -204,15 +220,18 @@ def _value_title(names: Names, selection: Selection, number: int, computed: bool
     return f"{head}, never computed in this form: its users read the data in another form"
 
 
-def _choices(names: Names, selection: Selection, devices: tuple[str, ...]) -> tuple[Choice, ...]:
+def _choices(
+    names: Names, selection: Selection, dispatches: tuple[Dispatch, ...]
+) -> tuple[Choice, ...]:
     nodes = set(chosen_nodes(selection))
     memory = Memory(names, selection)
     found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
-    for i, g in enumerate(selection.groups):
-        on = f" on {devices[i]}" if devices[i] else ""
+    for i, (g, d) in enumerate(zip(selection.groups, dispatches, strict=True)):
+        on = f" on {d.device}" if d.device else ""
         on += f" by {g.pipeline}" if g.pipeline else ""
         where = f"dispatch {i}{on} ({time_text(g.time_ps)})"
-        found += [_choice(memory, n, where, g, nodes) for n in g.members]
+        made = [_choice(memory, n, where, g, nodes) for n in g.members]
+        found += [replace(c, dispatch=d) for c in made]
     return tuple(c for c in found if _is_told(names, c.node))
 
 
@@ -281,9 +300,11 @@ def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choi
     ]
 
 
-def choice_lines(c: Choice) -> list[str]:
-    """A choice told in a terminal."""
+def choice_lines(c: Choice, with_price: bool = True) -> list[str]:
+    """A choice told in a terminal; with the price of its dispatch unless that was told before."""
     lines = [f"{c.text} : {c.type}", f"    in     {c.where}"]
+    if with_price and c.dispatch is not None:
+        lines += [f"           {line}" for line in c.dispatch.price_lines]
     for i, s in enumerate(c.chain):
         lines.append(f"    {'by' if i == 0 else '  '}     {s.rule}  {s.at}")
     if not c.chain:

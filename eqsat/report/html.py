@@ -123,10 +123,11 @@ def goals_table(run: Finished) -> str:
 def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> str:
     """Each dispatch: its ops with the rules behind them, what it reads and writes, bytes, time.
 
-    And the pipeline that computes it, where the target has any.
+    And where the target has any, the pipeline that computes it, or its plan and what bounds it.
     """
     columns = ("", "ops", "reads", "writes", "moved", "time", "rules")
     piped = any(g.pipeline for g in selection.groups)
+    planned = any(d.price_lines for d in schedule.dispatches)
     rows = [
         (
             str(i),
@@ -137,10 +138,13 @@ def dispatches_table(names: Names, selection: Selection, schedule: Schedule) -> 
             time_text(d.time_ps),
             _rules(names.egraph, g),
             *([g.pipeline] if piped else []),
+            *([d.bound_text, d.plan.to_text() if d.plan else d.no_plan] if planned else []),
         )
         for i, (g, d) in enumerate(_paired(selection, schedule))
     ]
-    return html_table(columns + ("pipeline",) * piped, rows, (0, 4, 5))
+    return html_table(
+        columns + ("pipeline",) * piped + ("bound", "plan") * planned, rows, (0, 4, 5)
+    )
 
 
 def _weights(schedule: Schedule) -> str:
@@ -209,7 +213,7 @@ def _rules(egraph: EGraph, group: Group) -> str:
 
 def _choices(run: Finished) -> str:
     """Rules behind each choice and what else there was, folded away; `explain` knows prices."""
-    lines = "\n\n".join("\n".join(choice_lines(c)) for c in explain(run).choices)
+    lines = "\n\n".join("\n".join(choice_lines(c, False)) for c in explain(run).choices)
     what = "rules behind each choice, and what else there was"
     return f"<details><summary>{what}</summary>{pre(lines)}</details>" if lines else ""
 

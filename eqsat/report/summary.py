@@ -53,6 +53,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "cuts": [dict(vars(c)) for c in run.selection.cuts] if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
+        "dispatches": _dispatches(run.schedule),
         "bytes": _bytes(run.schedule),
         "weights": weights_json(run.schedule),
         "loops": _loops(run),
@@ -133,6 +134,23 @@ def _baseline(schedule: Schedule | None) -> dict[str, Any]:
 
 def _counts(run: Finished) -> dict[str, int] | None:
     return None if run.schedule is None else run.schedule.counts()
+
+
+def _dispatches(schedule: Schedule | None) -> list[dict[str, Any]] | None:
+    """Per dispatch its predicted time and, where it has a plan, what bounds that."""
+    if schedule is None:
+        return None
+    return [
+        {
+            "name": d.name,
+            "time_us": d.time_ps / PS_PER_US,
+            "plan": d.plan and d.plan.kind,
+            "bound": d.parts and d.parts.bound,
+            "peak_share": d.parts and d.parts.peak_share,
+            "no_plan": d.no_plan or None,
+        }
+        for d in schedule.dispatches
+    ]
 
 
 def _bytes(schedule: Schedule | None) -> dict[str, int | str | None] | None:
