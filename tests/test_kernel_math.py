@@ -22,8 +22,9 @@ from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
 from eqsat.ops.meaning import element_dtype
 
-AVX2 = Machine(32, 16, ("avx2", "fma"))
-AVX512 = Machine(64, 32, ("avx512f", "avx512vl", "avx512bw", "avx512dq"))
+AVX2 = Machine(32, 16, (32 << 10, 1 << 20), 1, ("avx2", "fma"))
+WIDE = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
+AVX512 = Machine(64, 32, (32 << 10, 1 << 20), 1, WIDE)
 MACHINE = AVX2 if jit.why_not(AVX512) else AVX512
 pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
 

@@ -75,7 +75,9 @@ class _Run:
                 value = np.where(
                     self._exists(self.nest.bounds, box, loops), value, held.type(start)
                 )
-                value = _REDUCE[s.combine].reduce(value, axis=s.reduced, keepdims=True, dtype=held)
+                value = _REDUCE[s.combine].reduce(
+                    value, axis=s.reduced, keepdims=True, dtype=held, initial=start
+                )
             where = tuple(box[d] if d in s.loops else slice(None) for d in range(len(box)))
             before = whole[where]
             whole[where] = _REDUCE[s.combine](before, value) if s.combine else value
@@ -95,12 +97,15 @@ class _Run:
         own = self._holds(a.bounds, box)
         address = self._address(a, box)
         read = own & self._holds(self.nest.bounds, box)
-        low, high = np.where(read, address, 0).min(), np.where(read, address, 0).max()
-        if low < 0 or high >= self.buffers[a.buffer].size:
+        touched = np.where(read, address, 0)
+        low, high = touched.min(initial=0), touched.max(initial=0)
+        if touched.size and (low < 0 or high >= self.buffers[a.buffer].size):
             raise IndexError(f"%{a.buffer} is read at {low} … {high}")
         fill = anything(a.dtype) if a.fill is None else a.fill
         held = scalar.held_dtype(a.dtype)
-        return np.where(read, self.buffers[a.buffer][np.where(read, address, 0)], held.type(fill))
+        if not touched.size:
+            return np.full(touched.shape, fill, held)
+        return np.where(read, self.buffers[a.buffer][touched], held.type(fill))
 
     def store(self, s: Store, written: Array) -> None:
         a = s.access

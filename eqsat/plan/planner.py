@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
-from eqsat.plan import rowblocks, several, tiling
+from eqsat.plan import rowblocks, rows, several, tiling
 
 # planners in the order in which they are asked; each raises NoNest for what is not its own
-PLANNERS: list[Callable[[Nest, Machine], Plan]] = [tiling.plan, rowblocks.plan]
+PLANNERS: list[Callable[[Nest, Machine], Plan]] = [tiling.plan, rowblocks.plan, rows.plan]
 
 
 def plan(nest: Nest, machine: Machine) -> Plan:

@@ -120,3 +120,15 @@ def loaded(code: Code, x: Value, dtype: str) -> Value:
 def stored(code: Code, x: Value, dtype: str) -> Value:
     """A value as it is stored: undoes `loaded`."""
     return code.builder.zext(x, vector(ll.IntType(8), lanes_of(x))) if dtype == "bool" else x
+
+
+def constant(code: Code, value: Any, dtype: str) -> Value:
+    """A Python scalar as one element in memory."""
+    if dtype == "bf16":
+        import ml_dtypes
+        import numpy as np
+
+        value = int(np.asarray(value, ml_dtypes.bfloat16).view(np.uint16))
+    elif DTYPES[dtype][1] != "f":
+        value = int(value)
+    return code.constant(memory(dtype), value)

@@ -26,6 +26,7 @@ TYPES = {
     "f32": ll.FloatType(),
     "f64": ll.DoubleType(),
     "f16": ll.HalfType(),
+    "bf16": ll.IntType(16),  # the upper half of an f32
     "bool": I8,  # a byte in memory
     "i8": I8,
     "u8": I8,

@@ -19,6 +19,7 @@ from eqsat.model.plan import Machine, Plan
 EMITTERS: dict[str, str] = {
     "contraction": "eqsat.execute.kernels.contraction",
     "row_blocks": "eqsat.execute.kernels.rowblocks",
+    "rows": "eqsat.execute.kernels.rows",
     "several": "eqsat.execute.kernels.several",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels import ir, math
+from eqsat.execute.kernels import casts, ir, math
 from eqsat.execute.kernels.ir import Code, Index, Mask, Value
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Lookup, Nest
@@ -42,7 +42,7 @@ class Points:
         if any(self._varies(k) for k in access.lookups):
             return self._one_by_one(access, at, mask)
         there = self.holds(access.bounds, at)
-        fill = self.code.constant(kind, access.fill or 0)
+        fill = casts.constant(self.code, access.fill or 0, access.dtype)
         if there is False:
             return self.code.broadcast(fill, self.lanes)
         offset = self.offset(access, at)

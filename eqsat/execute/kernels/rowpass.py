@@ -1,0 +1,387 @@
+"""One pass over a row: its loops, its reductions in several sums, what it stores and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import llvmlite.ir as ll
+
+from eqsat.execute.kernels import math
+from eqsat.execute.kernels.ir import I32, Index, Mask, Value, lanes_of, vector
+from eqsat.execute.kernels.lanes import Lanes
+from eqsat.execute.kernels.rowpoints import RowPoints, Section
+from eqsat.model.nest import Access, Bound
+from eqsat.model.tensor import is_float
+from eqsat.ops import scalar
+from eqsat.plan.passes import Group, loops_of
+from eqsat.plan.rows import Pass
+
+CHAIN = 128  # additions to one sum; longer sums are summed in blocks
+
+At = tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row, or a vector of rows: where it is, and what is known of it.
+
+    known: accesses and stages that are the same at all of its points, as scalars unless lanes are
+    rows. mask: of the rows that there are.
+    """
+
+    section: Section
+    at: At
+    mask: Mask
+    column: int
+    known: dict[Any, Value] = field(default_factory=dict)
+
+    @property
+    def points(self) -> RowPoints:
+        s = self.section
+        lanes = s.part.lanes if s.part.vector >= 0 else 1
+        return self.along(s.part.vector, lanes)
+
+    def along(self, loop: int, lanes: int, there: frozenset[int] = frozenset()) -> RowPoints:
+        s = self.section
+        return RowPoints(s.code, s.nest, s.reads, loop, lanes, s, there, self.column)
+
+    def where(self, there: Any) -> Row:
+        """The row where a condition holds besides."""
+        if there is True or lanes_of(there) == 1:
+            return self
+        code, lanes = self.section.code, self.section.part.lanes
+        own = True if self.mask is None else code.mask(self.mask, lanes)
+        return replace(self, mask=code.both(there, own))
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """A pass over rows that lie side by side; done: stages that scratch has."""
+
+    section: Section
+    q: Pass
+    group: Group
+    rows: Sequence[Row]
+    done: frozenset[int]
+
+    @property
+    def loops(self) -> frozenset[int]:
+        return frozenset((*self.q.inner, *self.q.reduced))
+
+    @property
+    def lanes(self) -> int:
+        part = self.section.part
+        return part.lanes if part.vector >= 0 else self.q.lanes
+
+    @cached_property
+    def there(self) -> frozenset[int]:
+        """Stages that are read from scratch: kept ones, and reductions with loops in the row."""
+        inner = {i for i in self.section.slots if self.section.nest.stages[i].combine}
+        return self.done | (inner - set(self.group.stages))
+
+    def run(self) -> None:
+        steady = [self._steady(row) for row in self.rows]
+        points = [self._points(row) for row in self.rows]
+        self._inner(0, {}, None, list(zip(self.rows, points, steady, strict=True)))
+
+    def _points(self, row: Row) -> RowPoints:
+        along = self.section.part.vector if self.section.part.vector >= 0 else self.q.vector
+        return row.along(along, self.lanes, self.there)
+
+    def _steady(self, row: Row) -> dict[Any, Value]:
+        """What does not change within the pass, computed before it."""
+        nest, passes = self.section.nest, self.section.passes
+        points = replace(row.points, there=self.there)
+        stages = [i for i in passes.evaluated(self.group) if i not in self.there]
+        same = [i for i in stages if not self._moves(i)]
+        for i in same:
+            points.stage(i, row.at, row.known, row.mask)
+        for i in (*(i for i in stages if i not in same), *self.group.stages):
+            for a in nest.stages[i].arguments:
+                if isinstance(a, Access) and not loops_of(a) & self.loops and a not in row.known:
+                    row.known[a] = points.access(a, row.at, row.mask)
+        wide = self.section.part.vector < 0 and self.lanes > 1
+        if not wide:
+            return dict(row.known)
+        return {k: self.section.code.broadcast(x, self.lanes) for k, x in row.known.items()}
+
+    def _moves(self, stage: int) -> bool:
+        s = self.section.nest.stages[stage]
+        if set(s.loops) & self.loops or any(loops_of(b) & self.loops for b in s.bounds):
+            return True
+        return any(isinstance(a, Access) and loops_of(a) & self.loops for a in s.arguments)
+
+    # ---- loops -----------------------------------------------------------------------------------
+    def _inner(self, level: int, where: dict[int, Index], mask: Mask, rows: Any) -> None:
+        """The loops of results within the row from a level on."""
+        code, q = self.section.code, self.q
+        if level == len(q.inner):
+            self._point(where, mask, rows)
+            return
+        loop = q.inner[level]
+        size = self.section.nest.sizes[loop]
+
+        def turn(i: Index, mask: Mask = mask) -> None:
+            self._inner(level + 1, where | {loop: i}, mask, rows)
+
+        if loop != q.vector:
+            code.loop(0, size, 1, [], turn)
+            return
+        whole = size // q.lanes * q.lanes
+        code.loop(0, whole, q.lanes, [], turn)
+        if size > whole:
+            turn(whole, size - whole)
+
+    def _point(self, where: dict[int, Index], mask: Mask, rows: Any) -> None:
+        """At a point of the results: the reductions, or else what is stored there."""
+        if not self.group.stages:
+            for row, points, steady in rows:
+                self._guarded(row, points, where, mask, lambda m, r=(row, points, steady): (
+                    self._evaluate(r, where, m), [])[1], [])  # fmt: skip
+            return
+        sums = self._reduced(where, mask, rows)
+        for (row, points, _), found in zip(rows, sums, strict=True):
+            for i, x in zip(self.group.stages, found, strict=True):
+                self._result(row, points, i, x, where, mask)
+
+    def _result(
+        self, row: Row, points: RowPoints, stage: int, x: Value, where: dict[int, Index], mask: Mask
+    ) -> None:
+        if not self.q.inner:
+            row.known[stage] = x
+            return
+        if self.q.vector in self.q.reduced:  # one value for all lanes
+            points = replace(points, lanes=1, along=-1)
+        points.keep(stage, x, _at(row, where), self._mask(row, mask))
+
+    # ---- reductions ------------------------------------------------------------------------------
+    def _reduced(self, where: dict[int, Index], mask: Mask, rows: Any) -> list[list[Value]]:
+        """Per row, the values of the pass's reductions at a point."""
+        count = len(rows) * len(self.group.stages)
+        sums = self._sums(0, where, mask, rows, self._neutral() * self.q.vectors)
+        parts = [sums[u * count : (u + 1) * count] for u in range(self.q.vectors)]
+        while len(parts) > 1:  # in a tree
+            half = -(-len(parts) // 2)
+            parts = [
+                self._combined(a, parts[half + i]) if half + i < len(parts) else a
+                for i, a in enumerate(parts[:half])
+            ]
+        found = parts[0]
+        if self.q.vector in self.q.reduced and self.lanes > 1:
+            found = [self._across(x, i) for x, i in zip(found, self._each(), strict=True)]
+        width = len(self.group.stages)
+        return [found[r * width : (r + 1) * width] for r in range(len(rows))]
+
+    def _each(self) -> list[int]:
+        return [i for _ in self.rows for i in self.group.stages]
+
+    def _neutral(self) -> list[Value]:
+        code, nest = self.section.code, self.section.nest
+        found = []
+        for i in self._each():
+            s = nest.stages[i]
+            found.append(
+                math.constant(code, self.lanes, scalar.neutral(s.combine, s.dtype), s.dtype)
+            )
+        return found
+
+    def _combined(self, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        stages = self._each()
+        return [
+            self._combine(x, y, stages[n % len(stages)])
+            for n, (x, y) in enumerate(zip(a, b, strict=True))
+        ]
+
+    def _combine(self, a: Value, b: Value, stage: int) -> Value:
+        s = self.section.nest.stages[stage]
+        v = Lanes(self.section.code, lanes_of(a), math.ELEMENTS[s.dtype])
+        return math.combine(v, s.combine, a, b, s.dtype)
+
+    def _across(self, x: Value, stage: int) -> Value:
+        """All lanes combined, halves with halves."""
+        b, lanes = self.section.code.builder, lanes_of(x)
+        while lanes > 2:
+            lanes //= 2
+            low, high = (
+                b.shuffle_vector(x, x, ll.Constant(vector(I32, lanes), list(range(s, s + lanes))))
+                for s in (0, lanes)
+            )
+            x = self._combine(low, high, stage)
+        code = self.section.code
+        return self._combine(code.lane(x, 0), code.lane(x, 1), stage)
+
+    @property
+    def _adds(self) -> bool:
+        """Whether long sums lose accuracy: then every loop, and every block, has its own."""
+        stages = [self.section.nest.stages[i] for i in self.group.stages]
+        return all(s.combine == "add" and is_float(s.dtype) for s in stages)
+
+    def _sums(
+        self, level: int, where: dict[int, Index], mask: Mask, rows: Any, sums: list[Value]
+    ) -> list[Value]:
+        """The reduction loops from a level on, added to `sums`."""
+        code, q = self.section.code, self.q
+        if level == len(q.reduced):
+            return self._accumulate(where, mask, rows, sums, 0)
+        loop = q.reduced[level]
+        size = self.section.nest.sizes[loop]
+        if loop == q.vector:
+            return self._vector_sums(where, rows, sums)
+
+        def turn(i: Index, *before: Value) -> list[Value]:
+            here = where | {loop: i}
+            if not self._adds or level + 1 == len(q.reduced):
+                return self._sums(level + 1, here, mask, rows, list(before))
+            fresh = self._sums(level + 1, here, mask, rows, self._neutral() * q.vectors)
+            return self._combined(before, fresh)
+
+        return (
+            self._in_blocks(0, size, 1, sums, turn)
+            if self._adds
+            else code.loop(0, size, 1, sums, turn)
+        )
+
+    def _in_blocks(
+        self,
+        start: int,
+        stop: int,
+        step: int,
+        sums: list[Value],
+        turn: Callable[..., list[Value]],
+    ) -> list[Value]:
+        """A loop whose sums are short: blocks of turns are summed alone first."""
+        code, block = self.section.code, CHAIN * step
+        whole = start + (stop - start) // block * block
+        if whole - start < 2 * block:
+            return code.loop(start, stop, step, sums, turn)
+
+        def one(i: Index, *before: Value) -> list[Value]:
+            fresh = code.loop(
+                0,
+                block,
+                step,
+                self._neutral() * self.q.vectors,
+                lambda j, *s: turn(code.add(i, j), *s),
+            )
+            return self._combined(before, fresh)
+
+        sums = code.loop(start, whole, block, sums, one)
+        return code.loop(whole, stop, step, sums, turn)
+
+    def _vector_sums(self, where: dict[int, Index], rows: Any, sums: list[Value]) -> list[Value]:
+        """The vector loop: several vectors a turn into sums of their own, the rest, the tail."""
+        q = self.q
+        size, count = self.section.nest.sizes[q.vector], len(self._each())
+        step = q.lanes * q.vectors
+
+        def turn(i: Index, *before: Value) -> list[Value]:
+            found: list[Value] = []
+            for u in range(q.vectors):
+                own = list(before[u * count : (u + 1) * count])
+                at = where | {q.vector: self.section.code.add(i, u * q.lanes)}
+                found += self._accumulate(at, None, rows, own, 0)
+            return found
+
+        whole = size // step * step
+        sums = (
+            self._in_blocks(0, whole, step, sums, turn)
+            if self._adds
+            else self.section.code.loop(0, whole, step, sums, turn)
+        )
+        for n, start in enumerate(range(whole, size, q.lanes)):
+            left = size - start
+            own = sums[n * count : (n + 1) * count]
+            mask = left if left < q.lanes else None
+            own = self._accumulate(where | {q.vector: start}, mask, rows, own, 0)
+            sums[n * count : (n + 1) * count] = own
+        return sums
+
+    def _accumulate(
+        self, where: dict[int, Index], mask: Mask, rows: Any, sums: list[Value], start: int
+    ) -> list[Value]:
+        """The bodies of the reductions at a point of every row, combined with the sums."""
+        found, width = list(sums), len(self.group.stages)
+        for r, one in enumerate(rows):
+            row, points, _ = one
+            at = start + r * width
+            own = found[at : at + width]
+            found[at : at + width] = self._guarded(
+                row,
+                points,
+                where,
+                mask,
+                lambda m, one=one, own=own: self._added(one, where, m, own),
+                own,
+            )
+        return found
+
+    def _added(
+        self, one: Any, where: dict[int, Index], mask: Mask, own: list[Value]
+    ) -> list[Value]:
+        row, points, _ = one
+        nest, code = self.section.nest, self.section.code
+        known = self._evaluate(one, where, mask)
+        found = []
+        for i, before in zip(self.group.stages, own, strict=True):
+            s = nest.stages[i]
+            x = points.body(s.body, s.arguments, _at(row, where), known, mask, s.dtype)
+            if mask is not None:
+                neutral = scalar.neutral(s.combine, s.dtype)
+                other = math.constant(code, self.lanes, neutral, s.dtype)
+                x = code.select(code.mask(mask, self.lanes), x, other)
+            found.append(self._combine(before, x, i))
+        return found
+
+    # ---- points ----------------------------------------------------------------------------------
+    def _bounds(self) -> list[Bound]:
+        """Bounds of the nest that the loops of the pass decide."""
+        own = set(self.section.part.outer) | self.loops
+        return [
+            b for b in self.section.nest.bounds if loops_of(b) <= own and loops_of(b) & self.loops
+        ]
+
+    def _mask(self, row: Row, mask: Mask) -> Mask:
+        """Lanes that exist: rows, or points of the pass."""
+        return row.mask if self.section.part.vector >= 0 else mask
+
+    def _guarded(
+        self,
+        row: Row,
+        points: RowPoints,
+        where: dict[int, Index],
+        mask: Mask,
+        then: Callable[[Mask], list[Value]],
+        otherwise: list[Value],
+    ) -> list[Value]:
+        """`then(mask)` where the nest has a point, else the other values."""
+        code, mask = self.section.code, self._mask(row, mask)
+        there = points.holds(self._bounds(), _at(row, where))
+        if there is True:
+            return then(mask)
+        if there is False:
+            return otherwise
+        some = code.any_lane(there)
+        if lanes_of(there) > 1:
+            mask = code.both(there, True if mask is None else code.mask(mask, self.lanes))
+        return code.when(some, lambda: then(mask), lambda: otherwise)
+
+    def _evaluate(self, one: Any, where: dict[int, Index], mask: Mask) -> dict[Any, Value]:
+        """Store and keep what belongs to a point; the values that this took."""
+        row, points, steady = one
+        at = _at(row, where)
+        known: dict[Any, Value] = dict(steady)
+        for i in self.section.part.kept:
+            if i not in self.there and i in self.section.passes.evaluated(self.group):
+                points.keep(i, points.stage(i, at, known, mask), at, mask)
+        for n in self.group.stores:
+            store = self.section.nest.stores[n]
+            x = points.stage(store.stage, at, known, mask)
+            self.section.store(store, x, points, at, mask)
+        return known
+
+
+def _at(row: Row, where: dict[int, Index]) -> At:
+    return tuple(where.get(i, x) for i, x in enumerate(row.at))

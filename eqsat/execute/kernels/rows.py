@@ -1,0 +1,137 @@
+"""Kernels of rows: passes over the points of a row, lanes along the row or across rows.
+
+After `plan.rows`: work items are points (or blocks) of the outer loops of a part. At a row, values
+that do not change within a pass are computed before it, reductions in several sums at once, and
+what is kept lies in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.execute.kernels.ir import Index, Mask
+from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.rowpass import Row, RowPass
+from eqsat.execute.kernels.rowpoints import Section
+from eqsat.execute.kernels.squares import Squares
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Machine
+from eqsat.plan.passes import Passes, loops_of
+from eqsat.plan.rows import Part, Rows
+
+At = tuple[Index, ...]
+
+
+def emit(head: Head, nest: Nest, plan: Rows, machine: Machine) -> None:
+    """The body of the kernel: every part over those of its work items that are asked for."""
+    code, first = head.code, 0
+    passes = Passes(nest)
+    parts = plan.sections
+    for part, section in zip(parts, passes.sections, strict=True):
+        lo, hi = head.lo, head.hi
+        if len(parts) > 1:
+            lo = code.sub(code.max(lo, first), first)
+            hi = code.sub(code.min(hi, first + part.items), first)
+        run = PartCode(head, Section(code, nest, part, passes, section, head.reads, head.writes,
+                                     head.scratch))  # fmt: skip
+        code.loop(lo, hi, 1, [], run.item)
+        first += part.items
+
+
+@dataclass(frozen=True)
+class PartCode:
+    """The loops around the rows of a part."""
+
+    head: Head
+    section: Section
+
+    @property
+    def part(self) -> Part:
+        return self.section.part
+
+    def item(self, number: Index) -> None:
+        code, part, nest = self.head.code, self.part, self.section.nest
+        loops = part.outer[: part.numbered]
+        counts = [nest.sizes[i] for i in loops[:-1]]
+        counts += [-(-nest.sizes[i] // part.block) for i in loops[-1:]]
+        at: list[Index] = [0] * len(nest.sizes)
+        for i, x in zip(loops, code.digits(number, counts), strict=True):
+            at[i] = x
+        if not loops:
+            self._outer(0, tuple(at), None)
+            return
+        start = code.mul(at[loops[-1]], part.block)
+        size = nest.sizes[loops[-1]]
+        stop = code.add(start, part.block)
+        stop = stop if size % part.block == 0 else code.min(stop, size)
+        self._outer(len(loops) - 1, tuple(at), (start, stop))
+
+    def _outer(self, level: int, at: At, span: tuple[Index, Index] | None) -> None:
+        """The loops from a level on; span: the points of this level's, if not all."""
+        code, part = self.head.code, self.part
+        if level == len(part.outer):
+            self._row(at, None, 1)
+            return
+        loop = part.outer[level]
+        start, stop = span or (0, self.section.nest.sizes[loop])
+        if loop == part.vector:
+            self._vectors(at, start, stop)
+        elif loop == part.square:
+            Squares(self.section).run(at, start, stop)
+        elif part.numbered == level + 1 and part.block == 1 and span:
+            self._outer(level + 1, _moved(at, loop, start), None)
+        else:
+            code.loop(
+                start, stop, 1, [], lambda i: self._outer(level + 1, _moved(at, loop, i), None)
+            )
+
+    def _vectors(self, at: At, start: Index, stop: Index) -> None:
+        """Rows side by side: several vectors of them, single ones, and those of the tail."""
+        code, part = self.head.code, self.part
+        loop, lanes = part.vector, part.lanes
+        count = code.sub(stop, start)
+        for vectors in sorted({part.vectors, 1}, reverse=True):
+            step = lanes * vectors
+            end = code.add(start, code.mul(code.div(count, step), step))
+            code.loop(
+                start, end, step, [], lambda i, n=vectors: self._row(_moved(at, loop, i), None, n)
+            )
+            count, start = code.sub(stop, end), end
+        if self.section.nest.sizes[loop] % lanes == 0:
+            return
+        mask = code.first_lanes(count, lanes)
+        self._when(code.compare(">", count, 0), lambda: self._row(_moved(at, loop, start), mask, 1))
+
+    def _when(self, condition: Any, then: Callable[[], None]) -> None:
+        self.head.code.when(condition, lambda: then() and None)
+
+    def _row(self, at: At, mask: Mask, vectors: int) -> None:
+        """The passes of one row, or of as many vectors of rows."""
+        code, part, section = self.head.code, self.part, self.section
+        own = {i for i in part.outer}
+        bounds = [b for b in section.nest.bounds if loops_of(b) <= own]
+        rows = []
+        for j in range(vectors):
+            here = at
+            if part.vector >= 0:
+                here = _moved(at, part.vector, code.add(at[part.vector], j * part.lanes))
+            rows.append(Row(section, here, mask, j))
+        if not bounds:
+            self._passes(rows)
+            return
+        for row in rows:
+            there = row.points.holds(bounds, row.at)
+            some = code.any_lane(there) if not isinstance(there, bool) else there
+            self._when(some, lambda row=row, there=there: self._passes([row.where(there)]))
+
+    def _passes(self, rows: list[Row]) -> None:
+        done: set[int] = set()
+        for q, group in zip(self.part.passes, self.section.groups, strict=True):
+            RowPass(self.section, q, group, rows, frozenset(done)).run()
+            done |= set(self.part.kept) & set(self.section.passes.evaluated(group))
+
+
+def _moved(at: At, loop: int, x: Index) -> At:
+    return (*at[:loop], x, *at[loop + 1 :])

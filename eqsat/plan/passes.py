@@ -1,0 +1,150 @@
+"""What a nest without a vector contraction computes, in passes: which reductions wait for which.
+
+Stores that share loops or reductions are one section. A section's outer loops are those that all
+of its reductions and stores have; at one point of them, a row, its passes run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from eqsat.model.nest import Access, Bound, Nest
+
+Loops = frozenset[int]
+
+
+class Group(NamedTuple):
+    """Reductions and stores that run in one pass of a row, and the loops of the pass.
+
+    inner: loops of their results that are not outer ones. reduced: of the reductions.
+    """
+
+    stages: tuple[int, ...]
+    stores: tuple[int, ...]
+    inner: Loops
+    reduced: Loops
+
+
+class Section(NamedTuple):
+    """Stores, the reductions that they need, and the loops that all of these have."""
+
+    stores: tuple[int, ...]
+    stages: tuple[int, ...]
+    outer: Loops
+
+
+def loops_of(a: Access | Bound) -> Loops:
+    """Loops that an access or bound depends on, by its lookups and bounds too."""
+    found = {i for i, s in enumerate(a.strides) if s}
+    if isinstance(a, Access):
+        for b in a.bounds:
+            found |= loops_of(b)
+        for k in a.lookups:
+            found |= loops_of(k.index)
+    return frozenset(found)
+
+
+class Passes:
+    """The dependences of a nest's stages."""
+
+    def __init__(self, nest: Nest):
+        self.nest = nest
+
+    @cached_property
+    def needs(self) -> list[Loops]:
+        """Per stage: the reductions whose results it reads, through stages that are none."""
+        found: list[Loops] = []
+        for s in self.nest.stages:
+            own: set[int] = set()
+            for a in s.arguments:
+                if isinstance(a, int):
+                    own |= {a} if self.nest.stages[a].combine else found[a]
+            found.append(frozenset(own))
+        return found
+
+    def stage_needs(self, number: int) -> Loops:
+        """Reductions that a value of this stage needs, itself if it is one."""
+        return frozenset({number}) if self.nest.stages[number].combine else self.needs[number]
+
+    @cached_property
+    def all_needs(self) -> list[Loops]:
+        """`needs`, and what those need."""
+        found: list[Loops] = []
+        for own in self.needs:
+            found.append(own.union(*(found[r] for r in own)))
+        return found
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """Per stage: reductions that follow one another before it."""
+        found: list[int] = []
+        for own in self.needs:
+            found.append(max((found[r] + 1 for r in own), default=0))
+        return found
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """Sections in the order of their first stores."""
+        merged: list[tuple[list[int], set[int], set[Loops]]] = []
+        for i, s in enumerate(self.nest.stores):
+            stages = set(self.all_needs[s.stage] | self.stage_needs(s.stage))
+            stages |= {r for q in self.stage_needs(s.stage) for r in self.all_needs[q]}
+            joined = ([i], stages, {frozenset(s.loops)})
+            for other in [m for m in merged if m[1] & joined[1] or m[2] & joined[2]]:
+                merged.remove(other)
+                joined = (other[0] + joined[0], other[1] | joined[1], other[2] | joined[2])
+            merged.append(joined)
+        return [self._section(sorted(a), sorted(b)) for a, b, _ in merged]
+
+    def _section(self, stores: list[int], stages: list[int]) -> Section:
+        own = [frozenset(self.nest.stores[i].loops) for i in stores]
+        own += [frozenset(self.nest.stages[i].loops) for i in stages]
+        reduced = {d for i in stages for d in self.nest.stages[i].reduced}
+        return Section(tuple(stores), tuple(stages), frozenset.intersection(*own) - reduced)
+
+    def groups(self, section: Section) -> list[Group]:
+        """The passes of a section, in an order in which all is there that one needs."""
+        found: dict[tuple[int, Loops, Loops], tuple[list[int], list[int]]] = {}
+        for i in section.stages:
+            s = self.nest.stages[i]
+            key = (self.levels[i], frozenset(s.loops) - section.outer, frozenset(s.reduced))
+            found.setdefault(key, ([], []))[0].append(i)
+        for i in section.stores:
+            s = self.nest.stores[i]
+            needed = self.stage_needs(s.stage)
+            level = max((self.levels[r] + 1 for r in needed), default=0)
+            inner = frozenset(s.loops) - section.outer
+            same = [k for k in found if k[0] == level and k[1] | k[2] == inner]
+            key = same[0] if same else (level, inner, frozenset())
+            found.setdefault(key, ([], []))[1].append(i)
+        order = sorted(found, key=lambda k: k[0])
+        return [Group(tuple(found[k][0]), tuple(found[k][1]), k[1], k[2]) for k in order]
+
+    def roots(self, group: Group) -> Iterator[int]:
+        """Stages whose bodies or values a pass evaluates at every point."""
+        yield from group.stages
+        yield from (self.nest.stores[i].stage for i in group.stores)
+
+    def evaluated(self, group: Group) -> list[int]:
+        """Stages without a reduction that a pass needs, those it stores included, in order."""
+        seen: set[int] = set()
+        left: list[int] = []
+        for i in self.roots(group):
+            left += [i] if not self.nest.stages[i].combine or i not in group.stages else []
+            if i in group.stages:
+                left += [a for a in self.nest.stages[i].arguments if isinstance(a, int)]
+        while left:
+            i = left.pop()
+            if i in seen or self.nest.stages[i].combine:
+                continue
+            seen.add(i)
+            left += [a for a in self.nest.stages[i].arguments if isinstance(a, int)]
+        return sorted(seen)
+
+    def accesses(self, group: Group, kept: Iterable[int] = ()) -> list[Access]:
+        """What a pass reads from buffers, each once; kept: stages that come from scratch."""
+        stages = [i for i in (*self.evaluated(group), *group.stages) if i not in set(kept)]
+        found = [a for i in stages for a in self.nest.stages[i].arguments if isinstance(a, Access)]
+        return list(dict.fromkeys(found))

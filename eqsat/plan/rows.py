@@ -1,0 +1,327 @@
+"""Plan of a nest without a contraction: rows, and passes over a row.
+
+Each section of the nest (see `plan.passes`) runs over the points of its outer loops. Either one of
+them is the vector loop, so that lanes are neighbouring rows, or every pass has a vector loop of its
+own within the row. What several passes need and is dear is kept in scratch; accesses that step
+along another loop than the lanes are transposed in registers, a square at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from eqsat.model.nest import Access, Nest, NoNest
+from eqsat.model.plan import Machine, Plan, Work
+from eqsat.ops import scalar
+from eqsat.plan import estimate
+from eqsat.plan.passes import Group, Passes, Section
+from eqsat.plan.rowwork import element_bytes, total, turned, work
+
+ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
+ITEMS = 64  # work items that are enough
+KEPT_COST = 4  # additions; what is cheaper is computed again rather than kept
+VECTORS = 4  # neighbouring vectors of one turn, to have independent sums
+SQUARE = 16  # lanes of squares at most, which registers have to hold
+
+
+class Pass(NamedTuple):
+    """inner, reduced: loops, outermost first; the vector loop, if it is one of them, is last.
+
+    vector: that loop, -1 if lanes are rows or the pass has no loops. vectors: at once along it.
+    """
+
+    stages: tuple[int, ...]
+    stores: tuple[int, ...]
+    inner: tuple[int, ...]
+    reduced: tuple[int, ...]
+    vector: int
+    lanes: int
+    vectors: int
+
+
+class Part(NamedTuple):
+    """How a section runs.
+
+    outer: its loops, outermost first, the vector loop, if it is one, last. The first `numbered` of
+    them are numbered by work items, the last of these in blocks of `block` points. square: the
+    loop with which the vector loop is transposed in squares, -1: none.
+    """
+
+    passes: tuple[Pass, ...]
+    outer: tuple[int, ...]
+    numbered: int
+    block: int
+    items: int
+    vector: int
+    lanes: int
+    vectors: int
+    square: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows(Plan):
+    """parts: one per section, in the order of their work items."""
+
+    kind: ClassVar[str] = "rows"
+    parts: tuple[Part, ...] = ()
+
+    def to_text(self) -> str:
+        lines = "; ".join(_text(p) for p in self.sections)
+        return f"rows: {lines}; {self.items} items, scratch {self.scratch_bytes} B"
+
+    @property
+    def sections(self) -> list[Part]:
+        """The parts, which are plain tuples where the plan was read from JSON."""
+        return [part_of(p) for p in self.parts]
+
+
+def part_of(data: Any) -> Part:
+    part = Part(*data)
+    return part._replace(passes=tuple(Pass(*p) for p in part.passes))
+
+
+def _text(p: Part) -> str:
+    outer = " ".join(f"i{i}" for i in p.outer) or "none"
+    vector = f"vectors along i{p.vector} by {p.lanes}, " if p.vector >= 0 else ""
+    square = f"squares with i{p.square}, " if p.square >= 0 else ""
+    kept = f", kept {' '.join(f's{i}' for i in p.kept)}" if p.kept else ""
+    passes = ", ".join(
+        f"i{q.vector} by {q.lanes}" if q.vector >= 0 else "rows" for q in p.passes if p.vector < 0
+    )
+    inner = f"passes along {passes}" if passes else f"{len(p.passes)} passes"
+    return f"outer loops {outer}, {vector}{square}{inner}{kept}"
+
+
+def plan(nest: Nest, machine: Machine) -> Rows:
+    """Rows take every nest; NoNest where an element type has no vector."""
+    for a in nest.accesses:
+        if a.dtype not in ELEMENTS:
+            raise NoNest(f"kernels read and write no {a.dtype}")
+    if any(s.access.lookups for s in nest.stores):
+        raise NoNest("kernels write no element whose place is looked up")
+    passes = Passes(nest)
+    chosen = [_section(nest, passes, s, machine) for s in passes.sections]
+    parts = tuple(c.part for c in chosen)
+    items = sum(p.items for p in parts)
+    scratch = max((scratch_of(nest, p)[1] + square_slots(nest, p)[1] for p in parts), default=0)
+    return Rows(items, scratch, total((c.work for c in chosen), items), parts)
+
+
+ELEMENTS = frozenset(
+    {"bool", "f32", "f64", "f16", "bf16", *(f"{s}{n}" for s in "iu" for n in (8, 16, 32, 64))}
+)
+
+
+def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, ...]]], int]:
+    """Stage kept → byte at which it starts, its inner loops (the last one contiguous); all bytes.
+
+    Where lanes are rows an element is one vector per vector of the part; else the contiguous loop
+    is padded to whole vectors, so that all can be written.
+    """
+    found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    at = 0
+    for number in stored(nest, part):
+        s = nest.stages[number]
+        loops = tuple(i for q in part.passes for i in (*q.inner, *q.reduced) if i in s.loops)
+        loops = tuple(dict.fromkeys(loops))
+        sizes = [nest.sizes[i] for i in loops]
+        if part.vector >= 0:
+            sizes.append(part.lanes * part.vectors)
+        elif sizes:
+            sizes[-1] = -(-sizes[-1] // widest_lanes(part)) * widest_lanes(part)
+        count = 1
+        for n in sizes:
+            count *= n
+        found[number] = (at, loops)
+        at += -(-count * element_bytes(s.dtype) // 64) * 64
+    return found, at
+
+
+def square_slots(nest: Nest, part: Part) -> tuple[dict[Access, int], int]:
+    """Transposed access → byte of scratch at which its square lies; all bytes."""
+    found: dict[Access, int] = {}
+    at = 0
+    for a in turned(nest, part.vector, part.square) if part.square >= 0 else []:
+        found[a] = at
+        at += -(-part.lanes * part.lanes * element_bytes(a.dtype) // 64) * 64
+    return found, at
+
+
+def widest_lanes(part: Part) -> int:
+    """Lanes of the widest vector of the part."""
+    return max((q.lanes for q in part.passes), default=1)
+
+
+def stored(nest: Nest, part: Part) -> list[int]:
+    """Stages whose values lie in scratch: those kept, and sums that have loops within the row."""
+    own = [i for q in part.passes if q.inner for i in q.stages]
+    return sorted({*own, *part.kept})
+
+
+class _Choice(NamedTuple):
+    part: Part
+    work: Work
+
+
+def _section(nest: Nest, passes: Passes, section: Section, machine: Machine) -> _Choice:
+    groups = passes.groups(section)
+    found = list(_candidates(nest, passes, section, groups, machine))
+    return min(found, key=lambda c: estimate.cycles(c.work, machine))
+
+
+def _candidates(
+    nest: Nest, passes: Passes, section: Section, groups: list[Group], machine: Machine
+) -> Iterator[_Choice]:
+    widest = machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
+    kept = _kept(nest, passes, groups)
+    pure = all(not g.inner and not g.reduced for g in groups)
+    outer = [i for i in section.outer if nest.sizes[i] > 1]
+    for v in outer:
+        lanes = _lanes(nest.sizes[v], widest)
+        squares = [-1, *(u for u in outer if u != v)] if pure else [-1]
+        for u in squares:
+            side = min(lanes, SQUARE) if u >= 0 else lanes
+            if u < 0 or (side == min(widest, SQUARE) and _squares(nest, v, u)):
+                yield _made(nest, passes, section, groups, machine, kept, v, side, u)
+    if not pure or not outer:
+        yield _made(nest, passes, section, groups, machine, kept, -1, widest, -1)
+
+
+def _lanes(size: int, widest: int) -> int:
+    """The narrowest vector that holds the loop, or the widest there is."""
+    return min(widest, 1 << (size - 1).bit_length()) if size > 1 else 1
+
+
+def _squares(nest: Nest, v: int, u: int) -> bool:
+    """Whether squares serve these loops: where points are missing, no lane may stand for another.
+
+    An element that all lanes share would be read though none of its points exists.
+    """
+    moved = turned(nest, v, u)
+    shared = any(a.strides[v] == 0 for a in nest.accesses if a not in moved)
+    return bool(moved) and not (nest.bounds and shared)
+
+
+def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
+    """Stages that several passes over their loops need and that are dear to compute again."""
+    found: list[int] = []
+    dear = [0] * len(nest.stages)
+    for i, s in enumerate(nest.stages):
+        inner = sum(
+            dear[a]
+            for a in s.arguments
+            if isinstance(a, int) and a not in found and nest.stages[a].loops == s.loops
+        )
+        dear[i] = 0 if s.combine else scalar.cost(s.body) + inner
+        users = [g for g in groups if i in passes.evaluated(g)]
+        loops = {g.inner | g.reduced for g in users}
+        whole = all(frozenset(s.loops) & x == x for x in loops)
+        if len(users) > 1 and len(loops) == 1 and whole and any(loops) and dear[i] > KEPT_COST:
+            found.append(i)
+    return tuple(found)
+
+
+def _made(
+    nest: Nest,
+    passes: Passes,
+    section: Section,
+    groups: list[Group],
+    machine: Machine,
+    kept: tuple[int, ...],
+    vector: int,
+    lanes: int,
+    square: int,
+) -> _Choice:
+    outer = _ordered(nest, section, section.outer - {vector})
+    if square >= 0:
+        outer = (*(i for i in outer if i != square), square)
+    if vector >= 0:
+        outer = (*outer, vector)
+    made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
+    light = sum(scalar.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
+    vectors = 1
+    if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
+        vectors = VECTORS if any(g.reduced for g in groups) or light else 1
+    part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
+    done = work(nest, passes, groups, part)
+    part = _items(nest, part, done)
+    return _Choice(part, total([done], part.items))
+
+
+def _ordered(nest: Nest, section: Section, loops: Iterable[int]) -> tuple[int, ...]:
+    """Loops by how far they step in what is written, then in what is read; the farthest first."""
+    stores = [nest.stores[i].access for i in section.stores]
+    reads = [a for s in nest.stages for a in s.arguments if isinstance(a, Access)]
+
+    def step(i: int) -> tuple[int, int]:
+        return (
+            max((abs(a.strides[i]) for a in stores), default=0),
+            max((abs(a.strides[i]) for a in reads), default=0),
+        )
+
+    return tuple(sorted(loops, key=lambda i: (*(-x for x in step(i)), i)))
+
+
+def _pass(
+    nest: Nest, passes: Passes, group: Group, kept: tuple[int, ...], vector: int, widest: int
+) -> Pass:
+    """The loops of a pass in order; with a vector loop of its own where lanes are no rows."""
+    reads = passes.accesses(group)
+    reads += [nest.stores[i].access for i in group.stores]
+
+    def order(loops: Iterable[int]) -> tuple[int, ...]:
+        def step(i: int) -> int:
+            return max((abs(a.strides[i]) for a in reads), default=0)
+
+        return tuple(sorted(loops, key=lambda i: (-step(i), i)))
+
+    own = -1
+    candidates = [i for i in (*group.inner, *group.reduced) if nest.sizes[i] > 1]
+    if vector < 0 and candidates:
+
+        def badness(i: int) -> tuple[float, int]:
+            size = nest.sizes[i]
+            lanes = _lanes(size, widest)
+            steps = [a.strides[i] for a in reads]
+            strided = sum(s not in (0, 1) for s in steps)
+            waste = -(-size // lanes) * lanes / size
+            return (waste * (len(steps) + 1) / lanes + 2 * strided, -size)
+
+        own = min(sorted(candidates), key=badness)
+    inner = (*order(group.inner - {own}), *([own] if own in group.inner else []))
+    reduced = (*order(group.reduced - {own}), *([own] if own in group.reduced else []))
+    if vector >= 0:
+        lanes, vectors = widest, 1
+    else:
+        lanes = _lanes(nest.sizes[own], widest) if own >= 0 else 1
+        turns = nest.sizes[own] // lanes if own in group.reduced else 1
+        vectors = min(VECTORS, max(1, turns))
+    return Pass(group.stages, group.stores, inner, reduced, own, lanes, vectors)
+
+
+def _items(nest: Nest, part: Part, work: Work) -> Part:
+    """As many of the outer loops numbered, and the last of them in such blocks, as work asks for.
+
+    Vectors and squares are not cut: blocks along their loops are multiples of them.
+    """
+    cost = work.scalar + work.loads + 4 * work.strided
+    wanted = max(1, min(ITEMS, int(cost / ITEM_COST)))
+    numbered, items, block = 0, 1, 1
+    for loop in part.outer:
+        if items >= wanted:
+            break
+        if part.square >= 0 and loop == part.vector:
+            break
+        size, grain = nest.sizes[loop], 1
+        if loop == part.vector:
+            grain = part.lanes * part.vectors
+        elif loop == part.square:
+            grain = part.lanes
+        block = grain * max(1, size // grain * items // wanted)
+        numbered, items = numbered + 1, items * -(-size // block)
+        if block > grain:
+            break
+    return part._replace(numbered=numbered, block=block, items=items)

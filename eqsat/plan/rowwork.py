@@ -1,0 +1,125 @@
+"""What a plan of rows does, counted: see `model.plan.Work`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eqsat.model.nest import Access, Nest
+from eqsat.model.plan import Work
+from eqsat.model.tensor import DTYPES
+from eqsat.ops import scalar
+from eqsat.plan.passes import Group, Passes, loops_of
+
+if TYPE_CHECKING:
+    from eqsat.plan.rows import Part, Pass
+
+PAGE_BYTES = 4096
+
+
+def element_bytes(dtype: str) -> int:
+    return max(DTYPES[dtype][0], 8) // 8
+
+
+def turned(nest: Nest, v: int, u: int) -> list[Access]:
+    """Accesses that step along u by one and along v by more: what squares of both transpose."""
+    return [
+        a
+        for a in dict.fromkeys(nest.accesses)
+        if a.strides[u] == 1
+        and a.strides[v] not in (0, 1)
+        and not any({u, v} & loops_of(k.index) for k in a.lookups)
+    ]
+
+
+def work(nest: Nest, passes: Passes, groups: list[Group], part: Part) -> Work:
+    rows = nest.points(i for i in part.outer if i != part.vector)
+    if part.vector >= 0:
+        rows *= -(-nest.sizes[part.vector] // part.lanes)
+    done = [
+        _pass_work(nest, passes, g, q, part, rows) for g, q in zip(groups, part.passes, strict=True)
+    ]
+    again = _again(nest, passes, groups, part)
+    return total([*done, Work(streams=again)], 1)
+
+
+def _pass_work(nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, rows: float) -> Work:
+    loops = (*q.inner, *q.reduced)
+    lanes = part.lanes if part.vector >= 0 else q.lanes
+    along = part.vector if part.vector >= 0 else q.vector
+    points = rows
+    for i in loops:
+        points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
+    kept = _available(part, q)
+    bodies = [i for i in passes.evaluated(group) if i not in kept] + list(group.stages)
+    steady = [
+        i
+        for i in bodies
+        if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
+    ]
+    moving = [i for i in bodies if i not in steady]
+    arithmetic = points * sum(scalar.cost(nest.stages[i].body) for i in moving)
+    arithmetic += rows * sum(scalar.cost(nest.stages[i].body) for i in steady)
+    arithmetic += points * len(group.stages)
+    if q.reduced and q.vector in q.reduced:
+        results = rows * nest.points(q.inner)
+        arithmetic += results * len(group.stages) * 2 * lanes.bit_length()
+    ends = [a for i in moving for a in nest.stages[i].arguments if isinstance(a, Access)]
+    ends += [nest.stores[i].access for i in group.stores]
+    loads = strided = pages = 0.0
+    square = turned(nest, part.vector, part.square) if part.square >= 0 else []
+    for a in dict.fromkeys(ends):
+        one = points if loops_of(a) & set(loops) or part.vector >= 0 else rows
+        far = along >= 0 and (
+            a.strides[along] not in (0, 1) or any(along in loops_of(k.index) for k in a.lookups)
+        )
+        if far and a in square:
+            loads += one * (2 + lanes.bit_length())
+            pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
+        elif far:
+            strided += one * lanes
+        else:
+            loads += one
+        arithmetic += one * 2 * len(a.bounds)
+        step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
+        pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
+    loads += points * len(set(kept) & set(passes.evaluated(group)))
+    return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
+
+
+def _available(part: Part, q: Pass) -> set[int]:
+    """Stages kept by passes before this one."""
+    first = part.passes.index(q) > 0
+    return set(part.kept) if first else set()
+
+
+def _again(
+    nest: Nest, passes: Passes, groups: list[Group], part: Part
+) -> tuple[tuple[float, float], ...]:
+    """A row that does not fit the nearest cache is fetched again by every pass but the first."""
+    rows = nest.points(part.outer)
+    found: list[tuple[float, float]] = []
+    seen: set[Access] = set()
+    row = 0.0
+    for group in groups:
+        loops = group.inner | group.reduced
+        own = [a for a in passes.accesses(group, part.kept) if loops_of(a) & loops]
+        size = {a: nest.points(loops_of(a) & loops) * element_bytes(a.dtype) for a in own}
+        width = part.lanes * part.vectors if part.vector >= 0 else 1
+        row += width * sum(n for a, n in size.items() if a not in seen)
+        found += [(row, rows * n) for a, n in size.items() if a in seen]
+        seen |= set(own)
+    return tuple((b, n) for b, n in found if n)
+
+
+def total(works: Iterable[Work], items: int) -> Work:
+    all_works = list(works)
+    return Work(
+        loads=sum(w.loads for w in all_works),
+        scalar=sum(w.scalar for w in all_works),
+        strided=sum(w.strided for w in all_works),
+        pages=sum(w.pages for w in all_works),
+        items=items,
+        streams=tuple(itertools.chain.from_iterable(w.streams for w in all_works)),
+    )

@@ -1,0 +1,206 @@
+"""Kernels of rows against the meaning of their nests, between guard pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from rownests import (
+    check,
+    flat,
+    layer_norm,
+    moved,
+    random_nest,
+    reduced,
+    softmax,
+)
+from test_kernel_math import AVX2, MACHINE
+
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.kernel import generate
+from eqsat.model.expr import arg, call, cast
+from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Stage, Store
+from eqsat.model.plan import Plan
+from eqsat.plan import rows
+
+pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+
+
+@pytest.fixture(autouse=True)
+def many_items(monkeypatch):
+    monkeypatch.setattr(rows, "ITEM_COST", 60)
+
+
+def test_a_softmax_keeps_what_is_dear():
+    plan = check(softmax(5, 37), "softmax")
+    assert plan.sections[0].kept == (1,)
+    assert plan.items > 1
+
+
+def test_a_layer_norm_is_one_kernel():
+    plan = check(layer_norm(4, 100), "layer_norm")
+    assert len(plan.sections[0].passes) == 3 and plan.sections[0].kept == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "to", "dtype", "body"),
+    [
+        ((40, 50), (1, 0), "f32", None),
+        ((3, 20, 33), (2, 0, 1), "f32", None),
+        ((20, 35), (1, 0), "bool", None),
+        ((17, 64), (1, 0), "f32", call("erfc", arg(0))),
+    ],
+)
+def test_transposes_go_by_squares(sizes, to, dtype, body):
+    plan = check(moved(sizes, to, dtype, body), f"moved{len(sizes)}{dtype}{body is None}")
+    assert plan.sections[0].square >= 0 and plan.work.strided == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "over", "how", "dtype"),
+    [
+        ((7, 100), (1,), "add", "f32"),
+        ((300, 70), (0,), "add", "f32"),
+        ((5, 33, 6), (1,), "min", "f32"),
+        ((5, 6, 7), (0, 2), "max", "f32"),
+        ((20000,), (0,), "add", "f32"),
+        ((9, 70), (1,), "and", "bool"),
+        ((9, 70), (1,), "mul", "i32"),
+        ((4, 3), (1,), "add", "f32"),
+    ],
+)
+def test_reductions_over_any_loops(sizes, over, how, dtype):
+    name = f"reduced{'_'.join(map(str, sizes))}{how}{dtype}"
+    check(reduced(sizes, over, how, dtype), name, within=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_random_nests(seed):
+    nest = random_nest(np.random.default_rng(seed))
+    check(nest, f"random{seed}", AVX2 if seed % 4 == 3 else MACHINE, seed, within=2e-5)
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_empty_loops(empty):
+    sizes = (0, 5) if empty == 0 else (5, 0)
+    check(softmax(*sizes), f"empty{empty}", sizes={0: 0, 9: 0})
+    check(reduced(sizes, (1,)), f"none{empty}", sizes={0: 0, 9: sizes[0]})
+
+
+def test_a_gather_and_what_follows():
+    table = Access(0, "f32", (0, 1), lookups=(Lookup(Access(1, "i32", (1, 0)), 20, 30),))
+    column = Access(
+        0, "f32", (20, 0), lookups=(Lookup(Access(1, "i32", (0, 1)), 1, 20),)
+    )  # varies along the lanes
+    body = call("add", call("add", arg(0), arg(1)), arg(2))
+    nest = Nest(
+        (9, 20),
+        (Stage(3, (0, 1), body, (table, column, Access(2, "f32", (20, 1))), "f32"),),
+        (Store(Access(9, "f32", (20, 1)), 0, (0, 1)),),
+    )
+    check(nest, "gather")
+
+
+def test_a_pack_fills_its_lanes():
+    """[37, 40] in tiles of 16 columns: three of them, the last half open, read along the loop."""
+    sizes = (3, 37, 16)
+    inside = Bound((16, 0, 1), 0, 40)
+    read = Access(0, "f32", (16, 40, 1), 0, (inside,), 0.0)
+    nest = Nest(
+        sizes,
+        (Stage(1, (0, 1, 2), arg(0), (read,), "f32"),),
+        (Store(Access(9, "f32", flat(sizes)), 0, (0, 1, 2)),),
+    )
+    check(nest, "pack")
+    turned = Access(0, "f32", (16 * 37, 1, 37), 0, (inside,), 0.5)  # of the transposed operand
+    nest = Nest(
+        sizes,
+        (Stage(1, (0, 1, 2), arg(0), (turned,), "f32"),),
+        (Store(Access(9, "f32", flat(sizes)), 0, (0, 1, 2)),),
+    )
+    assert check(nest, "turned_pack").sections[0].square == 1
+
+
+def test_pieces_of_a_concat_are_sections():
+    """[5, 7 + 9]: two stores over loops of their own; and a row that both need."""
+    pieces = (
+        Stage(1, (0, 1), arg(0), (Access(0, "f32", (7, 1, 0)),), "f32"),
+        Stage(2, (0, 2), call("abs", arg(0)), (Access(1, "f32", (9, 0, 1)),), "f32"),
+    )
+    stores = (
+        Store(Access(9, "f32", (16, 1, 0)), 0, (0, 1)),
+        Store(Access(9, "f32", (16, 0, 1), 7), 1, (0, 2)),
+    )
+    plan = check(Nest((5, 7, 9), pieces, stores), "concat")
+    assert len(plan.parts) == 2
+
+
+def test_masks_and_integers_in_bodies():
+    """select(i <= j, x, -inf) with the indices read, and a cast of the mask."""
+    sizes = (6, 21)
+    i, j = Access(0, "i32", (1, 0)), Access(1, "i32", (0, 1))
+    x = Access(2, "f32", (21, 1))
+    masked = call("select", arg(0), arg(1), call("neg", arg(1)))
+    nest = Nest(
+        sizes,
+        (
+            Stage(3, (0, 1), call("le", arg(0), arg(1)), (i, j), "bool"),
+            Stage(4, (0, 1), masked, (0, x), "f32"),
+            Stage(5, (0,), cast(arg(0), "i32"), (0,), "i32", "add", (1,)),
+        ),
+        (
+            Store(Access(9, "f32", (21, 1)), 1, (0, 1)),
+            Store(Access(10, "bool", (21, 1)), 0, (0, 1)),
+            Store(Access(11, "i32", (1, 0)), 2, (0,)),
+        ),
+    )
+    check(nest, "masks")
+
+
+def test_stages_that_pad_and_stores_that_cover_less():
+    inside = Bound((0, 1), -2, 9)
+    nest = Nest(
+        (5, 14),
+        (
+            Stage(1, (0, 1), call("exp", arg(0)), (Access(0, "f32", (14, 1)),), "f32"),
+            Stage(2, (0, 1), arg(0), (0,), "f32", bounds=(inside,), fill=1.5),
+            Stage(3, (0,), arg(0), (1,), "f32", "add", (1,)),
+        ),
+        (
+            Store(Access(9, "f32", (14, 1)), 1, (0, 1)),
+            Store(Access(10, "f32", (9, 1), -2), 0, (0, 1), (inside,)),
+            Store(Access(11, "f32", (1, 0)), 2, (0,)),
+        ),
+    )
+    check(nest, "padded")
+
+
+def test_moves_of_any_type():
+    for dtype in ("i8", "bf16", "f16", "u8", "f64", "i64"):
+        check(moved((18, 19), (1, 0), dtype), f"moves{dtype}")
+
+
+def test_nan_and_infinities_go_through_reductions():
+    import guarded
+
+    nest = reduced((3, 40), (1,), "max")
+    kernel = generate(nest, rows.plan(nest, MACHINE), MACHINE, "nans")
+    x = np.zeros((3, 40), np.float32)
+    x[0, 3], x[1, 39], x[2, 17] = np.nan, np.inf, -np.inf
+    (found,) = guarded.run(kernel, MACHINE, [x], [((3,), np.float32)])
+    np.testing.assert_array_equal(found, [np.nan, np.inf, 0])
+
+
+def test_plans_are_data_and_work_grows_with_what_is_done():
+    plan = rows.plan(layer_norm(64, 384), MACHINE)
+    again = Plan.from_json(plan.to_json())
+    assert again.sections == plan.sections and again.work == plan.work
+    assert rows.plan(layer_norm(128, 384), MACHINE).work.scalar == 2 * plan.work.scalar
+    assert "outer loops i0" in plan.to_text()
+
+
+def test_what_kernels_of_rows_do_not_take():
+    with pytest.raises(NoNest, match="no f8e5m2"):
+        rows.plan(moved((4, 4), (1, 0), "f8e5m2"), MACHINE)
