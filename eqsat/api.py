@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, with_layouts
+from eqsat.measured import check_measure, measure_programs
 from eqsat.model.control import controls
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
@@ -19,20 +20,20 @@ from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
-from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.border_layouts import with_open_results
 from eqsat.run import Run, Source, load, timed
+from eqsat.scheduling import PLACING_SECONDS, make_schedules
 
 if TYPE_CHECKING:
     from eqsat.bodies import Bodies
     from eqsat.model.egraph import EGraph
     from eqsat.model.stopping import Stop
 
-PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
 SATURATING = 0.4  # of the time that is left, at most, for saturation
+MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
@@ -62,6 +63,7 @@ def optimize(
     work_limit: float | None = None,
     unchecked: bool = False,
     stop_after: str | None = None,
+    measure: int = 0,
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Run:
@@ -81,14 +83,17 @@ def optimize(
     never hunted for counterexamples without the second of hunting that they get otherwise, and
     rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
     what there was no time for is told by `run.selection.cuts`. work_limit: operations that
-    verifying may take. stop: ends the extraction early, with the best answer so far. Raises
-    EqsatError; exit_code 3 if nothing is admissible, 1 if a rule is refuted (E100).
+    verifying may take. measure: how many programs are timed here after the search, the best one,
+    nearly as good ones and the input; the fastest is kept (`run.measured`). stop: ends the
+    extraction early, with the best answer so far. Raises EqsatError; exit_code 3 if nothing is
+    admissible, 1 if a rule is refuted (E100).
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
     )
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    check_measure(measure)
     bounds = Limits.of(limits)
     with timed(seconds, "read"):
         from eqsat.ops.merge import canonical as searched
@@ -111,9 +116,19 @@ def optimize(
         run = at_sizes(run, Family(source.program, canonical))
     deadline = time.monotonic() + time_limit
     _search(run, stop_after, progress or (lambda *_: None), stop, deadline)
+    if measure and run.schedule is not None and not (stop is not None and stop.is_requested):
+        _measure(run, measure, progress or (lambda *_: None))
     if verify and run.schedule is not None:
         run.verify(seed=seed, work_limit=work_limit)
     return run
+
+
+def _measure(run: Run, count: int, progress: Progress) -> None:
+    """Programs of the search timed beside each other; the fastest is the run's."""
+    progress("measuring", 0.0)
+    with timed(run.seconds, "measure"):
+        measure_programs(run, count, MEASURING * run.search["time_limit"])
+    progress("measure", run.seconds["measure"] or 0.0)
 
 
 def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
@@ -234,55 +249,6 @@ def _search_body(
     deadline = time.monotonic() + options["time_limit"]
     _search(own, None, lambda *_: None, None, deadline)
     return own
-
-
-def make_schedules(run: Run, seconds: float = PLACING_SECONDS) -> None:
-    """The schedules of a run's selection and baseline; `seconds` to place temporaries, each."""
-    from eqsat.schedule import build
-
-    assert run.egraph is not None
-    assert run.selection is not None
-    run.schedule = place_temporaries(build(run.egraph, run.selection, run.target), seconds)
-    _check_legality(run.schedule, run)
-    if run.baseline is not None:
-        base = build(run.egraph, run.baseline, run.target)
-        run.baseline_schedule = place_temporaries(base, seconds)
-
-
-def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
-    """The schedule with an offset in one arena for every temporary."""
-    from eqsat.extract.place import place
-    from eqsat.model.placement import Lifetime
-
-    buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
-    return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
-
-
-def _refuse_requests(schedule: Schedule, run: Run) -> None:
-    """EqsatError if a requested layout is still a request: E390, or E410 for want of time."""
-    left = [i for _, i in schedule.ops({"set_encoding", "unset_encoding"})]
-    left += [i for i in schedule.ahead if schedule.program.nodes[i].op.endswith("_encoding")]
-    assert run.egraph is not None
-    assert run.selection is not None
-    if left and (run.selection.cuts or run.egraph.stop != "saturated"):
-        message = f"nothing admissible found in time: {len(left)} requested layout(s) are left"
-        hint = "give the search more time (`--time-limit`), or raise the limit that stopped it"
-        raise fail("E410", message, help=hint, exit_code=3)
-    if left:
-        message = f"no rule says what becomes of {len(left)} requested layout(s) of the program"
-        hint = "use `layout/encoding`, which `default` holds, beside your rule sets"
-        raise fail("E390", message, help=hint)
-
-
-def _check_legality(schedule: Schedule, run: Run) -> None:
-    """EqsatError E905 (our bug) if a schedule breaks what the target's file says."""
-    from eqsat.schedule import faults
-
-    _refuse_requests(schedule, run)
-    found = faults(schedule, run.target, run.canonical)
-    if found:
-        message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(found)}"
-        raise fail("E905", message, exit_code=4)
 
 
 def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:

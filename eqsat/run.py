@@ -17,6 +17,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.layout import Layout
 from eqsat.model.limits import Limits
+from eqsat.model.measured import Measured
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
 from eqsat.model.rulecheck import RuleCheck
@@ -49,6 +50,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "baseline": Selection.from_json,
     "schedule": Schedule.from_json,
     "baseline_schedule": Schedule.from_json,
+    "measured": Measured.from_json,
 }
 
 
@@ -82,6 +84,7 @@ class Run:
     schedule: Schedule | None = None
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
+    measured: Measured | None = None  # programs that were timed, of which this one was kept
     verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body
@@ -180,7 +183,7 @@ class Run:
             return None
         from eqsat.execute.executors import find_executor
 
-        itself = self.is_input and find_executor(self.target.executor).runs_input
+        itself = self.is_input and find_executor(self.runs_on.executor).runs_input
         return Callee(self.executable, traced, itself, self.source.layouts)
 
     @property
@@ -188,7 +191,14 @@ class Run:
         """By which executor the schedule runs, and what that declines of its plan."""
         from eqsat.execute.executors import execution
 
-        return execution(self.schedule, self.target)
+        return execution(self.schedule, self.runs_on)
+
+    @property
+    def runs_on(self) -> Target:
+        """The target whose executor runs the schedule: XLA's where that was measured to be best."""
+        if self.measured is not None and self.measured.keeps_input_by_xla:
+            return replace(self.target, executor="xla")
+        return self.target
 
     @cached_property
     def executable(self) -> Executable:
@@ -196,7 +206,7 @@ class Run:
         from eqsat.execute.executors import build
 
         schedule = self._need_schedule()
-        executable = build(schedule, self.source.opaque, self.source.weights, self.target)
+        executable = build(schedule, self.source.opaque, self.source.weights, self.runs_on)
         if self.packed_file is not None:
             from eqsat.execute.weights import load as load_packed
 

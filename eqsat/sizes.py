@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eqsat.api import at_sizes, make_schedules
+from eqsat.api import at_sizes
 from eqsat.model.diag import fail
 from eqsat.model.family import Family
 from eqsat.model.selection import Selection
 from eqsat.model.symbols import resized, sizes_of
 from eqsat.ops.binding import BoundGraph, bind_graph
 from eqsat.run import Run
+from eqsat.scheduling import make_schedules
 
 
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:
@@ -45,7 +46,7 @@ def _emptied(run: Run) -> Run:
     nothing = dict.fromkeys(run.seconds)
     return replace(
         run, egraph=None, selection=None, schedule=None, baseline=None, baseline_schedule=None,
-        verification=None, packed_file=None, seconds=nothing,
+        verification=None, measured=None, packed_file=None, seconds=nothing,
     )  # fmt: skip
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import DEFAULT_GOALS, Run, make_schedules, optimize
+from eqsat.api import DEFAULT_GOALS, Run, optimize
 from eqsat.artefact import check_writable, put_in_place
 from eqsat.model.diag import fail
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
+from eqsat.scheduling import make_schedules
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program

@@ -42,6 +42,16 @@ def optimize(
         bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
     ] = False,
     work_limit: o.WorkLimit = WORK_LIMIT,
+    measure: Annotated[
+        int,
+        typer.Option(
+            "--measure",
+            min=0,
+            metavar="N",
+            help="Time N programs here, the best, nearly as good ones and the input, and keep the"
+            " fastest.",
+        ),
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
     ] = None,
@@ -60,8 +70,9 @@ def optimize(
     there is one by then (exit
     code 130).
     """
-    if verify and stop_after not in (None, o.Phase.schedule):
-        raise typer.BadParameter("`--verify` needs a schedule, so it cannot stop before")
+    for option in [n for n, on in (("--verify", verify), ("--measure", measure)) if on]:
+        if stop_after not in (None, o.Phase.schedule):
+            raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop = None if out is None else Stop()  # an answer that is kept nowhere is worth nothing
     with stops_at_once(stop):
         _check_place(out)
@@ -78,6 +89,7 @@ def optimize(
             "devices": devices,
             "time_limit": o.seconds(time_limit),
             "stop_after": stop_after.value if stop_after else None,
+            "measure": measure,
             "seed": seed,
             "threads": threads,
             "stop": stop,

@@ -10,6 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
+from eqsat.model.measured import Measured
 from eqsat.model.program import Program
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
@@ -53,6 +54,8 @@ class Finished(Protocol):
     def execution(self) -> Execution: ...
     @property
     def bodies(self) -> Mapping[str, Finished]: ...
+    @property
+    def measured(self) -> Measured | None: ...
     @property
     def verification(self) -> Any: ...
     def summary(self) -> dict[str, Any]: ...

@@ -58,6 +58,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "weights": weights_json(run.schedule),
         "loops": _loops(run),
         "devices": _devices(run),
+        "measured": None if run.measured is None else run.measured.to_json(),
         "verify": _verify(run.verification),
         "seconds": _seconds(run.seconds),
     }

@@ -14,6 +14,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.measured import measured_lines
 from eqsat.report.origins import rules_in_result
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
@@ -28,6 +29,7 @@ def summary_text(run: Finished) -> str:
         lines += _arena_line(run.schedule)
         lines += _executor_lines(run)
         lines += _device_lines(run)
+        lines += measured_lines(run.measured)
     return "\n".join(lines) + "\n"
 
 

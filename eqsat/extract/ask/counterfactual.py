@@ -29,7 +29,7 @@ Forced = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """A question as a problem; `relaxed` says what each option adds at least to the bound."""
 
     problem: ExtractionProblem
@@ -104,7 +104,7 @@ class Counterfactuals:
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
         deadline = time.monotonic() + seconds
-        tasks = [self._task(q) for q in questions]
+        tasks = [self.task(q) for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (tasks[i].least, i))
         found: dict[int, Price] = {}
         for _ in range(ROUNDS):
@@ -116,12 +116,12 @@ class Counterfactuals:
                     found[i] = self._price(tasks[i], share)
         return [found[i] for i in range(len(tasks))]
 
-    def _price(self, task: _Task, seconds: float) -> Price:
+    def _price(self, task: Task, seconds: float) -> Price:
         """Look among the options near the bound, then among all that may beat what was found."""
         if task.problem.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
         end = time.monotonic() + seconds
-        least, best = task.least, self._known(task)
+        least, best = task.least, self.known(task)
         for spread in (*SPREADS, None) if task.relaxed else (None,):
             left = end - time.monotonic()
             if left <= 0 or (best is not None and best <= least):
@@ -129,7 +129,7 @@ class Counterfactuals:
             cap = best if spread is None else int(task.least * (1 + spread))
             if spread is not None and best is not None and cap is not None and best <= cap:
                 continue
-            found = self._solve(task, cap, left)
+            found = self.solve(task, cap, left)
             if found.status == "infeasible" and cap is None:
                 return Price(self.goal, NOT_ADMISSIBLE)
             least = max(least, _reached(found, cap))
@@ -145,14 +145,14 @@ class Counterfactuals:
             return Price(self.goal, EXACT, self._delta(best), self._delta(best))
         return Price(self.goal, AT_LEAST, self._delta(best), self._delta(least))
 
-    def _known(self, task: _Task) -> int | None:
+    def known(self, task: Task) -> int | None:
         """The best known answer that makes the choice, and keeps the budgets."""
         left = set(task.allowed)
         legal = (a for a in self.answers if left.issuperset(a) and task.problem.is_legal(a))
         kept = (a for a in legal if self.problem.keeps(a, self.budget))
         return min((self.problem.worth(a, self.weights) for a in kept), default=None)
 
-    def _solve(self, task: _Task, cap: int | None, seconds: float) -> Found:
+    def solve(self, task: Task, cap: int | None, seconds: float) -> Found:
         """The best answer among the options that may be worth at most `cap`."""
         kept = task.options(cap, self._rest)
         small = task.problem.restricted(kept)
@@ -177,16 +177,16 @@ class Counterfactuals:
         return value - chosen
 
     # ---- questions as problems ---------------------------------------------------------------
-    def _task(self, question: Question) -> _Task:
+    def task(self, question: Question) -> Task:
         every = tuple(range(len(self.problem.options)))
         if question.kind == "without":
             allowed = self._without(question.subject)
-            return _Task(self.problem, allowed, self._relaxed, self._least(self._relaxed))
+            return Task(self.problem, allowed, self._relaxed, self._least(self._relaxed))
         ways = {"node": self._with_node, "written": self._written, "inside": self._inside}
         forced = ways[question.kind](question.subject)
         lifted = self._relaxed and _lifted(self._relaxed, forced)
         problem = replace(self.problem, forced=forced)
-        return _Task(problem, every, lifted, self._least(lifted))
+        return Task(problem, every, lifted, self._least(lifted))
 
     def _least(self, relaxed: Relaxation | None) -> int:
         """No choice makes better what the search has proven."""

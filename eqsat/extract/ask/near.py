@@ -1,0 +1,132 @@
+"""Other programs that are nearly as good as the best: choices that it did not make, each forced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.session import selection_of, verify
+from eqsat.extract.solve.goals import Outcome
+from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.solve.problem import Answer
+from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.egraph import EGraph
+from eqsat.model.price import Question
+from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.target import Target
+
+TOLERANCE = 0.1  # how much worse than the best, by the first goal: about what prices are wrong by
+KNOWN = 4  # times as many programs are looked for as are wanted, to choose different ones
+STATING = 0.5  # of the time, at most, to look for candidates
+SHARE = 0.25  # of the time that is left, at most, for one question
+
+
+def near_optimal(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    chosen: Selection,
+    baseline: Selection | None,
+    *,
+    count: int,
+    seconds: float,
+    seed: int = 0,
+) -> tuple[Selection, ...]:
+    """At most `count` programs other than the chosen one, as different as can be, the best first.
+
+    They keep the budgets and are worse by at most `TOLERANCE`. Each question forces a choice that
+    no program known so far makes: an e-node, a value in memory, a value that is not.
+    """
+    end = time.monotonic() + seconds
+    known: list[Answer] = []
+    found: Counterfactuals | None = None
+    try:
+        with until(end):
+            found = counterfactuals(
+                egraph, target, goals, chosen, baseline, seed,
+                enough=time.monotonic() + STATING * seconds,
+            )  # fmt: skip
+            known = _answers(found, KNOWN * count, end)
+    except OutOfTime:
+        pass
+    if found is None:
+        return ()
+    asked = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    picked = _different(found, known, count)
+    made = [_selection(found, a) for a in picked]
+    for s in made:
+        verify(egraph, target, s, asked)
+    return tuple(made)
+
+
+def _answers(found: Counterfactuals, most: int, end: float) -> list[Answer]:
+    """Answers within the tolerance, the chosen one not among them."""
+    own = set(found.assembly.locate(found.chosen.groups))
+    best = sum(w * found.chosen.goal(g).value for g, w in found.weights.items())
+    cap = int(best * (1 + TOLERANCE))
+
+    def near() -> list[Answer]:
+        every = (tuple(sorted(a)) for a in found.answers)
+        kept = [
+            a for a in dict.fromkeys(every)
+            if found.problem.worth(a, found.weights) <= cap and found.problem.keeps(a, found.budget)
+        ]  # fmt: skip
+        return [a for a in kept if a not in {tuple(sorted(o)) for o in own}]
+
+    tasks = [found.task(q) for q in _questions(found)]
+    for task in sorted((t for t in tasks if t.least <= cap), key=lambda t: t.least):
+        left = end - time.monotonic()
+        if left <= 0 or len(near()) >= most:
+            break
+        worth = found.known(task)
+        if task.problem.forced == () or (worth is not None and worth <= cap):
+            continue
+        try:
+            found.solve(task, cap, SHARE * left)
+        except OutOfTime:
+            break
+    return near()
+
+
+def _questions(found: Counterfactuals) -> Iterator[Question]:
+    """Choices that were not made, of what is computed and of what is kept in memory."""
+    space, egraph = found.assembly.pool.space, found.assembly.pool.space.egraph
+    members = {m for g in found.chosen.groups for m in g.members}
+    written = {space.buffer[w] for g in found.chosen.groups for w in g.writes}
+    for i, kind in enumerate(space.kinds):
+        if kind not in ("leaf", "view") and i not in members:
+            yield Question("node", i)
+    for c in sorted({n.eclass for n in egraph.nodes}):
+        if space.buffer[c] not in written:
+            yield Question("written", c)
+    for g in found.chosen.groups:
+        for w in g.writes:
+            yield Question("inside", w)
+
+
+def _different(found: Counterfactuals, answers: Sequence[Answer], count: int) -> list[Answer]:
+    """So many of these, each the farthest from the chosen one and those before; the best first."""
+
+    def worth(a: Answer) -> int:
+        return found.problem.worth(a, found.weights)
+
+    def distance(a: Answer, b: Answer) -> float:
+        return len(set(a) ^ set(b)) / max(len(set(a) | set(b)), 1)
+
+    taken = list(found.assembly.locate(found.chosen.groups)) or [()]
+    rest = sorted(answers, key=lambda a: (worth(a), a))
+    picked: list[Answer] = []
+    while rest and len(picked) < count:
+        one = max(rest, key=lambda a: min(distance(a, t) for t in (*taken, *picked)))
+        rest.remove(one)
+        picked.append(one)
+    return sorted(picked, key=lambda a: (worth(a), a))
+
+
+def _selection(found: Counterfactuals, answer: Answer) -> Selection:
+    """With the bound of the first goal, which holds for every answer."""
+    first = found.goals[0].name
+    bounds = {first: found.chosen.goal(first).bound}
+    outcome = Outcome("gap", answer, bounds)
+    return selection_of(found.assembly, outcome, found.goals, 0.0)

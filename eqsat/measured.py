@@ -1,0 +1,139 @@
+"""`--measure N`: nearly best programs of a search timed beside each other; the fastest is kept."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.model.diag import fail
+from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR, Measured, Timed
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Selection
+from eqsat.run import Run
+from eqsat.scheduling import schedule_of
+
+XLA = "xla"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program to be timed."""
+
+    name: str
+    origin: str
+    selection: Selection
+    schedule: Schedule
+
+
+def check_measure(count: int) -> None:
+    """EqsatError (E400) if so many programs cannot be timed."""
+    if count == 1 or count < 0:
+        message = f"`measure` takes the number of programs to time, at least 2, not {count}"
+        raise fail("E400", message)
+
+
+def measure_programs(run: Run, count: int, seconds: float) -> Measured:
+    """Time `count` programs, the chosen one and the input among them, and keep the fastest.
+
+    seconds: to look for the others. The run's selection and schedule are those of the fastest
+    afterwards. EqsatError E426 for a program with loops or branches, whose bodies were searched
+    for one answer alone.
+    """
+    if run.bodies:
+        message = f"`{run.program.name}` has loops or branches, which were searched for one answer"
+        raise fail("E426", message, help="leave `--measure` out")
+    found = list(_candidates(run, count, seconds))
+    calls = [_call(run, c) for c in found]
+    inputs = _inputs(run)
+    sides = {c.name: _bound(f, inputs) for c, f in zip(found, calls, strict=True)}
+    per_batch, times = _interleave(sides)
+    timed = tuple(_timed(c, times, per_batch) for c in found)
+    kept = _fastest(timed)
+    run.measured = Measured(timed, len(times[CHOSEN]), per_batch, kept)
+    if found[kept].origin != CHOSEN:
+        run.selection, run.schedule = found[kept].selection, found[kept].schedule
+        for name in ("executable", "callee", "_compiled", "is_input"):
+            vars(run).pop(name, None)
+    return run.measured
+
+
+def _candidates(run: Run, count: int, seconds: float) -> Iterator[Candidate]:
+    """The chosen program, those near it, and the input as the target's executor and XLA have it."""
+    from eqsat.extract.ask.near import near_optimal
+
+    assert run.egraph is not None and run.selection is not None and run.schedule is not None
+    yield Candidate(CHOSEN, CHOSEN, run.selection, run.schedule)
+    own: list[Candidate] = []
+    if run.baseline is not None and run.baseline_schedule is not None:
+        same = run.baseline_schedule.program == run.schedule.program
+        sides = run.baseline, run.baseline_schedule
+        if not (same and run.baseline_schedule.dispatches == run.schedule.dispatches):
+            own.append(Candidate(INPUT, INPUT, *sides))
+        if run.target.executor != XLA:
+            own.append(Candidate(INPUT_BY_XLA, INPUT_BY_XLA, *sides))
+    wanted = max(count - 1 - len(own), 0)
+    others = ()
+    if wanted:
+        others = near_optimal(
+            run.egraph, run.target, run.goals, run.selection, run.baseline,
+            count=wanted, seconds=seconds, seed=run.search["seed"],
+        )  # fmt: skip
+    for i, s in enumerate(others, 1):
+        yield Candidate(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
+    yield from own[: max(count - 1, 0)]
+
+
+def _call(run: Run, c: Candidate) -> Callable[..., Any]:
+    """A candidate as the function that a run with it would call."""
+    from eqsat.execute.executors import build
+
+    target = replace(run.target, executor=XLA) if c.origin == INPUT_BY_XLA else run.target
+    source = run.source
+    weights = {**source.weights, **_drawn(run)}
+    return build(c.schedule, source.opaque, weights, target).flat
+
+
+def _drawn(run: Run) -> dict[str, Any]:
+    """Weights of which only the shape is known: any values take the same time."""
+    from eqsat.execute.draw import drawn_weights
+
+    return drawn_weights(run.program, run.source.weights)
+
+
+def _inputs(run: Run) -> list[Any]:
+    import jax
+    import numpy as np
+
+    from eqsat.execute.draw import random_inputs
+
+    drawn = random_inputs(run.program, np.random.default_rng(run.search["seed"]))
+    return list(jax.device_put(drawn))
+
+
+def _bound(call: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
+    return lambda: call(*inputs)
+
+
+def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any]]:
+    from eqsat.execute.timing import interleave
+
+    return interleave(sides)
+
+
+def _timed(c: Candidate, times: dict[str, Any], per_batch: int) -> Timed:
+    from eqsat.execute.timing import interval
+
+    own, chosen = times[c.name], times[CHOSEN]
+    wall, cpu = (statistics.median(s[at] for s in own) / per_batch * 1e6 for at in (0, 1))
+    middle, low, high = interval([a[0] / b[0] for a, b in zip(chosen, own, strict=True)])
+    predicted = None if c.origin == INPUT_BY_XLA else round(c.schedule.time_ps / 1e6, 3)
+    ratio = (round(middle, 4), round(low, 4), round(high, 4))
+    return Timed(c.name, c.origin, predicted, round(wall, 2), round(cpu, 2), ratio)
+
+
+def _fastest(timed: tuple[Timed, ...]) -> int:
+    """The number of the fastest program; the chosen one where nothing is surely faster."""
+    faster = [i for i, t in enumerate(timed) if i and t.ratio[1] > 1]
+    return max(faster, key=lambda i: timed[i].ratio[0], default=0)
