@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from eqsat.execute.timing import interleave, interval
 
 if TYPE_CHECKING:
     from clockprograms import Timed
 
-BATCH_SECONDS = 0.004  # one round of one side takes at least this long
-MOST_CALLS = 1000
-LEAST_ROUNDS = 30
-SECONDS = 2.0  # of one side, unless the fewest rounds take longer
 SAME, ANY = 1.02, 1.05  # upper bounds wanted: where the answer is the input, and everywhere
 
 
@@ -31,53 +27,6 @@ def pin(core: int | None, count: int = 1) -> list[int]:
         raise SystemExit(f"{count} core(s) from core {core} on: this process has {allowed}")
     os.sched_setaffinity(0, chosen)
     return chosen
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """(median, lower, upper): the 95 % interval of the median by order statistics."""
-    ordered, n = sorted(ratios), len(ratios)
-    rank, below = 0, 1 / 2**n
-    while 2 * (below + math.comb(n, rank + 1) / 2**n) <= 0.05:
-        rank += 1
-        below += math.comb(n, rank) / 2**n
-    return statistics.median(ordered), ordered[rank], ordered[n - 1 - rank]
-
-
-def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
-    """Seconds on the wall and of process time for `count` calls, the last waited for."""
-    import jax
-
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(count):
-        found = call()
-    jax.block_until_ready(found)
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def seconds_per_call(call: Callable[[], Any]) -> float:
-    """The best of several tries, as neighbours only add time; after a few that warm up."""
-    batch(call, 3)
-    return min(batch(call, 5)[0] for _ in range(5)) / 5
-
-
-def interleave(
-    sides: Mapping[str, Callable[[], Any]], most: int
-) -> tuple[int, dict[str, list[tuple[float, float]]]]:
-    """Calls of a batch, and seconds (wall, process) of each side's batches, one of each a round.
-
-    Who is first changes from round to round. Slow programs, which vary less, get fewer than the
-    `most` rounds.
-    """
-    one = min(map(seconds_per_call, sides.values()))
-    count = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
-    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / one / count)))
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-    order = list(sides)
-    for i in range(rounds):
-        first = i % len(order)
-        for name in (*order[first:], *order[:first]):
-            seconds[name].append(batch(sides[name], count))
-    return count, seconds
 
 
 def compare(left: Callable[[], Any], right: Callable[[], Any], most: int) -> dict[str, Any]:

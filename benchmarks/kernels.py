@@ -26,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clock import interleave, interval, pin
+from clock import pin
 from seeded import tell
+
+from eqsat.execute.timing import interleave, interval
 
 if TYPE_CHECKING:
     import eqsat

@@ -51,7 +51,7 @@ def measure_programs(run: Run, count: int, seconds: float) -> Measured:
     per_batch, times = _interleave(sides)
     timed = tuple(_timed(c, times, per_batch) for c in found)
     kept = _fastest(timed)
-    run.measured = Measured(timed, len(times[CHOSEN]), per_batch, kept)
+    run.measured = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
     if found[kept].origin != CHOSEN:
         run.selection, run.schedule = found[kept].selection, found[kept].schedule
         for name in ("executable", "callee", "_compiled", "is_input"):

@@ -37,6 +37,7 @@ class Measured:
     rounds: int
     calls: int
     kept: int
+    asked: int  # programs that were asked for; fewer are known where there was no time, or no more
 
     @property
     def keeps_input_by_xla(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.model.measured import INPUT_BY_XLA, Measured
-from eqsat.report.units import count_text, goal_text
+from eqsat.report.units import goal_text
 
 PS_PER_US = 1_000_000
 
@@ -12,7 +12,9 @@ def measured_lines(found: Measured | None) -> list[str]:
     """A table of the programs and which was kept; nothing if none was timed."""
     if found is None:
         return []
-    told = f"{count_text(len(found.programs), 'program')} in {found.rounds} interleaved rounds"
+    count = len(found.programs)
+    asked = f"{count} of {found.asked} programs" if count < found.asked else f"{count} programs"
+    told = f"{asked} in {found.rounds} interleaved rounds"
     head = f"{'':14} {'predicted':>10} {'measured':>10} {'process':>10} {'times faster':>14}"
     return ["", f"measured {told}", head, *_rows(found), _kept(found)]
 

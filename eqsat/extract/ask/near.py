@@ -16,7 +16,9 @@ from eqsat.model.price import Question
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
-TOLERANCE = 0.1  # how much worse than the best, by the first goal: about what prices are wrong by
+# how much worse than the best, by the first goal: about what prices are wrong by; then more, where
+# there are not as many programs as are wanted
+TOLERANCES = (0.1, 0.3)
 KNOWN = 4  # times as many programs are looked for as are wanted, to choose different ones
 STATING = 0.5  # of the time, at most, to look for candidates
 SHARE = 0.25  # of the time that is left, at most, for one question
@@ -35,8 +37,8 @@ def near_optimal(
 ) -> tuple[Selection, ...]:
     """At most `count` programs other than the chosen one, as different as can be, the best first.
 
-    They keep the budgets and are worse by at most `TOLERANCE`. Each question forces a choice that
-    no program known so far makes: an e-node, a value in memory, a value that is not.
+    They keep the budgets and are worse by at most the last of `TOLERANCES`. Each question forces a
+    choice that no program known so far makes: an e-node, a value in memory, a value that is not.
     """
     end = time.monotonic() + seconds
     known: list[Answer] = []
@@ -47,7 +49,10 @@ def near_optimal(
                 egraph, target, goals, chosen, baseline, seed,
                 enough=time.monotonic() + STATING * seconds,
             )  # fmt: skip
-            known = _answers(found, KNOWN * count, end)
+            for tolerance in TOLERANCES:
+                known = _answers(found, tolerance, KNOWN * count, end)
+                if len(known) >= count:
+                    break
     except OutOfTime:
         pass
     if found is None:
@@ -60,11 +65,11 @@ def near_optimal(
     return tuple(made)
 
 
-def _answers(found: Counterfactuals, most: int, end: float) -> list[Answer]:
+def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) -> list[Answer]:
     """Answers within the tolerance, the chosen one not among them."""
     own = set(found.assembly.locate(found.chosen.groups))
     best = sum(w * found.chosen.goal(g).value for g, w in found.weights.items())
-    cap = int(best * (1 + TOLERANCE))
+    cap = int(best * (1 + tolerance))
 
     def near() -> list[Answer]:
         every = (tuple(sorted(a)) for a in found.answers)

@@ -18,7 +18,6 @@ from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
 from eqsat.ops.nest import nest_of_dispatch
-from eqsat.plan.planner import plan
 from eqsat.plan.price import first_fetches, rates
 
 ROUNDS, QUICK_ROUNDS = 15, 5
@@ -245,12 +244,12 @@ def _dispatches(
         refused = dict(run.execution.declined)
         for number, d in enumerate(run.schedule.dispatches):
             name = f"{source.name} {number}" if len(run.schedule.dispatches) > 1 else source.name
-            if number in refused:
-                declined[name] = refused[number]
+            if number in refused or d.plan is None:
+                declined[name] = refused.get(number, d.no_plan)
                 continue
-            probe, nest = Probe(name, 1, _Build(run, number)), nest_of_dispatch(run.schedule, d)
-            work = plan(nest, target.machine).work
-            made.append(_Made(probe, Observed(name, source.group, work, first_fetches(nest), 0.0)))
+            probe = Probe(name, 1, _Build(run, number))
+            first = first_fetches(nest_of_dispatch(run.schedule, d))
+            made.append(_Made(probe, Observed(name, source.group, d.plan.work, first, 0.0)))
     return made, declined
 
 
