@@ -50,5 +50,6 @@ class Measured:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Measured:
-        programs = (Timed(**(p | {"ratio": tuple(p["ratio"])})) for p in data["programs"])
-        return cls(**(data | {"programs": tuple(programs)}))
+        programs = [Timed(**(p | {"ratio": tuple(p["ratio"])})) for p in data["programs"]]
+        rest = {k: v for k, v in data.items() if k != "programs"}
+        return cls(tuple(programs), **rest)
