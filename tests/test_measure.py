@@ -72,7 +72,8 @@ def test_the_fastest_is_kept_and_runs(clock: Any, tmp_path: Path):
     run = eqsat.optimize(layer, X, measure=4, **OPTIONS)
     assert run.measured is not None and run.schedule is not None
     names = [p.name for p in run.measured.programs]
-    assert names == ["chosen", "near 1", "input", "input by XLA"]
+    assert len(names) == 4  # the input is one of its own where it was not chosen
+    assert names[:2] == ["chosen", "near 1"] and names[-1] == "input by XLA"
     kept = run.measured.programs[run.measured.kept]
     assert (kept.name, kept.ratio) == ("near 1", (2.0, 2.0, 2.0))
     assert kept.predicted_us == pytest.approx(run.schedule.time_ps / 1e6, abs=1e-3)
