@@ -178,7 +178,7 @@ def test_a_value_is_written_beside_what_is_computed_from_it():
             y = generic(x, loops=[4, 6], rank=1, maps=[[d0, d1]], body=x0, combine=add)
             z = generic(y, y, loops=[4, 4], maps=[[d0], [d1]], body=add(x0, x1))
             return z""",
-            "%1 (generic) would be computed at several points",
+            "%1 (generic) would be computed more than once for some values",
         ),
         (
             """program p

@@ -74,8 +74,9 @@ class Stage:
     body: its operand i is `arguments[i]`: an access, or the number of an earlier stage, read at the
     same point (a stage over fewer loops is the same along the others). With `combine` (add, max,
     min, mul, and, or) the bodies of all points of `reduced` are combined into the one value.
-    bounds: of a stage that only pads what it reads (its body is `arg(0)`, without `combine`): where
-    one fails, the value is `fill`. Most nests have no such stage: pads are bounds of accesses.
+    bounds: of a stage that only chooses (its body is `arg(0)`, without `combine`): where one fails,
+    the value is that of the second argument, which a concat has, or `fill` if there is one only.
+    Most nests have no such stage: pads are bounds of accesses, concats are written in pieces.
     """
 
     node: int  # the member it computes

@@ -104,21 +104,38 @@ class _Cut(Exception):
 @lru_cache(maxsize=20_000)
 def _nest(ops: tuple[_Op, ...], writes: tuple[int, ...]) -> Nest | str:
     """The nest of ops that name each other by place, or why there is none."""
+    concats = any(isinstance(o.attr, Move) and o.attr.op == "concat" for o in ops)
     try:
-        pieces: list[Piece] | None = None
-        while True:
-            try:
-                b = _Builder(ops, writes, pieces)
-                return finished(b.loops, b.made, b.written)
-            except _Cut as cut:
-                pieces = cut.pieces
+        return _built(ops, writes, chooses=False)
+    except NoNest as why:
+        if not concats:
+            return str(why)
+    try:
+        return _built(ops, writes, chooses=True)
     except NoNest as why:
         return str(why)
 
 
+def _built(ops: tuple[_Op, ...], writes: tuple[int, ...], chooses: bool) -> Nest:
+    """The nest; concats cut what is written, or choose what is read."""
+    pieces: list[Piece] | None = None
+    while True:
+        try:
+            b = _Builder(ops, writes, pieces, chooses)
+            return finished(b.loops, b.made, b.written)
+        except _Cut as cut:
+            pieces = cut.pieces
+
+
 class _Builder:
-    def __init__(self, ops: tuple[_Op, ...], writes: tuple[int, ...], pieces: list[Piece] | None):
-        self.ops = ops
+    def __init__(
+        self,
+        ops: tuple[_Op, ...],
+        writes: tuple[int, ...],
+        pieces: list[Piece] | None,
+        chooses: bool,
+    ):
+        self.ops, self.chooses = ops, chooses
         self.loops = Loops()
         self.made: list[Made] = []
         self.written: list[Written] = []
@@ -177,6 +194,8 @@ class _Builder:
             if isinstance(attr, Result):
                 (node,), result = operands, attr.index
                 continue
+            if isinstance(attr, Move) and attr.op == "concat" and self.chooses:
+                return self._chosen(node, attr, at, layers)
             below = self._step(node, at)
             if below is None:
                 break
@@ -215,7 +234,7 @@ class _Builder:
         if not layers:
             return Value(fill, ())
         body = const(fill.value)
-        self.made.append(Made(node, 0, (), (), body, (), fill.dtype, ""))
+        self.made.append(Made(node, 0, (), (), body, (), fill.dtype))
         return Value(len(self.made) - 1, layers)
 
     def _stage(self, node: int, g: Generic, result: int, at: Point) -> int:
@@ -228,8 +247,6 @@ class _Builder:
         for s in known:
             if loops.unify(at, self.made[s].at, is_value=True):
                 return s
-        if known and g.reductions:
-            raise NoNest(f"{self._name(node)} would be computed at several points")
         is_contraction = contraction_roles(g) is not None
         reduced = tuple([loops.new(g.sizes[d], is_contraction) for d in g.reductions])
         if g.reductions:
@@ -237,7 +254,9 @@ class _Builder:
             loops.groups.append(Group(at, reduced, sizes, reduces=True))
         y = g.yields[result]
         body, arguments = self._arguments(node, y.body, g, (*at, *reduced), y.dtype)
-        self.made.append(Made(node, result, at, reduced, body, arguments, y.dtype, y.combine))
+        self.made.append(
+            Made(node, result, at, reduced, body, arguments, y.dtype, y.combine, g.result_shape)
+        )
         if len(self.made) > MOST_STAGES:
             raise NoNest(f"{self._name(node)} makes more than {MOST_STAGES} stages")
         known.append(len(self.made) - 1)
@@ -280,6 +299,33 @@ class _Builder:
             if same and self.loops.all_now(e.at) == self.loops.all_now(found.at):
                 return dim(loop)
         return self.loops.lookup(found, size)
+
+    def _chosen(self, node: int, attr: Move, at: Point, layers: tuple[Layer, ...]) -> Value:
+        """A concat's element as a choice between its operands'."""
+        (axis,) = attr.args
+        operands, dtype = self.ops[node].operands, self.types[node][0].dtype
+        start = attr.shape[axis]
+        found: Value | None = None
+        for i in reversed(range(len(operands))):
+            size = attr.sources[i][axis]
+            start -= size
+            index = total([(at[axis], 1)], -start)
+            low, high = self.loops.span(self.loops.now(index))
+            if size == 0 or high < 0 or low >= size:
+                continue
+            value = self.read(operands[i], (*at[:axis], index, *at[axis + 1 :]))
+            if isinstance(value.source, Constant):
+                value = self._constant(operands[i], value.source, (Layer((), None),))
+            if found is not None:
+                choice = Layer((((index,), (size,)),), None)
+                both = (value, found)
+                made = Made(node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice)
+                self.made.append(made)
+                found = Value(len(self.made) - 1, ())
+            else:
+                found = value
+        assert found is not None
+        return Value(found.source, (*layers, *found.layers))
 
     def _part(self, node: int, attr: Move, index: Affine) -> tuple[int, int]:
         """Which operand of a concat holds these elements, and where it starts; else cut."""

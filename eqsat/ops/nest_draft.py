@@ -35,7 +35,7 @@ class Value(NamedTuple):
 
 @dataclass
 class Made:
-    """A stage."""
+    """A stage. choice: where this layer's bounds hold it is its first argument, else the second."""
 
     node: int
     result: int  # of a node with several
@@ -44,7 +44,9 @@ class Made:
     body: Expr
     arguments: tuple[Value, ...]
     dtype: str
-    combine: str
+    combine: str = ""
+    shape: Shape = ()  # of the whole result
+    choice: Layer | None = None
 
 
 class Piece(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +66,7 @@ class _Finish:
     def __init__(self, loops: Loops):
         self.loops = loops
         self.stages: list[_Stage] = []
+        self.points: Counter[tuple[int, int]] = Counter()  # at which each reduction is computed
         self.stores: list[_Store] = []
 
     def nest(self, made: list[Made], written: list[Written]) -> Nest:
@@ -142,9 +145,15 @@ class _Finish:
         arguments = tuple([self._value(v, m.node, number) for v in m.arguments])
         reduced = names_of(self.loops.all_now(m.reduced))
         names = self._names(at)
-        if m.combine and not self._is_once(at):
-            raise NoNest(f"%{m.node} (generic) would be computed more than once for some values")
-        self.stages.append(_Stage(m.node, names, m.body, arguments, m.dtype, m.combine, reduced))
+        bounds = self._layer(m.choice) if m.choice else ()
+        if m.choice:
+            names |= names_of([i for i, _ in bounds])
+            arguments = arguments if bounds else arguments[:1]
+        if m.combine:
+            self._check_once(m, at)
+        self.stages.append(
+            _Stage(m.node, names, m.body, arguments, m.dtype, m.combine, reduced, bounds)
+        )
         return len(self.stages) - 1
 
     def _names(self, at: Point) -> set[int]:
@@ -155,6 +164,14 @@ class _Finish:
             assert isinstance(e, Element)
             names = (names - {d}) | self._names(self.loops.all_now(e.at))
         return names
+
+    def _check_once(self, m: Made, at: Point) -> None:
+        """NoNest if a reduction would run more often than it has values."""
+        counts = [(math.prod(self.loops.sizes[d] for d in names_of([i])), n)
+                  for i, n in zip(at, m.shape, strict=True)]  # fmt: skip
+        self.points[m.node, m.result] += math.prod(map(min, counts))
+        if not self._is_once(at) or self.points[m.node, m.result] > math.prod(m.shape):
+            raise NoNest(f"%{m.node} (generic) would be computed more than once for some values")
 
     def _is_once(self, at: Point) -> bool:
         """Whether all points of the loops are other points of a value."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from eqsat.model.affine import Affine
 
@@ -159,7 +160,10 @@ class Loops:
     def _solve(
         self, digits: list[tuple[int, int]], rest: list[tuple[int, int]], gap: int, is_value: bool
     ) -> bool:
-        """Σ digits = Σ rest + gap, solved for the loops of `digits`, a number in mixed radix."""
+        """Σ digits = Σ rest + gap, solved for the loops of `digits`, a number in mixed radix.
+
+        A radix may be larger than its loop: what the digit becomes has to be smaller.
+        """
         digits = sorted(digits, key=lambda t: t[1])
         free = {d for d, _ in digits}
         if not digits or free & ({d for d, _ in rest} | self.lookups.keys()):
@@ -167,18 +171,16 @@ class Loops:
         unit = digits[0][1]
         if unit < 1 or gap % unit or any(s % unit for _, s in rest):
             return False
-        left, step, found = Affine(tuple((d, s // unit) for d, s in rest), gap // unit), unit, []
-        for n, (loop, stride) in enumerate(digits):
-            if stride != step:
+        left, found = Affine(tuple((d, s // unit) for d, s in rest), gap // unit), []
+        for (loop, stride), (_, above) in pairwise([*digits, (-1, 0)]):
+            if above % stride:
                 return False
-            step *= self.sizes[loop]
-            if n < len(digits) - 1:
-                try:
-                    left, here = self.divided(left, self.sizes[loop])
-                except Uneven:
-                    return False
-            else:
-                left, here = ZERO, left
+            try:
+                left, here = self.divided(left, above // stride) if above else (ZERO, left)
+            except Uneven:
+                return False
+            if above and self.span(here)[1] >= self.sizes[loop]:
+                return False
             found.append((loop, here))
         for loop, here in found:
             if not self._may_become(loop, self.now(here), is_value):

@@ -90,7 +90,8 @@ class _Run:
         ]
         value = scalar.evaluate(s.body, operands)
         if s.bounds:
-            value = np.where(self._holds(s.bounds, box), value, s.fill)
+            other = operands[1] if len(operands) > 1 else s.fill
+            value = np.where(self._holds(s.bounds, box), value, other)
         return value
 
     def _read(self, a: Access, box: Sequence[slice]) -> Array:
