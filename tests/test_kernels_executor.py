@@ -131,3 +131,14 @@ def test_empty_and_single_dims_run() -> None:
         run = eqsat.optimize(f, a, b, target="avx2")
         for found, want in zip(run.compile()(a, b), f(a, b), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_on_another_platform_every_dispatch_runs_as_ops(
+    searched: eqsat.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    executor._warn.cache_clear()
+    assert searched.schedule is not None
+    made = KernelsExecutable(searched.schedule, {}, {}, searched.target)
+    with pytest.warns(EqsatWarning, match="JAX runs on a gpu here"):
+        assert set(made.refused.values()) == {"JAX runs on a gpu here, kernels on a CPU"}

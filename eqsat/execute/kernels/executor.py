@@ -46,8 +46,9 @@ class KernelsExecutable(Executable):
     def _made(self) -> tuple[dict[int, Call], dict[int, str]]:
         assert self.target is not None
         machine = self.target.machine
-        if why := jit.why_not(machine):
+        if why := jit.why_not(machine) or _other_platform():
             _warn(why)
+            return {}, dict.fromkeys(range(len(self.schedule.dispatches)), why)
         return calls(self.schedule, machine)
 
     @property
@@ -126,6 +127,14 @@ def declined(schedule: Schedule, target: Target) -> dict[int, str]:
         except NoNest as why:
             found[i] = str(why)
     return found
+
+
+def _other_platform() -> str:
+    """Why JAX would not call a kernel; empty if it would."""
+    import jax
+
+    backend = jax.default_backend()
+    return "" if backend == "cpu" else f"JAX runs on a {backend} here, kernels on a CPU"
 
 
 @cache

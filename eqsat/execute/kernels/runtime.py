@@ -74,9 +74,10 @@ def _numbered(nest: Nest) -> tuple[Nest, tuple[int, ...]]:
 
 
 def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[int, str]]:
-    """Number of a dispatch → the call of its kernel, and number → why it has none."""
-    if why := jit.why_not(machine):
-        return {}, dict.fromkeys(range(len(schedule.dispatches)), why)
+    """Number of a dispatch → the call of its kernel, and number → why it has none.
+
+    The caller has seen that `jit.why_not(machine)` is empty.
+    """
     found: dict[int, Planned] = {}
     refused: dict[int, str] = {}
     for i in range(len(schedule.dispatches)):
