@@ -25,6 +25,7 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
+from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
 
 if TYPE_CHECKING:
     import numpy as np

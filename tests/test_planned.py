@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +72,15 @@ def test_the_schedule_keeps_its_plans(run: Run):
     assert run.schedule is not None
     again = Schedule.from_json(json.loads(json.dumps(run.schedule.to_json())))
     assert again.dispatches == run.schedule.dispatches
+
+
+def test_a_saved_run_is_read_in_another_process(run: Run, tmp_path: Path):
+    """Where nothing has planned anything yet."""
+    run.save(tmp_path / "saved")
+    code = f"import eqsat; print(eqsat.load({str(tmp_path / 'saved')!r}).schedule.dispatches[-1])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.schedule is not None
+    assert done.stdout.strip() == str(run.schedule.dispatches[-1])
 
 
 def test_a_wrong_price_is_found(run: Run):
