@@ -298,15 +298,20 @@ def _called_dtype(fn: str, known: Sequence[str | None]) -> str | None:
     return found.pop() if found else None
 
 
-@lru_cache(maxsize=10_000)
 def cost(expr: Expr) -> int:
     """Scalar operations of one evaluation of a body: what it names twice is computed once.
 
     Casts cost 1.
     """
+    return cost_all((expr,))
+
+
+@lru_cache(maxsize=10_000)
+def cost_all(bodies: tuple[Expr, ...]) -> int:
+    """`cost` of several bodies together, what they share once."""
     return sum(
         FUNCTIONS[e.fn].cost if e.fn in FUNCTIONS else e.fn not in ("arg", "const")
-        for e in expr.walk()
+        for e in walk_all(bodies)
     )
 
 

@@ -17,7 +17,6 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
-from eqsat.model.expr import count_all
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
@@ -27,6 +26,7 @@ from eqsat.model.tensor import DTYPES
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.kernels import RESULT, Call, calls
 from eqsat.ops.passes import misread, miswrites, moves_innermost
+from eqsat.ops.scalar import cost_all
 from eqsat.ops.tiles import tiles_of
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class Costs:
         match n.attr:
             case Generic():
                 yields = n.attr.yields
-                own = count_all([y.body for y in yields]) + sum(bool(y.combine) for y in yields)
+                own = cost_all(tuple(y.body for y in yields)) + sum(bool(y.combine) for y in yields)
                 return 2 if is_contraction else own
             case Custom():
                 return n.attr.operations
