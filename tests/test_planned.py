@@ -141,7 +141,9 @@ def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch
     """One group of each kernel is enough: all of them give no better answer."""
 
     def layer(x: jax.Array) -> jax.Array:
-        return jnp.maximum(x @ W[1], 0.0)
+        for w in (W[1], W[2]):
+            x = jnp.maximum(x @ w + 1.0, 0.0)
+        return x
 
     def searched() -> Run:
         return optimize(layer, jnp.zeros((24, 64)), target=AVX512, time_limit=30)
