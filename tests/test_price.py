@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -24,11 +24,21 @@ RATES = rates(CPU)
 COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "copied")
 
 
+class Pass(NamedTuple):
+    loops: tuple[int, ...]
+    lanes: int
+
+
 @dataclass(frozen=True)
 class Sample(Plan):
     kind: ClassVar[str] = "sample"
     tile: tuple[int, int] = (13, 2)
     blocks: tuple[tuple[str, int], ...] = ()
+    passes: tuple[Pass, ...] = ()
+    parts: tuple[Plan, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"parts": [p.to_json() for p in self.parts]}
 
     def to_text(self) -> str:
         return f"register tile {self.tile}"
@@ -105,9 +115,11 @@ def test_cores_share_work_items():
 
 
 def test_plans_and_parts_go_through_json():
-    plan = Sample(4, 1024, Work(fma=3, streams=((8.0, 9.0),)), blocks=(("n", 32),))
+    part = Sample(4, 1024, Work(fma=3, streams=((8.0, 9.0),)), blocks=(("n", 32),))
+    plan = replace(part, passes=(Pass((), 8), Pass((2, 1), 1)), parts=(part, part))
     d = Dispatch((1,), (0,), (1,), 5, 0, "contraction", plan=plan, parts=parts(Work(), RATES, ()))
-    assert Dispatch.from_json(json.loads(json.dumps(d.to_json()))) == d
+    again = Dispatch.from_json(json.loads(json.dumps(d.to_json())))
+    assert again == d and str(again) == str(d)
     older = {k: v for k, v in d.to_json().items() if k not in ("plan", "parts", "no_plan")}
     assert Dispatch.from_json(older).plan is None
     with pytest.raises(ValueError, match="no plan of the kind"):

@@ -7,8 +7,9 @@ and the price of a dispatch is that of its plan: `Work` counts what the kernel d
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, ClassVar, get_args, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,6 @@ class Work:
     items: int = 1
     copied: float = 0
     streams: tuple[tuple[float, float], ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Work:
-        found: dict[str, Any] = data | {"streams": tuple((a, b) for a, b in data["streams"])}
-        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -152,8 +148,8 @@ class Parts:
 class Plan:
     """Base of plans. kind: which generator takes it.
 
-    Subclasses are frozen dataclasses whose fields are numbers, texts and (nested) tuples of them;
-    they are known by their kind as soon as their module is imported.
+    Subclasses are frozen dataclasses whose fields are numbers, texts, such records or named tuples,
+    and (nested) tuples of them; they are known by their kind once their module is imported.
     """
 
     kind: ClassVar[str] = ""
@@ -176,14 +172,32 @@ class Plan:
         """The plan of a kind; ValueError if nobody knows the kind."""
         if data["kind"] not in _KINDS:
             raise ValueError(f"no plan of the kind `{data['kind']}`")
-        rest = {k: _tuples(v) for k, v in data.items() if k not in ("kind", "work")}
-        return _KINDS[data["kind"]](**rest, work=Work.from_json(data["work"]))
+        return _restored(_KINDS[data["kind"]], {k: v for k, v in data.items() if k != "kind"})
 
 
 _KINDS: dict[str, type[Plan]] = {}
 
 
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):  # a plan of several has plans
-        return Plan.from_json(value)
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+def _restored(hint: Any, data: Any) -> Any:
+    """Plain data as what a field is declared to hold: records, and tuples of what they name."""
+    if isinstance(data, dict) and "kind" in data:  # a plan of several has plans
+        return Plan.from_json(data)
+    names = _fields(hint) if isinstance(hint, type) else {}
+    if names:
+        values = data if isinstance(data, dict) else dict(zip(names, data, strict=True))
+        return hint(**{k: _restored(names[k], v) for k, v in values.items()})
+    if not isinstance(data, list | tuple):
+        return data
+    inner = get_args(hint)
+    if len(inner) != len(data) or ... in inner:
+        inner = (inner[0] if inner else None,) * len(data)
+    return tuple(map(_restored, inner, data))
+
+
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    """Names and types of the fields of a dataclass or named tuple; none of other types."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return {f.name: hints[f.name] for f in fields(kind)}
+    return get_type_hints(kind) if hasattr(kind, "_fields") else {}
