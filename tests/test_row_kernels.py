@@ -17,6 +17,7 @@ from rownests import (
     softmax,
 )
 from test_kernel_math import AVX2, MACHINE
+from test_nest import nest_of_text
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
@@ -175,6 +176,19 @@ def test_stages_that_pad_and_stores_that_cover_less():
         ),
     )
     check(nest, "padded")
+
+
+def test_a_roll_chooses_between_its_parts():
+    nest = nest_of_text("""program p
+        input x: f32[6, 20]
+        a = slice(x, start=[0, 7], limit=[6, 20], stride=[1, 1])
+        b = slice(x, start=[0, 0], limit=[6, 7], stride=[1, 1])
+        r = concat(a, b, axis=1)
+        e = generic(r, loops=[6, 20], maps=[[d0, d1]], body=exp(x0))
+        y = generic(e, loops=[6, 20], rank=1, maps=[[d0, d1]], body=x0, combine=add)
+        return y""")
+    assert any(s.bounds and len(s.arguments) == 2 for s in nest.stages)
+    check(nest, "roll")
 
 
 def test_moves_of_any_type():

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.execute.kernels import casts, ir, math
 from eqsat.execute.kernels.ir import Code, Index, Mask, Value
-from eqsat.model.expr import Expr
+from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Bound, Lookup, Nest
 
 
@@ -136,8 +136,11 @@ class Points:
             x = self.body(s.body, s.arguments, at, known, mask, s.dtype)
             there = self.holds(s.bounds, at)
             if there is not True:
-                fill = math.constant(self.code, self.lanes, s.fill, s.dtype)
-                x = self.code.select(there, x, fill)
+                if len(s.arguments) > 1:
+                    other = self.body(arg(1), s.arguments, at, known, mask, s.dtype)
+                else:
+                    other = math.constant(self.code, self.lanes, s.fill, s.dtype)
+                x = self.code.select(there, x, other)
             known[number] = x
         return known[number]
 
