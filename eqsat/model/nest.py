@@ -64,7 +64,15 @@ class Access:
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Access:
         lookups = tuple([replace(k, index=k.index.renumbered(numbers)) for k in self.lookups])
-        return replace(self, buffer=numbers[self.buffer], lookups=lookups)
+        return Access(
+            numbers[self.buffer],
+            self.dtype,
+            self.strides,
+            self.base,
+            self.bounds,
+            self.fill,
+            lookups,
+        )
 
 
 @dataclass(frozen=True)

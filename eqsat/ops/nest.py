@@ -17,12 +17,10 @@ from typing import NamedTuple
 from eqsat.model.affine import Affine, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import Expr, arg, cast, const
-from eqsat.model.extents import is_symbolic
 from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.program import infer
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contraction import contraction_roles
@@ -62,7 +60,7 @@ def nest_of(ops: Iterable[Member], reads: Iterable[int], writes: Iterable[int]) 
             for m in records
         ]
     )
-    found = _nest(key, tuple([at[w] for w in writes]))
+    found = _nest(_Group(key, tuple([at[w] for w in writes]), tuple([m.types for m in records])))
     numbers = [m.number for m in records]
     if isinstance(found, str):
         raise NoNest(re.sub(r"%(\d+)", lambda m: f"%{numbers[int(m[1])]}", found))
@@ -93,6 +91,27 @@ class _Op(NamedTuple):
     operands: tuple[int, ...]
 
 
+class _Group:
+    """Ops and what they write: equal where both are, as the types follow from the ops."""
+
+    __slots__ = ("_hash", "key", "types")
+
+    def __init__(
+        self,
+        ops: tuple[_Op, ...],
+        writes: tuple[int, ...],
+        types: tuple[tuple[TensorType, ...], ...],
+    ):
+        self.key, self.types = (ops, writes), types
+        self._hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Group) and self.key == other.key
+
+
 class _Cut(Exception):
     """A concat needs the written tensors in these pieces."""
 
@@ -102,47 +121,42 @@ class _Cut(Exception):
 
 
 @lru_cache(maxsize=20_000)
-def _nest(ops: tuple[_Op, ...], writes: tuple[int, ...]) -> Nest | str:
+def _nest(group: _Group) -> Nest | str:
     """The nest of ops that name each other by place, or why there is none."""
-    concats = any(isinstance(o.attr, Move) and o.attr.op == "concat" for o in ops)
+    concats = any(o.op == "concat" for o in group.key[0])
     try:
-        return _built(ops, writes, chooses=False)
+        return _built(group, chooses=False)
     except NoNest as why:
         if not concats:
             return str(why)
     try:
-        return _built(ops, writes, chooses=True)
+        return _built(group, chooses=True)
     except NoNest as why:
         return str(why)
 
 
-def _built(ops: tuple[_Op, ...], writes: tuple[int, ...], chooses: bool) -> Nest:
+def _built(group: _Group, chooses: bool) -> Nest:
     """The nest; concats cut what is written, or choose what is read."""
     pieces: list[Piece] | None = None
     while True:
         try:
-            b = _Builder(ops, writes, pieces, chooses)
+            b = _Builder(group, pieces, chooses)
             return finished(b.loops, b.made, b.written)
         except _Cut as cut:
             pieces = cut.pieces
 
 
 class _Builder:
-    def __init__(
-        self,
-        ops: tuple[_Op, ...],
-        writes: tuple[int, ...],
-        pieces: list[Piece] | None,
-        chooses: bool,
-    ):
-        self.ops, self.chooses = ops, chooses
+    def __init__(self, group: _Group, pieces: list[Piece] | None, chooses: bool):
+        self.ops, writes = group.key
+        self.types, self.chooses = group.types, chooses
         self.loops = Loops()
         self.made: list[Made] = []
         self.written: list[Written] = []
         self._stages: dict[tuple[int, int], list[int]] = {}
         self._elements: dict[tuple[int, Shape], list[Point]] = {}
         self._dims: dict[int, tuple[int, int]] = {}  # loop → piece, dim: as long as it is uncut
-        self.types = self._typed()
+        self._check_types()
         # the widest first: loops of a tensor with open lanes cannot be found from one without
         order = sorted(writes, key=lambda w: (-self.types[w][0].size, -w))
         self.pieces = pieces or [
@@ -151,18 +165,13 @@ class _Builder:
         for i in range(len(self.pieces)):
             self._write(i)
 
-    def _typed(self) -> list[tuple[TensorType, ...]]:
-        found: list[tuple[TensorType, ...]] = []
-        for i, (op, attr, operands) in enumerate(self.ops):
-            if isinstance(attr, TensorType):
-                found.append((attr,))
-            else:
-                found.append(infer(op, attr, [found[o] for o in operands]))
-            if any(is_symbolic(d) for t in found[-1] for d in t.shape):
-                raise NoNest(f"{self._name(i)} has dims that are not known")
-            if any(t.size == 0 for t in found[-1]):
-                raise NoNest(f"{self._name(i)} is empty")
-        return found
+    def _check_types(self) -> None:
+        for i, types in enumerate(self.types):
+            for t in types:
+                if any([type(d) is not int for d in t.shape]):
+                    raise NoNest(f"{self._name(i)} has dims that are not known")
+                if 0 in t.shape:
+                    raise NoNest(f"{self._name(i)} is empty")
 
     def _name(self, i: int) -> str:
         op = self.ops[i].op

@@ -85,9 +85,11 @@ class _Finish:
     # ---- reading
     def _read(self, e: Element) -> _Read:
         """The element at its address, where it has one."""
-        now = self.loops.now
         at = self.loops.all_now(e.at)
-        address = now(joined_index(at, e.shape))
+        address = joined_index(at, e.shape)
+        bounds = self._bounds(at, e.shape)
+        if not self.loops.lookups:
+            return _Read(e.buffer, e.dtype, address, bounds)
         found = [t for t in address.terms if t[0] in self.loops.lookups]
         lookups = []
         for loop, stride in found:
@@ -95,7 +97,7 @@ class _Finish:
             assert isinstance(index, Element)
             lookups.append((self._read(index), stride, self.loops.sizes[loop]))
         plain = Affine(tuple(t for t in address.terms if t not in found), address.constant)
-        return _Read(e.buffer, e.dtype, plain, self._bounds(at, e.shape), None, tuple(lookups))
+        return _Read(e.buffer, e.dtype, plain, bounds, None, tuple(lookups))
 
     def _bounds(self, at: Point, shape: Sequence[int]) -> Bounds:
         """The conditions under which a point is inside, those left out that always hold."""
@@ -258,12 +260,13 @@ class _Columns:
                     self.indices += a.indices()
         for s in found.stores:
             self.indices += [*s.access.indices(), *(i for i, _ in s.bounds)]
-        self.columns = {d: self._column(d) for d in order}
+        columns = {d: [0] * len(self.indices) for d in order}
+        for n, index in enumerate(self.indices):
+            for d, stride in index.terms:
+                columns[d][n] = stride
+        self.columns = {d: tuple(c) for d, c in columns.items()}
         self.sides = {d: self._sides(d) for d in order}
         self._merge()
-
-    def _column(self, d: int) -> tuple[int, ...]:
-        return tuple([next((s for n, s in i.terms if n == d), 0) for i in self.indices])
 
     def _sides(self, d: int) -> tuple[bool, ...]:
         every = [x for s in self.found.stages for x in (d in s.names, d in s.reduced)]
@@ -279,12 +282,16 @@ class _Columns:
 
     def _pair(self) -> tuple[int, int] | None:
         """Two loops that are one: the outer, the inner."""
-        for inner in self.order:
-            wide = tuple([s * self.sizes[inner] for s in self.columns[inner]])
-            for outer in self.order:
-                is_part = outer != inner and self.columns[outer] == wide
-                if is_part and self.sides[outer] == self.sides[inner]:
-                    return outer, inner
+        sides: dict[tuple[bool, ...], list[int]] = {}
+        for d in self.order:
+            sides.setdefault(self.sides[d], []).append(d)
+        for alike in sides.values():
+            for inner in alike if len(alike) > 1 else ():
+                size = self.sizes[inner]
+                wide = tuple([s * size for s in self.columns[inner]])
+                for outer in alike:
+                    if outer != inner and self.columns[outer] == wide:
+                        return outer, inner
         return None
 
     def nest(self) -> Nest:

@@ -7,7 +7,7 @@ a loop became is looked up late (`now`), so nothing that was built has to be cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,8 +17,14 @@ Point = tuple[Affine, ...]
 ZERO = Affine(())
 
 
-def total(parts: Iterable[tuple[Affine, int]], constant: int = 0) -> Affine:
+def total(parts: Sequence[tuple[Affine, int]], constant: int = 0) -> Affine:
     """Σ factor · index + constant."""
+    if len(parts) == 1:  # as most are
+        ((only, factor),) = parts
+        if factor == 1 and not constant:
+            return only
+        terms_of = tuple([(d, s * factor) for d, s in only.terms]) if factor else ()
+        return Affine(terms_of, only.constant * factor + constant)
     terms: dict[int, int] = {}
     for index, factor in parts:
         constant += index.constant * factor
@@ -80,21 +86,31 @@ class Loops:
     def now(self, index: Affine) -> Affine:
         """The index over the loops there are now."""
         became = self.became
-        while any(d in became for d, _ in index.terms):
+        while became:
+            for d, _ in index.terms:
+                if d in became:
+                    break
+            else:
+                return index
             parts = [(became[d], s) for d, s in index.terms if d in became]
-            rest = Affine(tuple(t for t in index.terms if t[0] not in became), index.constant)
+            rest = Affine(tuple([t for t in index.terms if t[0] not in became]), index.constant)
             index = total([*parts, (rest, 1)])
         return index
 
-    def all_now(self, indices: Iterable[Affine]) -> Point:
-        return tuple([self.now(i) for i in indices])
+    def all_now(self, indices: Point) -> Point:
+        """A point over the loops there are now."""
+        return tuple([self.now(i) for i in indices]) if self.became else indices
 
     def span(self, index: Affine) -> tuple[int, int]:
         """The smallest and the largest value of an index; bounds of the nest are not looked at."""
         low = high = index.constant
+        sizes = self.sizes
         for loop, stride in index.terms:
-            reach = stride * (self.sizes[loop] - 1)
-            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+            reach = stride * (sizes[loop] - 1)
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
         return low, high
 
     def is_within(self, index: Affine, size: int) -> bool:

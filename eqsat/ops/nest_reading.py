@@ -34,7 +34,14 @@ class Step(NamedTuple):
 
 def mapped(g: Generic, operand: int, at: Sequence[Affine]) -> Point:
     """The index of every dim of an operand, with the loops of the op at these indices."""
-    return tuple([total([(at[d], s) for d, s in e.terms], e.constant) for e in g.maps[operand]])
+    return tuple(
+        [
+            at[e.terms[0][0]]
+            if len(e.terms) == 1 and e.terms[0][1] == 1 and not e.constant
+            else total([(at[d], s) for d, s in e.terms], e.constant)
+            for e in g.maps[operand]
+        ]
+    )
 
 
 def step(op: str, attr: Attr, at: Point, loops: Loops) -> Step | None:
