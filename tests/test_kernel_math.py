@@ -282,3 +282,13 @@ def test_narrow_vectors_and_single_lanes():
     for lanes in (1, 4, 8):
         (got,) = evaluated(f"lanes{lanes}", [body], [x], machine=AVX2, lanes=lanes)
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-12)
+
+
+def test_a_choice_between_constants_has_the_type_of_the_result():
+    which = call("select", call("lt", arg(0), const(0.0)), const(1.0), const(2.0))
+    body = call(
+        "div", which, call("select", call("gt", arg(0), const(1.0)), const(4.0), const(8.0))
+    )
+    x = np.linspace(-2, 2, 64, dtype=F32)
+    (got,) = evaluated("choice", [body], [x])
+    np.testing.assert_array_equal(got, np.where(x < 0, 1, 2) / np.where(x > 1, 4, 8))

@@ -306,12 +306,14 @@ class Code:
         full = f"{name}.{mangled(kind)}"
         return self.call_external(full, result or kind, arguments)
 
-    def call_external(self, name: str, result: Any, arguments: Sequence[Value]) -> Value:
+    def call_external(
+        self, name: str, result: Any, arguments: Sequence[Value], fastmath: Sequence[str] = ()
+    ) -> Value:
         known = self.module.globals.get(name)
         if known is None:
             kinds = [a.type for a in arguments]
             known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
-        return self.builder.call(known, list(arguments))
+        return self.builder.call(known, list(arguments), fastmath=tuple(fastmath))
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a · b + c, rounded once."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as ll
+import numpy as np
 
 from eqsat.execute.kernels import approximations, casts, integers, wide
-from eqsat.execute.kernels.ir import Code, Value
+from eqsat.execute.kernels.ir import Code, Value, mangled
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest
@@ -34,19 +35,32 @@ class Typed:
     dtype: str | None
 
 
-def lower(code: Code, lanes: int, bodies: Sequence[Expr], leaves: Sequence[Typed]) -> list[Typed]:
+def lower(
+    code: Code,
+    lanes: int,
+    bodies: Sequence[Expr],
+    leaves: Sequence[Typed],
+    dtype: str = "f32",
+) -> list[Typed]:
     """The values of bodies whose operand i is `leaves[i]`; what they share is computed once.
 
-    Raises NoNest with the name of a function (and type) that has no vector code.
+    dtype: the type of a choice between constants. Raises NoNest with the name of a function (and
+    type) that has no vector code.
     """
-    return Lowering(code, lanes, leaves)(bodies)
+    return Lowering(code, lanes, leaves, dtype)(bodies)
 
 
 class Lowering:
     """Bodies over the same operands, lowered one after another at the end of the same code."""
 
-    def __init__(self, code: Code, lanes: int, leaves: Sequence[Typed]):
-        self.code, self.lanes, self.leaves = code, lanes, leaves
+    def __init__(
+        self,
+        code: Code,
+        lanes: int,
+        leaves: Sequence[Typed],
+        dtype: str = "f32",
+    ):
+        self.code, self.lanes, self.leaves, self.dtype = code, lanes, leaves, dtype
         self._value: BottomUp[Expr, Typed] = BottomUp(self._step)
 
     def __call__(self, bodies: Sequence[Expr]) -> list[Typed]:
@@ -66,9 +80,10 @@ class Lowering:
         dtype = next((x.dtype for x in peers if x.dtype), None)
         if fn == "pow":
             dtype = values[0].dtype or values[1].dtype
-        if dtype is None:  # of constants alone
-            found = FUNCTIONS[fn].numpy(*(x.value for x in values))
-            return Typed(found.item() if hasattr(found, "item") else found, None)
+        if dtype is None and all(isinstance(x.value, bool | int | float) for x in values):
+            found = FUNCTIONS[fn].numpy(*(np.asarray(x.value) for x in values))
+            return Typed(found.item(), None)
+        dtype = dtype or self.dtype
         if dtype in ("f16", "bf16"):
             return self._through_f32(fn, values, dtype)
         typed = [cast(self.code, self.lanes, x, dtype).value for x in peers]
@@ -218,5 +233,11 @@ FLOATS: dict[str, Callable[..., Value]] = EXACT | {
 
 
 def combine(v: Lanes, how: str, a: Value, b: Value, dtype: str) -> Value:
-    """Two parts of a reduction made one: add, mul, max, min, and, or."""
+    """Two parts of a reduction made one: add, mul, max, min, and, or.
+
+    Which zero the largest or smallest of zeros is depends on the order anyhow.
+    """
+    if how in ("max", "min") and dtype in ("f32", "f64"):
+        name = f"llvm.{how}imum.{mangled(a.type)}"
+        return v.code.call_external(name, a.type, [a, b], fastmath=("nsz",))
     return call(v, how, [a, b], dtype)

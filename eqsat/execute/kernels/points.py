@@ -184,5 +184,5 @@ def lower(
     leaves = [math.Typed(None, None)] * (max(operands, default=-1) + 1)
     for i, x in operands.items():
         leaves[i] = math.Typed(code.broadcast(x, lanes), dtypes[i] if dtypes else "f32")
-    (found,) = math.lower(code, lanes, [body], leaves)
+    (found,) = math.lower(code, lanes, [body], leaves, dtype)
     return math.cast(code, lanes, found, dtype).value
