@@ -19,7 +19,7 @@ from eqsat.cli import app, run
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
     "list", "schema", "extract", "place", "pareto", "state",
-    "calibrate", "export",
+    "calibrate", "export", "bench",
 )  # fmt: skip
 TILE = "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]"
 PLAIN = "[elementwise, reduction, conversion, move]"

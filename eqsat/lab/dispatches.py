@@ -10,25 +10,30 @@ if TYPE_CHECKING:
     from eqsat.model.schedule import Schedule
 
 
-def repeated(dispatch: Callable[..., tuple[Any, ...]], inputs: Sequence[Any]) -> Any:
+def repeated(
+    dispatch: Callable[..., tuple[Any, ...]], inputs: Sequence[Any], every: bool = False
+) -> Any:
     """A compiled function of (number of runs, inputs) that gives the last run's results.
 
     dispatch: a function of these arrays, to be traced. XLA takes out of a loop what is the same in
     every turn, so each turn writes one element of an input again, in place, with the value that is
-    there.
+    there. every: of all inputs, as is needed where the dispatch is several ops of XLA, of which some
+    read others only.
     """
     import jax
     from jax import lax
     from jax import numpy as jnp
 
-    changed = next((i for i, x in enumerate(inputs) if x.dtype.kind == "f" and x.size), 0)
+    first = next((i for i, x in enumerate(inputs) if x.dtype.kind == "f" and x.size), 0)
+    filled = [i for i, x in enumerate(inputs) if x.size]
 
     def turn(i: Any, held: tuple[Any, Any]) -> tuple[Any, Any]:
         xs = list(held[0])
-        x = xs[changed]
-        at = (jnp.minimum(i, 0),) * x.ndim
-        element = lax.dynamic_slice(x, at, (1,) * x.ndim)
-        xs[changed] = lax.dynamic_update_slice(x, element, at)
+        for changed in filled if every else filled and [first]:
+            x = xs[changed]
+            at = (jnp.minimum(i, 0),) * x.ndim
+            element = lax.dynamic_slice(x, at, (1,) * x.ndim)
+            xs[changed] = lax.dynamic_update_slice(x, element, at)
         return tuple(xs), dispatch(*xs)
 
     def run(count: Any, xs: tuple[Any, ...]) -> Any:

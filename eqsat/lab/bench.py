@@ -1,0 +1,281 @@
+"""Saved runs on the clock: variants ranked, and every dispatch's predicted time beside its own.
+
+All sides are timed in interleaved rounds, so that a slow moment of the machine touches all alike;
+figures are medians with their 95 % intervals by order statistics.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.api import Run
+from eqsat.lab.dispatches import operands, repeated
+from eqsat.model.diag import fail
+from eqsat.model.program import Node
+from eqsat.model.schedule import Dispatch, Schedule
+from eqsat.report.text import table_text
+from eqsat.report.units import count_text, time_text
+
+ROUNDS = 30
+TURN_SECONDS = 1e-3  # a dispatch runs so often inside of one call that it takes at least this long
+MOST_TURNS = 10_000
+Progress = Callable[[str], None]
+Side = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the model predicts and the clock says, in microseconds of the wall.
+
+    low_us, high_us: the 95 % interval of the median. cpu_us: median of the process's own time. of:
+    name of the run. dispatch: its number, None for a whole program. bound: what the plan says most
+    of the time is, if there is a plan. rank: from 1 on, the fastest of the sides that compare.
+    """
+
+    of: str
+    predicted_us: float
+    measured_us: float
+    low_us: float
+    high_us: float
+    cpu_us: float
+    rank: int
+    dispatch: int | None = None
+    name: str = ""
+    bound: str = ""
+
+    @property
+    def share(self) -> float:
+        """Measured over predicted."""
+        return self.measured_us / self.predicted_us if self.predicted_us else float("inf")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Whole programs in the order they were given, and their dispatches."""
+
+    programs: tuple[Timing, ...]
+    dispatches: tuple[Timing, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        machine = f"{platform.machine()}, {os.cpu_count()} cores"
+        return {
+            "format": 1,
+            "machine": machine,
+            "programs": [dict(vars(t)) for t in self.programs],
+            "dispatches": [dict(vars(t)) for t in self.dispatches],
+        }
+
+    def to_text(self) -> str:
+        """A table of the programs, the fastest first, and one of the dispatches of each run."""
+        texts = [self._programs()] if self.programs else []
+        for of in dict.fromkeys(t.of for t in self.dispatches):
+            texts.append(self._dispatches([t for t in self.dispatches if t.of == of], of))
+        return "\n".join(texts)
+
+    def _programs(self) -> str:
+        columns = ("rank", "predicted", "measured", "95 % interval", "CPU", "of the fastest", "run")
+        ranked = sorted(self.programs, key=lambda t: t.rank)
+        best = ranked[0].measured_us
+        rows = [(str(t.rank), *_figures(t), f"{t.measured_us / best:.2f}x", t.of) for t in ranked]
+        return table_text(columns, rows)
+
+    def _dispatches(self, timings: Sequence[Timing], of: str) -> str:
+        columns = (
+            "", "rank", "predicted", "measured", "95 % interval", "CPU", "off by", "bound",
+            "dispatch",
+        )  # fmt: skip
+        rows = [
+            (str(t.dispatch), str(t.rank), *_figures(t), f"{t.share:.2f}x", t.bound, t.name)
+            for t in timings
+        ]
+        if len(timings) > 1:
+            sums = [
+                sum(x)
+                for x in zip(*((t.predicted_us, t.measured_us) for t in timings), strict=True)
+            ]
+            texts = (time_text(us * 1e6) for us in sums)
+            rows.append(("sum", "", *texts, "", "", f"{sums[1] / sums[0]:.2f}x", "", ""))
+        return f"{of}\n{table_text(columns, rows)}"
+
+
+def _figures(t: Timing) -> tuple[str, ...]:
+    low, high = time_text(t.low_us * 1e6), time_text(t.high_us * 1e6)
+    shown = (time_text(us * 1e6) for us in (t.predicted_us, t.measured_us))
+    return (*shown, f"{low} – {high}", time_text(t.cpu_us * 1e6))
+
+
+def bench(
+    runs: Mapping[str, Run],
+    dispatches: Sequence[int] = (),
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+) -> Bench:
+    """Time runs by name against each other, and all of their dispatches alone.
+
+    dispatches: numbers of those to time, and no whole programs; the ranks are then among the
+    dispatches of one number. A dispatch is run on values that come of random inputs, many times
+    inside one call of XLA; equal ones of a run are timed once. EqsatError E427 if a run has no such
+    dispatch, others as executing raises them.
+    """
+    for name, run in runs.items():
+        _check(name, run, dispatches)
+    programs = () if dispatches else _programs(runs, rounds, seed, progress)
+    return Bench(programs, _of_dispatches(runs, dispatches, rounds, seed, progress))
+
+
+def _check(name: str, run: Run, dispatches: Sequence[int]) -> None:
+    count = len(_schedule(run).dispatches)
+    for number in dispatches:
+        if not 0 <= number < count:
+            has = count_text(count, "dispatch", "dispatches")
+            raise fail(
+                "E427", f"`{name}` has no dispatch {number}: it has {has}",
+                help=f"`eqsat show {name}` numbers them from 0 on",
+            )  # fmt: skip
+
+
+def _schedule(run: Run) -> Schedule:
+    if run.schedule is None:
+        raise fail("E405", "this run stopped before a schedule was made")
+    return run.schedule
+
+
+# ---- whole programs ------------------------------------------------------------------------------
+def _programs(
+    runs: Mapping[str, Run], rounds: int, seed: int, progress: Progress
+) -> tuple[Timing, ...]:
+    sides: dict[str, Side] = {}
+    for name, run in runs.items():
+        progress(f"compiling {name}")
+        sides[name] = _whole(run, seed)
+    progress(f"timing {count_text(len(sides), 'program')}")
+    found = _timed(sides, rounds)
+    ranks = _ranks(found)
+    return tuple(
+        Timing(name, _schedule(runs[name]).time_ps / 1e6, *found[name], rank=ranks[name])
+        for name in runs
+    )
+
+
+def _whole(run: Run, seed: int) -> Side:
+    import jax
+    import numpy as np
+
+    from eqsat.execute.draw import drawn_weights, random_inputs
+
+    if lacking := drawn_weights(run.program, run.source.weights):
+        run.executable.take_weights(lacking)  # any values take the same time
+    inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
+    call = run.executable.flat
+    return lambda: call(*inputs)
+
+
+# ---- dispatches ----------------------------------------------------------------------------------
+def _of_dispatches(
+    runs: Mapping[str, Run], numbers: Sequence[int], rounds: int, seed: int, progress: Progress
+) -> tuple[Timing, ...]:
+    """Those of one number of all runs beside each other, or all of one run."""
+    if numbers:
+        sets: Iterable[list[tuple[str, int]]] = ([(name, i) for name in runs] for i in numbers)
+    else:
+        sets = ([(n, i) for i in range(len(_schedule(r).dispatches))] for n, r in runs.items())
+    reads = {name: operands(run, seed) for name, run in runs.items()}
+    found: list[Timing] = []
+    for wanted in sets:
+        found += _set(runs, reads, wanted, rounds, progress)
+    return tuple(sorted(found, key=lambda t: (list(runs).index(t.of), t.dispatch)))
+
+
+def _set(
+    runs: Mapping[str, Run],
+    reads: Mapping[str, list[list[Any]]],
+    wanted: Sequence[tuple[str, int]],
+    rounds: int,
+    progress: Progress,
+) -> Iterator[Timing]:
+    """Timings of dispatches that are timed beside each other, equal ones of a run once."""
+    same: dict[tuple[str, int], str] = {}
+    turns: dict[str, int] = {}
+    sides: dict[str, Side] = {}
+    first: dict[object, str] = {}
+    for name, i in wanted:
+        schedule = _schedule(runs[name])
+        key = (name, work_of(schedule, schedule.dispatches[i]))
+        label = same[name, i] = first.setdefault(key, f"{name} {i}")
+        if label not in sides:
+            progress(f"compiling dispatch {i} of {name}")
+            run = runs[name]
+            declined = {number for number, _ in run.execution.declined}
+            one_call = run.target.executor == "kernels" and i not in declined
+            many = repeated(run.executable.dispatch(i), reads[name][i], every=not one_call)
+            turns[label] = _turns(many)
+            sides[label] = _repeating(many, turns[label])
+    if not sides:
+        return
+    progress(f"timing {count_text(len(sides), 'dispatch', 'dispatches')}")
+    found = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
+    ranks = _ranks(found)
+    for name, i in wanted:
+        d, label = _schedule(runs[name]).dispatches[i], same[name, i]
+        figures = found[label]
+        yield Timing(
+            name, d.time_ps / 1e6, *figures, rank=ranks[label], dispatch=i, name=d.name,
+            bound=d.bound_text,
+        )  # fmt: skip
+
+
+def work_of(schedule: Schedule, d: Dispatch) -> object:
+    """What a dispatch computes, the same for dispatches that differ in buffers only."""
+    nodes = schedule.program.nodes
+    inside = schedule.inside(d)
+    number = {n: i for i, n in enumerate((*d.reads, *inside))}
+
+    def term(n: Node) -> tuple[object, ...]:
+        return n.op, tuple(number.get(o, -1) for o in n.operands), n.attr
+
+    types = tuple(nodes[r].types for r in d.reads)
+    return types, tuple(term(nodes[i]) for i in inside), tuple(number[w] for w in d.writes)
+
+
+def _turns(many: Callable[[int], Any]) -> int:
+    """How many runs inside one call take `TURN_SECONDS` at least."""
+    import time
+
+    turns = 1
+    while turns < MOST_TURNS:
+        many(turns)
+        begin = time.perf_counter()
+        many(turns)
+        if (taken := time.perf_counter() - begin) >= TURN_SECONDS:
+            break
+        turns = min(MOST_TURNS, max(2 * turns, round(turns * TURN_SECONDS / max(taken, 1e-6))))
+    return turns
+
+
+def _repeating(many: Callable[[int], Any], turns: int) -> Side:
+    return lambda: many(turns)
+
+
+# ---- the clock -----------------------------------------------------------------------------------
+def _timed(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...]]:
+    """Per side: median, lower and upper end of a call's microseconds, and those of the process."""
+    from eqsat.execute.timing import interleave, interval
+
+    calls, seconds = interleave(sides, rounds)
+    found = {}
+    for name, batches in seconds.items():
+        wall = interval([1e6 * w / calls for w, _ in batches])
+        found[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))
+    return found
+
+
+def _ranks(found: Mapping[str, tuple[float, ...]]) -> dict[str, int]:
+    order = sorted(found, key=lambda name: found[name][0])
+    return {name: i for i, name in enumerate(order, 1)}
