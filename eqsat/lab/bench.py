@@ -10,13 +10,12 @@ import os
 import platform
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run
 from eqsat.lab.dispatches import operands, repeated
 from eqsat.model.diag import fail
-from eqsat.model.program import Node
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.text import table_text
 from eqsat.report.units import count_text, time_text
@@ -34,7 +33,7 @@ class Timing:
 
     low_us, high_us: the 95 % interval of the median. cpu_us: median of the process's own time. of:
     name of the run. dispatch: its number, None for a whole program. bound: what the plan says most
-    of the time is, if there is a plan. rank: from 1 on, the fastest of the sides that compare.
+    of the time is, if there is a plan. rank: from 1 on among the sides that compare; 0 if none do.
     """
 
     of: str
@@ -85,22 +84,18 @@ class Bench:
         return table_text(columns, rows)
 
     def _dispatches(self, timings: Sequence[Timing], of: str) -> str:
-        columns = (
-            "", "rank", "predicted", "measured", "95 % interval", "CPU", "off by", "bound",
-            "dispatch",
-        )  # fmt: skip
+        head = ("", "rank", "predicted", "measured", "95 % interval", "CPU", "measured/predicted")
         rows = [
-            (str(t.dispatch), str(t.rank), *_figures(t), f"{t.share:.2f}x", t.bound, t.name)
+            (str(t.dispatch), str(t.rank or ""), *_figures(t), f"{t.share:.2f}x", t.bound, t.name)
             for t in timings
         ]
         if len(timings) > 1:
-            sums = [
-                sum(x)
-                for x in zip(*((t.predicted_us, t.measured_us) for t in timings), strict=True)
-            ]
-            texts = (time_text(us * 1e6) for us in sums)
-            rows.append(("sum", "", *texts, "", "", f"{sums[1] / sums[0]:.2f}x", "", ""))
-        return f"{of}\n{table_text(columns, rows)}"
+            predicted = sum(t.predicted_us for t in timings)
+            measured = sum(t.measured_us for t in timings)
+            share = f"{measured / predicted:.2f}x" if predicted else ""
+            texts = (time_text(us * 1e6) for us in (predicted, measured))
+            rows.append(("sum", "", *texts, "", "", share, "", ""))
+        return f"{of}\n{table_text((*head, 'bound', 'dispatch'), rows)}"
 
 
 def _figures(t: Timing) -> tuple[str, ...]:
@@ -189,7 +184,8 @@ def _of_dispatches(
     reads = {name: operands(run, seed) for name, run in runs.items()}
     found: list[Timing] = []
     for wanted in sets:
-        found += _set(runs, reads, wanted, rounds, progress)
+        some = _set(runs, reads, wanted, rounds, progress)
+        found += some if numbers else (replace(t, rank=0) for t in some)
     return tuple(sorted(found, key=lambda t: (list(runs).index(t.of), t.dispatch)))
 
 
@@ -235,13 +231,16 @@ def work_of(schedule: Schedule, d: Dispatch) -> object:
     """What a dispatch computes, the same for dispatches that differ in buffers only."""
     nodes = schedule.program.nodes
     inside = schedule.inside(d)
-    number = {n: i for i, n in enumerate((*d.reads, *inside))}
-
-    def term(n: Node) -> tuple[object, ...]:
-        return n.op, tuple(number.get(o, -1) for o in n.operands), n.attr
-
-    types = tuple(nodes[r].types for r in d.reads)
-    return types, tuple(term(nodes[i]) for i in inside), tuple(number[w] for w in d.writes)
+    used = (o for i in inside for o in (*nodes[i].operands, i))
+    number = {n: i for i, n in enumerate(dict.fromkeys(used))}
+    terms = ((nodes[i].attr, *(number[o] for o in nodes[i].operands)) for i in inside)
+    ops = tuple(nodes[i].op for i in inside)
+    return (
+        ops,
+        tuple(terms),
+        tuple(nodes[n].types for n in number),
+        tuple(map(number.get, d.writes)),
+    )
 
 
 def _turns(many: Callable[[int], Any]) -> int:

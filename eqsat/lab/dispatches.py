@@ -17,8 +17,7 @@ def repeated(
 
     dispatch: a function of these arrays, to be traced. XLA takes out of a loop what is the same in
     every turn, so each turn writes one element of an input again, in place, with the value that is
-    there. every: of all inputs, as is needed where the dispatch is several ops of XLA, of which some
-    read others only.
+    there. every: of all inputs, as several ops of XLA need, of which some read others only.
     """
     import jax
     from jax import lax
