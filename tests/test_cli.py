@@ -109,7 +109,7 @@ def test_nothing_prints_help_and_version(capsys):
         (["optimize", "x", "--goul", "time"], "E400", "--goul"),
         (["optimize", "x", "--stop-after", "egrap"], "E400", "did you mean `egraph`?"),
         (["optimize", "two_pack"], "E261", "did you mean `two_packs`?"),
-        (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512-xla`?"),
+        (["optimize", "two_packs", "--target", "avx51"], "E200", "did you mean `avx512`?"),
         (["optimize", "two_packs", "--rules", "defalt"], "E007", "did you mean `default`?"),
         (["optimize", "two_packs", "--without", "unpack-of-pak"], "E007", "did you mean"),
         (["optimize", "two_packs", "--goal", "tim"], "E264", "did you mean `time`?"),
