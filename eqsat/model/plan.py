@@ -41,8 +41,8 @@ class Work:
     read or written one by one, because no vector lies along a unit stride. pages: rows of the
     innermost loops' vectors that lie a page (4 KiB) or more from the row before, each as often as
     it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few
-    sets of a cache. tiles: register tiles begun. items: work items. copied: bytes copied to
-    scratch.
+    sets of a cache; rows that lie closer count as parts of one. tiles: register tiles begun. items:
+    work items. copied: bytes copied to scratch.
 
     streams: what is fetched into the nearest cache *again*: (bytes that have to stay cached between
     two uses for it to come from there, bytes fetched). It comes from the nearest level of memory

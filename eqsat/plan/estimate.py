@@ -178,12 +178,19 @@ def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
 
 
 def _pages(sizes: Sizes, machine: Machine) -> float:
-    """Rows of B's vectors a page or more from the row before, as often as they are fetched."""
+    """Rows of B's vectors a page or more from the row before, as often as they are fetched.
+
+    Rows that lie closer count by the square of their share of a page: fewer of them begin one, and
+    prefetchers follow them better.
+    """
     nest, p = sizes.nest, sizes.plan
     b = sizes.factors[1].plain
-    if b is None or not p.reduced or 4 * abs(b.strides[p.reduced[-1]]) < PAGE_BYTES:
+    if b is None or not p.reduced:
         return 0
     rows = nest.points(p.batch) * p.panels * p.wide * nest.points(p.reduced)
+    share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
+    if share < 1:
+        return rows * share**2 * sizes.row_blocks
     if p.k_blocks > 1 and p.panel_block == p.panels and p.k_block <= PREFETCHED:
         return 0  # so few rows are read in order, side by side
     again = sizes.tiles
