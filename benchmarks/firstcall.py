@@ -7,9 +7,9 @@ object with, per process, the seconds (and those of its CPU, without the compile
 the search, of making the kernels (`kernels`: nests, IR, object code, loading), of packing the
 weights, of JAX and XLA (`jit`) and of the first run; `added` is all after the search. Also the
 objects in the cache after it (more after the second: its search, cut off by the clock, chose
-otherwise), how much of the time of its dispatches is in kernels (`kernel_share`, each dispatch timed
-alone), and which are none, with the reason. Exit code 1 if the second process adds a second or more,
-the first needs ten seconds for its kernels, or less than 95 % of the time is in kernels.
+otherwise), how much of the time of its dispatches is in kernels (`kernel_share`, each dispatch
+timed alone), and which are none, with the reason. Exit code 1 if the second process adds a second
+or more, the first needs ten seconds for its kernels, or less than 95 % of the time is in kernels.
 """
 
 from __future__ import annotations
