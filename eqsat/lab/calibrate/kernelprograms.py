@@ -39,7 +39,7 @@ TURNED = ((128, 384, 384), (256, 512, 256))  # whose first factor lies with its 
 BATCHES = ((12, 128, 32, 128), (12, 128, 128, 32), (4, 64, 64, 64))  # batch, m, k, n
 PANEL = 32
 # elements of one operand of passes that stream
-STREAMED = (1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
+STREAMED = (1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 3 << 21)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from eqsat.plan.price import first_fetches, rates
 
 ROUNDS, QUICK_ROUNDS = 15, 5
 NO_RULES = RuleSet("none", "", ())
-MOST_RUNS = 20_000  # of a dispatch in one measurement
+LEAST_RUNS, MOST_RUNS = 3, 20_000  # of a dispatch in one measurement
 LEAST_SAMPLES = 40  # a fit of fewer dispatches says little
 KEYS = {"copy_rate": "copy"}  # of `kernels:`, where they are not the constants' names without _ps
 
@@ -193,24 +193,28 @@ def calibrate_kernels(
 
 
 class RunTimer(CoreTimer):
-    """Seconds of one run of a probe that is `repeated`: a call of it is as many runs as asked."""
+    """Seconds of one run of a probe that is `repeated`: a call of it is as many runs as asked.
+
+    What a call takes without any run, its own copies of operands among it, is taken off.
+    """
 
     def __call__(self, probe: Probe) -> float:
         if probe.name not in self.calls:
             call = probe.build()
             self.calls[probe.name] = call, self._count(call)
         call, count = self.calls[probe.name]
-        return self._seconds(call, count) / count
+        return (self._seconds(call, count) - self._seconds(call, 0)) / count
 
     def _count(self, call: Call) -> int:
-        """How many runs take long enough to be measured."""
-        count = 1
+        """How many runs take long enough to be measured; disturbed tries do not count."""
+        call(1)
+        count = LEAST_RUNS
         while count < MOST_RUNS:
-            took = self._seconds(call, count)
+            took = min(self._seconds(call, count) - self._seconds(call, 0) for _ in range(3))
             if took >= LEAST:
                 break
-            more = round(1.2 * count * LEAST / max(took, 1e-7))
-            count = min(MOST_RUNS, max(2 * count, more))
+            more = 1.2 * LEAST / max(took, 1e-7)  # a disturbed call tells nothing of a hundred
+            count = min(MOST_RUNS, round(count * min(max(more, 2), 8)))
         return count
 
     def _seconds(self, call: Call, count: int) -> float:
