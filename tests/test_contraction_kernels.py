@@ -1,14 +1,17 @@
 """Contractions as kernels: any size and operand order, between guard pages, against float64."""
 
+import re
+
 import guarded
 import numpy as np
 import pytest
-from contracted import AVX2, AVX512, beside, convolution, convolved, matmul, operands
+from contracted import AVX2, AVX512, NEON, beside, convolution, convolved, matmul, operands
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import Kernel, generate
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine, Plan
+from eqsat.plan.contraction import UNROLL
 from eqsat.plan.planner import plan
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
@@ -90,3 +93,76 @@ def test_nan_goes_through_a_maximum():
     inputs = [x, np.ones((4, 5), np.float32), np.zeros(5, np.float32)]
     found = run(matmul(3, 4, 5, bias=True, relu=True), AVX2, inputs, (3, 5))
     assert np.isnan(found[1]).all() and (found[[0, 2]] == 4).all()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form", "kind"),
+    [
+        (2, 70, 19, "nk", "dot"),  # sums along the reduction, a tail of it and of columns
+        (2, 50, 600, "kn", "streamed"),  # rows of B side by side
+        (20, 1024, 40, "kn", "copied rows"),  # rows a page apart share a cache set
+    ],
+)
+def test_plans_of_few_rows_and_of_rows_a_page_apart(m, k, n, form, kind):
+    nest = matmul(m, k, n, b=form)
+    chosen = plan(nest, AVX512)
+    found = {
+        "dot": chosen.dot > 0,
+        "streamed": chosen.k_blocks > 1 and chosen.k_block <= 16,
+        "copied rows": chosen.copied[0],
+    }
+    assert found[kind]
+    x, y, inputs = operands(np.random.default_rng(0), m, k, n, b=form)
+    close(run(nest, AVX512, inputs, (m, n)), x.astype(np.float64) @ y, k)
+
+
+def test_rows_of_a_tile_are_balanced():
+    assert plan(matmul(128, 512, 512), AVX512).rows == 13  # 8 tiles of 13 and 2 of 12
+    assert plan(matmul(8, 512, 512), AVX512).rows == 8
+
+
+@pytest.mark.parametrize(
+    ("machine", "triple", "cpu"),
+    [
+        (NEON, "aarch64-unknown-linux-gnu", "neoverse-n1"),
+        (AVX2, "x86_64-unknown-linux-gnu", "haswell"),
+        (AVX512, "x86_64-unknown-linux-gnu", "skylake-avx512"),
+    ],
+)
+def test_inner_loops_spill_nothing(machine, triple, cpu):
+    nest = matmul(64, 128, 96)
+    chosen = plan(nest, machine)
+    kernel = generate(nest, chosen, machine, "kernel")
+    loop = inner_loop(assembly(kernel.ir, triple, cpu))
+    per_turn = chosen.rows * chosen.vectors * UNROLL
+    assert sum(fused(line) for line in loop) == per_turn
+    assert not [line for line in loop if re.search(r"\(%r[sb]p\)|\[sp", line)]
+
+
+def assembly(ir, triple, cpu):
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(ir)
+    module.triple = triple
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=3)
+    return target.emit_assembly(module).splitlines()
+
+
+def fused(line):
+    return bool(re.search(r"\b(vfmadd\w+ps|fmla)\b", line))
+
+
+def inner_loop(lines):
+    """The innermost loop that has the most multiply-adds: from a label to the jump back to it."""
+    starts, loops = {}, []
+    for i, line in enumerate(lines):
+        if label := re.match(r"(\.L\w+):", line):
+            starts[label[1]] = i
+        jump = re.search(r"\b(?:j\w+|b\.\w+|cbnz\s+\w+,)\s+(\.L\w+)", line)
+        if jump and jump[1] in starts:
+            body = lines[starts[jump[1]] + 1 : i + 1]
+            if not any(re.match(r"\.L\w+:", x) for x in body):
+                loops.append(body)
+    return max(loops, key=lambda body: sum(map(fused, body)))

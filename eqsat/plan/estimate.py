@@ -37,7 +37,7 @@ def cycles(work: Work, machine: Machine) -> float:
     compute += work.strided * STRIDED + work.pages * PAGE + work.tiles * TILE
     traffic = sum(nbytes * _per_byte(between, machine) for between, nbytes in work.streams)
     copies = work.copied * COPY
-    return max(compute, traffic) + 0.2 * min(compute, traffic) + copies
+    return max(compute, traffic) + 0.4 * min(compute, traffic) + copies
 
 
 def _per_byte(between: float, machine: Machine) -> float:
@@ -48,10 +48,10 @@ def _per_byte(between: float, machine: Machine) -> float:
 def aliased(stride: int, rows: int) -> bool:
     """Whether lines of so many rows, `stride` f32 elements apart, do not stay in the nearest cache.
 
-    Lines a page apart share one set. Two of the usual eight ways are left to the other operand.
+    Lines a page apart share one set. Half of the usual eight ways are left to the other operand.
     """
     apart = math.gcd(4 * abs(stride), PAGE_BYTES)
-    return rows > 6 * (PAGE_BYTES // max(apart, 64))
+    return rows > 4 * (PAGE_BYTES // max(apart, 64))
 
 
 def work(sizes: Sizes, machine: Machine, items: int) -> Work:
@@ -178,25 +178,26 @@ def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
 
 
 def _pages(sizes: Sizes, machine: Machine) -> float:
-    """Rows of B's vectors a page or more from the row before, as often as they are fetched.
+    """Rows of vectors, or of a tile's rows, that no prefetcher follows, as often as fetched.
 
-    Rows that lie closer count by the square of their share of a page: fewer of them begin one, and
-    prefetchers follow them better.
+    B's rows that lie within a page count by the square of their share of one: fewer of them begin
+    one, and prefetchers follow them better.
     """
     nest, p = sizes.nest, sizes.plan
-    b = sizes.factors[1].plain
-    if b is None or not p.reduced:
+    a, b = (f.plain for f in sizes.factors)
+    if not p.reduced:
         return 0
-    rows = nest.points(p.batch) * p.panels * p.wide * nest.points(p.reduced)
-    share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
-    if share < 1:
-        return rows * share**2 * sizes.row_blocks
-    if p.k_blocks > 1 and p.panel_block == p.panels and p.k_block <= PREFETCHED:
-        return 0  # so few rows are read in order, side by side
-    again = sizes.tiles
-    if p.copied[1] or 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2:
-        again = sizes.row_blocks
-    return rows * again
+    k = nest.points(p.batch) * nest.points(p.reduced)
+    found = 0.0
+    streamed = p.k_blocks > 1 and p.k_block <= PREFETCHED  # rows read in order, side by side
+    if b and not streamed:
+        share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
+        kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
+        again = sizes.row_blocks if p.copied[1] or kept or share < 1 else sizes.tiles
+        found += k * p.panels * p.wide * again * min(share, 1) ** 2
+    if a and 4 * abs(a.strides[p.reduced[-1]]) >= PAGE_BYTES:
+        found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
+    return found
 
 
 def _streams(sizes: Sizes, machine: Machine) -> Iterator[tuple[float, float]]:

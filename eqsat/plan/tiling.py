@@ -18,8 +18,11 @@ from eqsat.plan.roles import Factor, Roles, loops_of, loops_of_bound, roles_of
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
 ITEMS_PER_CORE = 4
+SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
+STREAM_RUN = 1024  # columns of a row that are read in order at least
 MOST_DOT_ROWS = 12
+MANY_ROWS = 16
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -135,6 +138,15 @@ def _dots(
     yield _split(nest, roles, one, machine)
 
 
+def _widths(rows: int, along: int, machine: Machine) -> list[int]:
+    """Vectors of a panel: two or three where rows fill the registers, more where they do not."""
+    if rows >= MANY_ROWS:
+        return sorted({min(n, along) for n in (2, 3)})
+    fitting = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24) if n <= along]
+    fitting = [n for n in fitting if (rows + 1) * n < machine.registers] or fitting[:1]
+    return [n for n in fitting if rows * n >= estimate.CHAINS] or fitting[-1:]
+
+
 def _must_copy(nest: Nest, factor: Factor, own: Contraction, rows: tuple[int, ...]) -> bool:
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.plain is None:
@@ -175,10 +187,8 @@ def _rows(
 def _panels(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> Iterator[tuple[int, int]]:
     """Vectors of a panel, and over how many points of another loop they go."""
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
-    most = machine.registers - 4
-    choices = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24) if n <= min(along, most)]
     rows = nest.points(own.row_loops)
-    yield from ((n, 1) for n in choices if n < 4 or rows * n <= most or n <= machine.registers // 5)
+    yield from ((n, 1) for n in _widths(rows, along, machine))
     whole = nest.sizes[own.vector_loop] % own.lanes == 0
     if whole and own.outer_columns and along < 4:
         u = own.outer_columns[-1]
@@ -200,7 +210,8 @@ def _blocked(
     """Rows of a tile from the registers, then blocks from the caches."""
     count = nest.points(own.row_loops)
     per_row = own.vectors * (2 if own.vector_rows else 1)
-    most = max(1, (machine.registers - 1 - own.vectors) // per_row) if count > 1 else 1
+    free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
+    most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
     one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles)
     one = replace(one, panels=_panel_count(nest, one))
@@ -284,6 +295,8 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
         return one
     if one.panel_block > 1:
         groups = min(one.panels, -(-wanted // (cells * sizes.row_blocks)))
+        if one.k_block <= STREAMED < one.k_block * one.k_blocks:  # in order, so not in short runs
+            groups = min(groups, max(1, one.panels * sizes.panel_row // STREAM_RUN))
         one = replace(one, panel_block=-(-one.panels // groups))
         sizes = Sizes(nest, one, roles)
     missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
