@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clock import LEAST_ROUNDS, batch, interval, pin, seconds_per_call
+from clock import pin
 from seeded import tell
+
+from eqsat.execute.timing import LEAST_ROUNDS, batch, interval, seconds_per_call
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 

@@ -22,7 +22,7 @@ CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
 PAGE_BYTES = 4096
 PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
-FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 500, 5000, 15000, 25
+FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 15
 LEVELS = (4, 10, 25, 50)
 
 
