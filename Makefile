@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules known mutants never-worse arena joint limits bench clock kernels models docs format clean
+.PHONY: help demo test check rules known mutants never-worse arena nests joint limits bench clock kernels models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -46,6 +46,10 @@ never-worse: $(DEMO) ## 1,000 random searches, never worse than their input; 2,0
 arena: $(DEMO) ## 1,000 random programs and the library, every shipped target, each schedule executed byte by byte; JSON (an hour)
 	$(BIN)/python benchmarks/arena.py --jobs $(JOBS)
 	$(BIN)/python benchmarks/arena.py --library --jobs $(JOBS)
+
+nests: $(DEMO) ## which dispatches are loop nests, and whether these mean what their ops do; JSON (half an hour)
+	$(BIN)/python benchmarks/nests.py
+	$(BIN)/python benchmarks/nests.py --library
 
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling

@@ -64,7 +64,7 @@ def case(what: tuple[int | str, str], limit: float, work: float) -> Row:
     signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit)
     try:
         with np.errstate(all="ignore"):
-            row |= _judged(*_searched(program, target, limit), work)
+            row |= _judged(*searched(program, target, limit), work)
     except EqsatError as error:
         nothing = error.exit_code == NOTHING_ADMISSIBLE
         row |= {"outcome": "inadmissible" if nothing else "failed", "reason": str(error)[:300]}
@@ -81,7 +81,8 @@ def _ring(*_: object) -> None:
     raise TooSlow
 
 
-def _searched(program: int | str, target: str, limit: float) -> tuple[Source, Schedule]:
+def searched(program: int | str, target: str, limit: float) -> tuple[Source, Schedule]:
+    """A program by name or seed, its weights drawn, and what is chosen for a target."""
     if isinstance(program, str):
         source = eqsat.read(program)
         run = eqsat.optimize(source, target=target, time_limit=limit)

@@ -6,55 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.execute.draw import random_inputs
 from eqsat.model.nest import Nest
 from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch
 from eqsat.ops import meaning
-from eqsat.ops.nestmeaning import evaluate
+from eqsat.ops.nestmeaning import disagreement
 
 Array = np.ndarray[Any, Any]
-Values = dict[int, list[Array]]
-
-
-def drawn_inputs(program: Program, seed: int = 0) -> list[Array]:
-    rng = np.random.default_rng(seed)
-    types = [program.nodes[i].type for i in program.inputs]
-    return [
-        rng.normal(size=t.shape) if t.dtype[0] in "fb" else rng.integers(0, 8, t.shape)
-        for t in types
-    ]
+Values = dict[int, Array]
 
 
 def values_of(program: Program, weights: Any, opaque: Any = None, seed: int = 0) -> Values:
     """Every value of a program, in held form."""
-    leaves = meaning.bind_leaves(program, drawn_inputs(program, seed), weights)
-    found: Values = {i: [a] for i, a in leaves.items()}
-    for i, n in enumerate(program.nodes):
-        if i not in found:
-            operands = meaning.arguments(n, found)
-            found[i] = meaning.evaluate_node(n.op, n.attr, operands, opaque)
-    return found
-
-
-def points(nest: Nest) -> int:
-    """Of the stage that has the most."""
-    return max((nest.points((*s.loops, *s.reduced)) for s in nest.stages), default=1)
+    inputs = random_inputs(program, np.random.default_rng(seed))
+    found = meaning.walk(program, inputs, weights, opaque)
+    return {i: np.asarray(results[0]) for i, results in found}
 
 
 def mismatch(nest: Nest, dispatch: Dispatch, values: Values) -> str:
-    """What a nest writes otherwise than its members mean; "" if nothing."""
-    read = {b: values[b][0].ravel() for b in nest.reads}
+    """What a nest of a dispatch writes otherwise than its members mean; "" if nothing."""
     assert set(nest.reads) <= set(dispatch.reads)
     assert set(nest.writes) == set(dispatch.writes)
-    got = evaluate(nest, read, {w: values[w][0].size for w in nest.writes})
-    for w in dispatch.writes:
-        want = values[w][0].ravel()
-        if want.dtype.kind == "f":
-            anything = np.isnan(want)  # lanes that are left open, or what is NaN anyway
-            scale = np.max(np.abs(want), where=np.isfinite(want), initial=1.0)
-            same = anything | np.isclose(got[w], want, rtol=1e-9, atol=1e-9 * scale)
-        else:
-            same = got[w] == want
-        if not same.all():
-            return f"%{w}: {int((~same).sum())} of {same.size} elements differ"
-    return ""
+    return disagreement(nest, values)

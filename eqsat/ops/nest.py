@@ -83,6 +83,11 @@ def nest_of_dispatch(schedule: Schedule, dispatch: Dispatch) -> Nest:
     return nest_of(records, dispatch.reads, dispatch.writes)
 
 
+def forget() -> None:
+    """Forget all nests that are remembered, to time how long one takes."""
+    _nest.cache_clear()
+
+
 class _Op(NamedTuple):
     """An op whose operands are places in the list of ops."""
 

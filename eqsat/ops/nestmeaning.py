@@ -49,6 +49,27 @@ def evaluate(
     return written
 
 
+def disagreement(nest: Nest, values: Mapping[int, Array]) -> str:
+    """What a nest writes otherwise than its members mean, as a sentence; "" if nothing.
+
+    values: of every node that it reads or writes, in held form, in any shape. Where a value is
+    NaN, as in lanes that are left open, the nest may write anything.
+    """
+    read = {b: values[b].ravel() for b in nest.reads}
+    got = evaluate(nest, read, {w: values[w].size for w in nest.writes})
+    for w in nest.writes:
+        want = values[w].ravel()
+        if want.dtype.kind == "f":
+            scale = np.max(np.abs(want), where=np.isfinite(want), initial=1.0)
+            close = np.isclose(got[w], want, rtol=1e-9, atol=1e-9 * scale)
+            same = np.isnan(want) | close
+        else:
+            same = got[w] == want
+        if not same.all():
+            return f"%{w}: {int((~same).sum())} of {same.size} elements differ"
+    return ""
+
+
 def anything(dtype: str) -> Scalar:
     """What stands for any value, so that reading it shows."""
     kind = scalar.held_dtype(dtype).kind
