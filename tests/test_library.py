@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from library import arrays, module, tiny
+from nests import mismatch, values_of
 
 import eqsat
 from eqsat.execute.compare import compare
+from eqsat.execute.draw import drawn_weights
+from eqsat.model.nest import NoNest
 from eqsat.ops.contraction import kind
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.merge import canonical
+from eqsat.ops.nest import nest_of_dispatch
 from eqsat.saturate.blocks import find_blocks
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -136,6 +140,23 @@ def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     assert run.verify(samples=1).ok
     assert s["goals"]["time_us"]["value"] <= s["baseline"]["time_us"]
     assert s["counts"]["opaque"] == 0
+    check_nests(run)
+
+
+def check_nests(run: eqsat.Run) -> None:
+    """Nine of ten dispatches are nests, one more may be none; they mean what their members do."""
+    schedule, source = run.schedule, run.source
+    assert schedule is not None
+    weights = {**source.weights, **drawn_weights(schedule.program, source.weights)}
+    values, count = values_of(schedule.program, weights), 0
+    for d in schedule.dispatches:
+        try:
+            nest = nest_of_dispatch(schedule, d)
+        except NoNest:
+            continue
+        count += 1
+        assert not mismatch(nest, d, values), f"{d.name}: {mismatch(nest, d, values)}\n{nest}"
+    assert 10 * count >= 9 * len(schedule.dispatches) - 10
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("deep", 52), ("deep.py:mixed", None)])
