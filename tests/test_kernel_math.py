@@ -292,3 +292,22 @@ def test_a_choice_between_constants_has_the_type_of_the_result():
     x = np.linspace(-2, 2, 64, dtype=F32)
     (got,) = evaluated("choice", [body], [x])
     np.testing.assert_array_equal(got, np.where(x < 0, 1, 2) / np.where(x > 1, 4, 8))
+
+
+def test_every_approximation_has_a_cost():
+    from eqsat.plan import bodies
+
+    assert set(vectors.ULPS) <= set(bodies.COSTS)
+    square = call("tanh", arg(0))
+    assert bodies.cost(call("mul", square, square)) == 1 + bodies.COSTS["tanh"]
+
+
+def test_planners_know_which_functions_have_vector_code():
+    from eqsat.execute.kernels import integers
+    from eqsat.plan import bodies
+
+    assert bodies.functions("f32") == set(vectors.FLOATS)
+    assert bodies.functions("f64") == set(vectors.EXACT)
+    assert bodies.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
+    assert bodies.functions("bool") == set(integers.BOOLS)
+    assert set(casts.ELEMENTS) == bodies.ELEMENTS

@@ -218,3 +218,7 @@ def test_plans_are_data_and_work_grows_with_what_is_done():
 def test_what_kernels_of_rows_do_not_take():
     with pytest.raises(NoNest, match="no f8e5m2"):
         rows.plan(moved((4, 4), (1, 0), "f8e5m2"), MACHINE)
+    with pytest.raises(NoNest, match="`rem` of f32 has no vector code"):
+        rows.plan(moved((4, 4), (1, 0), body=call("rem", arg(0), arg(0))), MACHINE)
+    with pytest.raises(NoNest, match="`exp` of f64"):
+        rows.plan(moved((4, 4), (1, 0), "f64", call("exp", arg(0))), MACHINE)

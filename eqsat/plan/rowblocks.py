@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.ops import scalar
+from eqsat.plan import bodies
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowroles import RowRoles, read_by, roles_of
 
@@ -301,7 +301,7 @@ def _passes(sizes: Sizes) -> float:
 
 
 def _cost(stage: Stage) -> float:
-    return scalar.cost(stage.body)
+    return bodies.cost(stage.body)
 
 
 def _copies(sizes: Sizes) -> tuple[float, float, float]:
@@ -334,7 +334,7 @@ def _body_cost(nest: Nest, factor: Factor) -> float:
         if i not in seen:
             seen.add(i)
             left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
-    return scalar.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
+    return bodies.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
 
 
 def _strided_ends(sizes: Sizes) -> float:

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.ops import scalar
-from eqsat.plan import estimate
+from eqsat.plan import bodies, estimate
 from eqsat.plan.passes import Group, Passes, Section
 from eqsat.plan.rowwork import element_bytes, total, turned, work
 
@@ -96,10 +95,8 @@ def _text(p: Part) -> str:
 
 
 def plan(nest: Nest, machine: Machine) -> Rows:
-    """Rows take every nest; NoNest where an element type has no vector."""
-    for a in nest.accesses:
-        if a.dtype not in ELEMENTS:
-            raise NoNest(f"kernels read and write no {a.dtype}")
+    """Rows take every nest; NoNest where a function or an element type has no vector code."""
+    bodies.check(nest)
     if any(s.access.lookups for s in nest.stores):
         raise NoNest("kernels write no element whose place is looked up")
     passes = Passes(nest)
@@ -108,11 +105,6 @@ def plan(nest: Nest, machine: Machine) -> Rows:
     items = sum(p.items for p in parts)
     scratch = max((scratch_of(nest, p)[1] + square_slots(nest, p)[1] for p in parts), default=0)
     return Rows(items, scratch, total((c.work for c in chosen), items), parts)
-
-
-ELEMENTS = frozenset(
-    {"bool", "f32", "f64", "f16", "bf16", *(f"{s}{n}" for s in "iu" for n in (8, 16, 32, 64))}
-)
 
 
 def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, ...]]], int]:
@@ -215,7 +207,7 @@ def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
             for a in s.arguments
             if isinstance(a, int) and a not in found and nest.stages[a].loops == s.loops
         )
-        dear[i] = 0 if s.combine else scalar.cost(s.body) + inner
+        dear[i] = 0 if s.combine else bodies.cost(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
         loops = {g.inner | g.reduced for g in users}
         whole = all(frozenset(s.loops) & x == x for x in loops)
@@ -241,7 +233,7 @@ def _made(
     if vector >= 0:
         outer = (*outer, vector)
     made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
-    light = sum(scalar.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
+    light = sum(bodies.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
     vectors = 1
     if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
         vectors = VECTORS if any(g.reduced for g in groups) or light else 1

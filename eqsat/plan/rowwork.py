@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
-from eqsat.ops import scalar
+from eqsat.plan import bodies
 from eqsat.plan.passes import Group, Passes, loops_of
 
 if TYPE_CHECKING:
@@ -52,15 +52,15 @@ def _pass_work(nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, ro
     for i in loops:
         points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
     kept = _available(part, q)
-    bodies = [i for i in passes.evaluated(group) if i not in kept] + list(group.stages)
+    stages = [i for i in passes.evaluated(group) if i not in kept] + list(group.stages)
     steady = [
         i
-        for i in bodies
+        for i in stages
         if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
     ]
-    moving = [i for i in bodies if i not in steady]
-    arithmetic = points * sum(scalar.cost(nest.stages[i].body) for i in moving)
-    arithmetic += rows * sum(scalar.cost(nest.stages[i].body) for i in steady)
+    moving = [i for i in stages if i not in steady]
+    arithmetic = points * sum(bodies.cost(nest.stages[i].body) for i in moving)
+    arithmetic += rows * sum(bodies.cost(nest.stages[i].body) for i in steady)
     arithmetic += points * len(group.stages)
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
