@@ -10,8 +10,7 @@ from rowblocked import attention, computed, drawn, nest_of_program
 from eqsat.execute.kernels import jit
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import NoNest
-from eqsat.plan.planner import plan
-from eqsat.plan.rowblocks import RowBlocks
+from eqsat.plan.rowblocks import RowBlocks, plan
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 NORM = """

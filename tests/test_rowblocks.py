@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from library import module
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -77,3 +82,44 @@ def test_the_legality_checker_knows_row_blocks():
     crowded = replace(run.target, limits=replace(run.target.limits, scratch_bytes=639))
     (fault,) = faults(run.schedule, crowded)
     assert "a row block needs 640 bytes, the scratch limit is 639" in fault
+
+
+def shaped(*shape: int, dtype: str = "float32") -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def prefill(q: Any, k: Any, v: Any) -> Any:
+    places = np.arange(q.shape[1])
+    return module("gpt2").attend(q, k, v, places[:, None] >= places)
+
+
+def decode(q: Any, k: Any, v: Any, position: Any) -> Any:
+    return module("gpt2").attend(q, k, v, (np.arange(k.shape[1]) <= position)[None])
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    """Llama's: four heads of queries, two of keys and values, by tokens."""
+    q = q.transpose(1, 0, 2).reshape(2, 48, 16)
+    scores = jnp.einsum("sqd,ksd->sqk", q, k) / 4
+    allowed = np.tile(np.arange(24), 2)[:, None] >= np.arange(24)
+    weights = jax.nn.softmax(jnp.where(allowed, scores, jnp.finfo("f4").min), axis=-1)
+    return jnp.einsum("sqk,ksd->sqd", weights, v)
+
+
+HEADS = (shaped(2, 24, 16),) * 3
+CACHE = (shaped(2, 1, 16), *HEADS[1:], shaped(dtype="int32"))
+GROUPED = (shaped(24, 4, 16), shaped(24, 2, 16), shaped(24, 2, 16))
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"), [(prefill, HEADS), (decode, CACHE), (grouped, GROUPED)]
+)
+def test_attention_is_one_kernel(program, arguments):
+    run = eqsat.optimize(program, *arguments, target="avx512")
+    assert run.schedule is not None
+    time = run.summary()["goals"]["time_us"]
+    assert time["value"] == time["bound"]
+    kinds = [d.plan.kind for d in run.schedule.dispatches if d.plan]
+    assert kinds.count("row_blocks") == 1
+    assert "contraction" not in kinds
+    assert faults(run.schedule, run.target) == []

@@ -156,9 +156,9 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
     roles = roles_of(nest)
     nest = roles.nest
-    _check_types(nest, roles)
     lanes = machine.lanes(4)
     slots, weights = _slots(roles)
+    _check_types(nest, roles, [i for i, _ in slots])
     columns = roles.columns.plain
     own = RowBlocks(
         lanes=lanes,
@@ -166,7 +166,7 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
         slots=slots,
         weights_slot=weights,
     )
-    most = 8 if machine.registers >= 32 else 4
+    most = 13 if machine.registers >= 32 else 6
     own = replace(own, vectors=_vectors(nest.sizes[roles.along], most, machine))
     own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], most, machine))
     sizes = Sizes(nest, own, roles)
@@ -182,8 +182,9 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
     return replace(found, work=_work(Sizes(nest, found, roles)))
 
 
-def _check_types(nest: Nest, roles: RowRoles) -> None:
-    stages = [nest.stages[i] for i in (*roles.values, *roles.scalars, *roles.epilogue)]
+def _check_types(nest: Nest, roles: RowRoles, kept: list[int]) -> None:
+    """Rows, results and numbers of rows that are in scratch are f32; masks, say, are not."""
+    stages = [nest.stages[i] for i in (*kept, *roles.late, *roles.epilogue)]
     other = {s.dtype for s in stages if s.dtype != "f32"}
     other |= {s.access.dtype for s in nest.stores if s.access.dtype != "f32"}
     factors = [roles.columns]

@@ -351,6 +351,23 @@ class Costs:
         level = next((m for m in levels if m.size_bytes >= whole), levels[-1])
         return round(nbytes * PS_PER_SECOND / level.bandwidth)
 
+    def _unkept_ps(self, members: tuple[int, ...]) -> int:
+        """What a dispatch costs more that was to be a kernel and is none.
+
+        Its contractions and reductions are XLA ops of their own: what they read of other members,
+        and what these read of them, lies in memory.
+        """
+        space, is_root = self.space, self._legality.is_root
+        made = {b: m for m in members for b in space.made[m]}
+        held: dict[int, int] = {}
+        roots = 0
+        for m in members:
+            roots += is_root(m)
+            for b, c in zip(space.operands[m], space.egraph.nodes[m].children, strict=True):
+                if b in made and (is_root(m) or is_root(made[b])):
+                    held[b] = 2 * self.class_ps[c]
+        return sum(held.values()) + max(0, roots - 1) * self.target.launch_ps
+
     @cached_property
     def _control_ps(self) -> dict[int, int]:
         """Per loop or branch whose bodies are scheduled: its time."""
@@ -415,6 +432,8 @@ class Costs:
             runs = self.runs(members) if runs is None else runs
             compute = self._least_ps(members, busy, runs, pipeline)
         traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
+        if self._planned is not None:
+            traffic += self._unkept_ps(members)
         slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])
         return traffic + slack + relayout + self.target.launch_ps, slack

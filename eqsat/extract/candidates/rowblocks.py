@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eqsat.extract.candidates.legality import Legality
 
 Makers = Mapping[int, int]  # buffer -> the node that computes it inside, views included
+Reads = Mapping[int, list[tuple[int, Use]]]  # per root: roots whose results it reads, and how
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,30 @@ class RowBlocks:
         by_rows: something must be, as a contraction would be computed again otherwise.
         """
         roots = self._roots(makers)
-        if not by_rows and not self._chained(makers, roots):
+        if len(roots) == 1 or not any(map(self.legality.is_contraction, roots)):
+            return not by_rows and self.legality.count_apart(roots) <= self.legality.fusion.roots
+        below = {r: list(self._reads(makers, r)) for r in roots}
+        if not by_rows and not self._chained(below):
             return self.legality.count_apart(roots) <= self.legality.fusion.roots
-        rows = self.found(makers)
+        rows = self._found(below)
         limit = self.legality.target.limits.scratch_bytes
         return rows is not None and (limit is None or rows.scratch_bytes <= limit)
 
     def found(self, makers: Makers) -> Rows | None:
         """The rows of a dispatch; None if there are none, or if they are not read by rows."""
         roots = self._roots(makers)
-        chained = self._chained(makers, roots)
-        if len(chained) != 1 or not self.may_be(roots):
+        if len(roots) < 2 or not self.is_on:
             return None
-        last, kinds = chained[0], self.legality.space.kinds
-        below = {r: list(self._reads(makers, r)) for r in roots}
+        return self._found({r: list(self._reads(makers, r)) for r in roots})
+
+    def _found(self, below: Reads) -> Rows | None:
+        roots, kinds = list(below), self.legality.space.kinds
+        if not self.may_be(roots):
+            return None
+        chained = self._chained(below)
+        if len(chained) != 1:
+            return None
+        last = chained[0]
         if self._upstream(below, last) != set(roots) - {last}:
             return None
         if any(below[r] for r in roots if kinds[r] == "contraction" and r != last):
@@ -103,13 +114,13 @@ class RowBlocks:
     def _roots(self, makers: Makers) -> list[int]:
         return [n for n in dict.fromkeys(makers.values()) if self.legality.is_root(n)]
 
-    def _chained(self, makers: Makers, roots: list[int]) -> list[int]:
-        kinds, repeats = self.legality.space.kinds, self.legality.repeats
+    def _chained(self, below: Reads) -> list[int]:
+        """Contractions that read a root more often than its result has elements."""
+        repeats = self.legality.repeats
         return [
             r
-            for r in roots
-            if kinds[r] == "contraction"
-            and any(repeats(r, use.operand) for _, use in self._reads(makers, r))
+            for r, reads in below.items()
+            if self.legality.is_contraction(r) and any(repeats(r, use.operand) for _, use in reads)
         ]
 
     def _reads(self, makers: Makers, root: int) -> Iterator[tuple[int, Use]]:
@@ -138,7 +149,7 @@ class RowBlocks:
         space = self.legality.space
         return space.kinds[node] == "view" and space.operands[node] != (buffer,)
 
-    def _upstream(self, below: dict[int, list[tuple[int, Use]]], last: int) -> set[int]:
+    def _upstream(self, below: Reads, last: int) -> set[int]:
         found, work = set[int](), [last]
         while work:
             more = {r for r, _ in below[work.pop()]} - found
@@ -146,9 +157,7 @@ class RowBlocks:
             work += more
         return found
 
-    def _are_rows(
-        self, below: dict[int, list[tuple[int, Use]]], last: int, first: int | None
-    ) -> bool:
+    def _are_rows(self, below: Reads, last: int, first: int | None) -> bool:
         """Whether the last contraction reads all roots' results at one row, its own.
 
         A row is chosen by loops of its result; what it reduces runs along the row.
@@ -171,7 +180,7 @@ class RowBlocks:
 
     def _agree(
         self,
-        below: dict[int, list[tuple[int, Use]]],
+        below: Reads,
         first: int | None,
         along: set[tuple[int, ...]],
     ) -> bool:
