@@ -214,3 +214,23 @@ def test_a_wrong_schedule_is_refused(run) -> None:
     with pytest.raises(EqsatError) as error:
         wrong.compile()(*random_inputs(run.program, np.random.default_rng(0)))
     assert error.value.diagnostics[0].code == "E511"
+
+
+# ---- what the arena's random programs found ------------------------------------------------------
+def test_which_sibling_is_a_vector_does_not_hang_on_numbers() -> None:
+    """Neither reader strays from the order of `x`, so the smaller one is what has to fit."""
+    readers = (
+        "a = generic(x, v, loops=[100, 24], maps=[[d0, d1], [d1]], body=add(x0, x1))"
+        " : f32[100, 24]",
+        "w = generic(x, loops=[49, 24, 3], maps=[[2*d0 + d2, d1]], body=x0, combine=add)"
+        " : f32[49, 24]",
+    )
+    settings = ["fusion.siblings=true", "fusion.multi_result=true", "fusion.members=4"]
+    for lines in (readers, readers[::-1]):
+        text = "\n".join(("input x: f32[100, 24]", "weight v: f32[24]", *lines, "return a, w"))
+        for limit, dispatches in (("5 KiB", 1), ("4 KiB", 2)):
+            run = eqsat.optimize(
+                parse_program(text), target="reference", rules=(), goals=("dispatches",),
+                settings=[*settings, f"limits.vector={limit}"],
+            )  # fmt: skip
+            assert len(run.schedule.dispatches) == dispatches, (lines, limit)

@@ -328,13 +328,17 @@ class OneDispatch:
         return [(a, b) for rs in readers.values() for a in rs for b in rs if a[0] < b[0]]
 
     def _sibling_fault(self, a: tuple[int, int], b: tuple[int, int]) -> str:
-        """Of two readers that walk a buffer differently, one is a vector of its whole result."""
+        """Of two readers that walk a buffer differently, one is a vector of its whole result.
+
+        The one that walks it out of order; where none does or both do, the smaller one.
+        """
         limit = self.target.limits.vector_bytes
         (_, order), (_, other) = one, two = self._walk(*a), self._walk(*b)
         if one == two or limit is None:
             return ""
-        loser = a[0] if order != sorted(order) and other == sorted(other) else b[0]
-        nbytes = sum(t.nbytes for t in self.node(loser).types)
+        sizes = [(sum(t.nbytes for t in self.node(n).types), n) for n in (a[0], b[0])]
+        strays = [s for s, o in zip(sizes, (order, other), strict=True) if o != sorted(o)]
+        nbytes, loser = strays[0] if len(strays) == 1 else min(sizes)
         where = self.target.place("limits.vector")
         text = (
             f"the unfused %{loser} needs {nbytes:,} bytes, the vector limit is {limit:,} ({where})"

@@ -405,13 +405,16 @@ class Legality:
         """The reader of a shared operand that cannot be tiled with the other one, if any.
 
         Readers are (node, operand) without def-use between them. The one that walks the operand
-        out of order becomes one vector of its whole result; the Removed says whether that breaks
-        the vector limit.
+        out of order becomes one vector of its whole result, where none does or both do the one with
+        the smaller result; the Removed says whether that breaks the vector limit.
         """
         one, two = self.access(*first), self.access(*second)
         if one == two:
             return None
         in_order = tuple(range(len(one[1])))
-        loser = first[0] if one[1] != in_order and two[1] == in_order else second[0]
-        nbytes = sum(self.space.nbytes(c) for c in self.space.outputs[loser])
+        size = {n: sum(map(self.space.nbytes, self.space.outputs[n])) for n, _ in (first, second)}
+        loser = min((first[0], second[0]), key=lambda n: (size[n], n))
+        if (one[1] == in_order) != (two[1] == in_order):
+            loser = second[0] if one[1] == in_order else first[0]
+        nbytes = size[loser]
         return loser, self._over("vector", nbytes, self.space.name(loser), loser)
