@@ -100,7 +100,7 @@ def test_nan_goes_through_a_maximum():
     [
         (2, 70, 19, "nk", "dot"),  # sums along the reduction, a tail of it and of columns
         (2, 50, 600, "kn", "streamed"),  # rows of B side by side
-        (20, 1024, 40, "kn", "copied rows"),  # rows a page apart share a cache set
+        (26, 1024, 160, "kn", "copied rows"),  # rows a page apart share a cache set
     ],
 )
 def test_plans_of_few_rows_and_of_rows_a_page_apart(m, k, n, form, kind):

@@ -22,7 +22,7 @@ CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
 PAGE_BYTES = 4096
 PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
-FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 15
+FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
 LEVELS = (4, 10, 25, 50)
 
 
@@ -48,10 +48,10 @@ def _per_byte(between: float, machine: Machine) -> float:
 def aliased(stride: int, rows: int) -> bool:
     """Whether lines of so many rows, `stride` f32 elements apart, do not stay in the nearest cache.
 
-    Lines a page apart share one set. Half of the usual eight ways are left to the other operand.
+    Lines a page apart share one set, of eight ways usually.
     """
     apart = math.gcd(4 * abs(stride), PAGE_BYTES)
-    return rows > 4 * (PAGE_BYTES // max(apart, 64))
+    return rows > 8 * (PAGE_BYTES // max(apart, 64))
 
 
 def work(sizes: Sizes, machine: Machine, items: int) -> Work:
@@ -193,7 +193,8 @@ def _pages(sizes: Sizes, machine: Machine) -> float:
     if b and not streamed:
         share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
         kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
-        again = sizes.row_blocks if p.copied[1] or kept or share < 1 else sizes.tiles
+        once = p.copied[1] or p.prefetch or kept or share < 1  # of every block of rows
+        again = sizes.row_blocks if once else sizes.tiles
         found += k * p.panels * p.wide * again * min(share, 1) ** 2
     if a and 4 * abs(a.strides[p.reduced[-1]]) >= PAGE_BYTES:
         found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)

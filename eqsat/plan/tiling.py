@@ -289,7 +289,8 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
     sizes = Sizes(nest, one, roles)
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
-    wanted = min(ITEMS_PER_CORE * max(machine.cores, 2), max(worth, 1))
+    per_core = 2 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
+    wanted = min(per_core * max(machine.cores, 2), max(worth, 1))
     cells = nest.points(one.batch)
     if cells * sizes.row_blocks * sizes.groups >= wanted:
         return one
