@@ -207,8 +207,8 @@ def test_the_whole_models():
     # columns padded to 16 would take memory, and no time is saved by holding them
     assert forced["weight_packs"] == 2
     assert forced["fused_conversions"] == 3  # packs of x and that weight, an unpack at the end
-    assert forced["resident_bytes"] == free["resident_bytes"]
-    assert free["weight_packs"] == 0
+    assert free["weight_packs"] == 2  # in panels, as kernels stream them, and not by force
+    assert free["time_us"] < free["baseline"]["time_us"]
     for row in (free, encoder):
         assert row["baseline"]["admissible"]
         assert row["time_us"] <= row["baseline"]["time_us"]

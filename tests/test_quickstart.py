@@ -61,6 +61,14 @@ def test_no_fixed_policy_finds_what_three_readers_want(results: Results):
         assert other["dispatches"] > joint["dispatches"]
 
 
+def test_kernels_have_no_fixed_policy_that_is_best(results: Results):
+    joint = figures(results, "eqsat@three-readers/kernels")
+    for policy in ("always-fold", "fold-single-use", "keep"):
+        other = figures(results, f"{policy}@three-readers/kernels")
+        assert joint["time_us"] < other["time_us"]
+        assert joint["dispatches"] < other["dispatches"]
+
+
 def test_an_unfused_transpose_breaks_the_vector_limit(results: Results):
     fold = row(results, "always-fold@vector-limit")
     assert fold.run is None
