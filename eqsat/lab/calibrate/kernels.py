@@ -192,6 +192,18 @@ def calibrate_kernels(
     )
 
 
+def observe(
+    programs: Sequence[Source], target: Target, rounds: int
+) -> tuple[tuple[Observed, ...], dict[str, str]]:
+    """The dispatches of programs timed here on one core, and why others run as no kernels.
+
+    Medians of interleaved rounds of process time; nothing is fitted.
+    """
+    made, declined = _dispatches(programs, target, lambda *_: None)
+    samples = sample([m.probe for m in made], rounds, RunTimer(), lambda *_: None)
+    return tuple(m.observed(samples[m.probe.name].median) for m in made), declined
+
+
 class RunTimer(CoreTimer):
     """Seconds of one run of a probe that is `repeated`: a call of it is as many runs as asked.
 
