@@ -14,66 +14,45 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from eqsat.model.nest import NoNest
+from eqsat.execute.kernels import masked
+from eqsat.execute.kernels.kinds import (
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    TYPES,
+    Value,
+    constants,
+    lanes_of,
+    mangled,
+    memory_type,
+    nbytes,
+    vector,
+)
 
-Value = Any  # a value of llvmlite.ir, which has no type hints
 Index = Any  # int, or an i64 value
 Mask = Any  # None: all lanes; int: so many first lanes; else a vector of i1
 
-I1, I8, I32, I64 = (ll.IntType(n) for n in (1, 8, 32, 64))
-POINTER = ll.PointerType()
-TYPES = {
-    "f32": ll.FloatType(),
-    "f64": ll.DoubleType(),
-    "f16": ll.HalfType(),
-    "bf16": ll.IntType(16),  # the upper half of an f32
-    "bool": I8,  # a byte in memory
-    "i8": I8,
-    "u8": I8,
-    "i16": ll.IntType(16),
-    "i32": I32,
-    "u32": I32,
-    "i64": I64,
-    "u64": I64,
-}
-_SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
-_BYTES = {"float": 4, "double": 8, "half": 2}
-
-
-def memory_type(dtype: str) -> Any:
-    """The type of an element in memory; NoNest for one that kernels do not read."""
-    if dtype not in TYPES:
-        raise NoNest(f"kernels read and write no {dtype}")
-    return TYPES[dtype]
-
-
-def nbytes(kind: Any) -> int:
-    """Bytes of an element type in memory."""
-    return _BYTES.get(str(kind)) or max(1, kind.width // 8)
-
-
-def vector(kind: Any, lanes: int) -> Any:
-    """The vector type of so many lanes; one lane is a scalar."""
-    return kind if lanes == 1 else ll.VectorType(kind, lanes)
-
-
-def lanes_of(value: Value) -> int:
-    return value.type.count if isinstance(value.type, ll.VectorType) else 1
-
-
-def mangled(kind: Any) -> str:
-    """The type as names of LLVM's intrinsics spell it."""
-    if isinstance(kind, ll.VectorType):
-        return f"v{kind.count}{mangled(kind.element)}"
-    if isinstance(kind, ll.PointerType):
-        return "p0"
-    return _SUFFIX.get(str(kind)) or str(kind)
-
-
-def constants(kind: Any, values: Sequence[float]) -> Value:
-    """A constant vector, or the scalar if there is one value."""
-    ones = [ll.Constant(kind, x) for x in values]
-    return ones[0] if len(ones) == 1 else ll.Constant(vector(kind, len(ones)), ones)
+__all__ = [
+    "I1",
+    "I8",
+    "I32",
+    "I64",
+    "POINTER",
+    "TYPES",
+    "Code",
+    "Index",
+    "Mask",
+    "Value",
+    "constants",
+    "lanes_of",
+    "mangled",
+    "memory_type",
+    "nbytes",
+    "new_module",
+    "vector",
+]
 
 
 def new_module(name: str) -> Any:
@@ -96,8 +75,8 @@ class Code:
     ) -> tuple[Code, tuple[Value, ...]]:
         """Start `define void @name(kinds…)`; the code and the function's arguments.
 
-        internal: a part of a kernel that only it calls, in C's fast calling convention, never
-        inlined (each register tile is allocated on its own).
+        internal: a part of a kernel that only it calls, never inlined, so that registers are
+        allocated to each tile on its own.
         """
         function = ll.Function(module, ll.FunctionType(ll.VoidType(), list(kinds)), name)
         if internal:
@@ -394,42 +373,15 @@ class Code:
             return self.when(
                 mask, lambda: [b.load(pointer, typ=kind, align=align)], lambda: [other]
             )[0]
+        if mask == 0 and isinstance(mask, int):
+            return self.zero(kind, lanes) if fill is None else self.broadcast(fill, lanes)
         if lanes == 1 or stride == 0:
             return self.broadcast(b.load(pointer, typ=kind, align=align), lanes)
         wide = vector(kind, lanes)
         if stride == 1 and mask is None:
             return b.load(pointer, typ=wide, align=align)
         other = self.zero(kind, lanes) if fill is None else self.broadcast(fill, lanes)
-        if stride == 1:
-            return self._masked_load(pointer, wide, align, mask, other)
-        if mask is None or isinstance(mask, int):
-            return self._lane_by_lane(pointer, kind, stride, lanes if mask is None else mask, other)
-        return self._gather(pointer, wide, stride, mask, other)
-
-    def _masked_load(self, p: Value, wide: Any, align: int, mask: Mask, other: Value) -> Value:
-        m = self.mask(mask, wide.count)
-        name = f"llvm.masked.load.{mangled(wide)}.p0"
-        return self._aligned_call(name, wide, [p, m, other], 0, align)
-
-    def _lane_by_lane(self, p: Value, kind: Any, stride: int, count: int, other: Value) -> Value:
-        found = other
-        for i in range(count):
-            x = self.builder.load(self.at(p, kind, i * stride), typ=kind, align=nbytes(kind))
-            found = self.builder.insert_element(found, x, ll.Constant(I32, i))
-        return found
-
-    def _pointers(self, p: Value, kind: Any, stride: int, lanes: int) -> Value:
-        """Addresses of the lanes as a vector of pointers, which llvmlite's gep cannot type."""
-        start = self.broadcast(self.builder.ptrtoint(p, I64), lanes)
-        step = nbytes(kind) * stride
-        offsets = ll.Constant(vector(I64, lanes), [i * step for i in range(lanes)])
-        return self.builder.inttoptr(self.builder.add(start, offsets), vector(POINTER, lanes))
-
-    def _gather(self, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:
-        where = self._pointers(p, wide.element, stride, wide.count)
-        name = f"llvm.masked.gather.{mangled(wide)}.v{wide.count}p0"
-        arguments = [where, self.mask(mask, wide.count), other]
-        return self._aligned_call(name, wide, arguments, 0, nbytes(wide.element))
+        return masked.load(self, pointer, wide, stride, mask, other)
 
     def store(
         self, value: Value, pointer: Value, kind: Any, stride: int = 1, mask: Mask = None
@@ -443,30 +395,8 @@ class Code:
                 self.when(mask, lambda: b.store(value, pointer, align=align) and None)
         elif stride == 1 and mask is None:
             b.store(value, pointer, align=align)
-        elif stride == 1:
-            name = f"llvm.masked.store.{mangled(value.type)}.p0"
-            arguments = [value, pointer, self.mask(mask, lanes)]
-            self._aligned_call(name, ll.VoidType(), arguments, 1, align)
-        elif mask is None or isinstance(mask, int):
-            for i in range(lanes if mask is None else mask):
-                b.store(self.lane(value, i), self.at(pointer, kind, i * stride), align=align)
         else:
-            where = self._pointers(pointer, kind, stride, lanes)
-            name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
-            arguments = [value, where, self.mask(mask, lanes)]
-            self._aligned_call(name, ll.VoidType(), arguments, 1, align)
-
-    def _aligned_call(
-        self, name: str, result: Any, arguments: Sequence[Value], which: int, align: int
-    ) -> Value:
-        """Call an intrinsic whose argument `which` is an address (or addresses) so aligned."""
-        known = self.module.globals.get(name)
-        if known is None:
-            kinds = [a.type for a in arguments]
-            known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
-        call = self.builder.call(known, list(arguments), arg_attrs={which: ()})
-        call.arg_attributes[which].align = align
-        return call
+            masked.store(self, value, pointer, stride, mask)
 
     def prefetch(self, pointer: Value) -> None:
         """Ask for the cache line of an address, to be read, into the second level and up."""
