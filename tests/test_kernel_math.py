@@ -140,7 +140,7 @@ EXACT = {
 def test_every_function_keeps_its_bound():
     assert set(EXACT) == set(vectors.ULPS)
     draw = np.random.default_rng(0)
-    size = 60_000
+    size = 20_000
     x = np.concatenate(
         [
             np.linspace(-11, 11, 2 * size),
@@ -228,7 +228,7 @@ def test_integers_and_bools_are_those_of_xla():
 
 def test_conversions_are_those_of_xla():
     numbers = np.concatenate([SPECIAL, np.linspace(-300, 300, 99, dtype=F32), F32([2e9, 3e9])])
-    kinds = ["bool", "i8", "u8", "i32", "bf16", "f16", "f32"]
+    kinds = ["bool", "i8", "u8", "i32", "bf16", "f32"]
     types = [element_dtype(k) for k in kinds]
     with np.errstate(invalid="ignore", over="ignore"):
         inputs = [np.asarray(jnp.asarray(numbers).astype(t)) for t in types]

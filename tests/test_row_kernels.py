@@ -77,7 +77,7 @@ def test_reductions_over_any_loops(sizes, over, how, dtype):
     check(reduced(sizes, over, how, dtype), name, within=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_nests(seed):
     nest = random_nest(np.random.default_rng(seed))
     check(nest, f"random{seed}", AVX2 if seed % 4 == 3 else MACHINE, seed, within=2e-5)
@@ -192,7 +192,7 @@ def test_a_roll_chooses_between_its_parts():
 
 
 def test_moves_of_any_type():
-    for dtype in ("i8", "bf16", "f16", "u8", "f64", "i64"):
+    for dtype in ("i8", "bf16", "f64"):
         check(moved((18, 19), (1, 0), dtype), f"moves{dtype}")
 
 
