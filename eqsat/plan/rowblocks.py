@@ -8,7 +8,6 @@ Need O(n²) Memory" (2021), with whole rows in scratch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,6 +154,7 @@ class Sizes:
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
     roles = roles_of(nest)
+    bodies.check(nest)
     nest = roles.nest
     lanes = machine.lanes(4)
     slots, weights = _slots(roles)
@@ -256,15 +256,15 @@ def _work(sizes: Sizes) -> Work:
     fma, loads, tiles = _products(sizes)
     copied, prologue, strided = _copies(sizes)
     passes = _passes(sizes)
-    epilogue = sum(_cost(sizes.nest.stages[i]) for i in roles.epilogue) + len(sizes.nest.stores)
-    epilogue += 4 * (roles.divisor is not None) + 2
+    epilogue = sum(_cost(sizes.nest.stages[i]) for i in roles.epilogue)
+    epilogue += bodies.COSTS["div"] * (roles.divisor is not None)
     each = rows * -(-sizes.width // p.lanes)
-    lanes = 2 * math.log2(max(p.lanes, 2)) + 4
+    lanes = 2 * p.lanes.bit_length()
     reductions = sum(map(roles.reduces, roles.scalars))
     singles = sum(_cost(sizes.nest.stages[i]) for i in roles.scalars if not roles.reduces(i))
     return Work(
         fma=fma,
-        loads=loads,
+        loads=loads + rows * vectors * _ends(sizes),
         scalar=rows * (vectors * passes + reductions * lanes + singles)
         + each * epilogue
         + prologue,
@@ -291,14 +291,17 @@ def _products(sizes: Sizes) -> tuple[float, float, float]:
 
 
 def _passes(sizes: Sizes) -> float:
-    """Additions per vector of a row: bodies, reductions, and what is read and written."""
+    """Additions per vector of a row: bodies and reductions."""
     roles, stages = sizes.roles, sizes.nest.stages
-    total = 0.0
-    for i in (*roles.values, *(i for i in roles.scalars if roles.reduces(i))):
-        ends = sum(isinstance(a, Access) for a in stages[i].arguments)
-        total += _cost(stages[i]) + ends + bool(stages[i].combine)
-    kept = {i for i, _ in sizes.plan.slots}
-    return total + sum(1 + len(roles.uses[i]) for i in kept)
+    found = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
+    return sum(_cost(stages[i]) + bool(stages[i].combine) for i in found)
+
+
+def _ends(sizes: Sizes) -> float:
+    """Vectors that are read per vector of a row: from memory, and of what is kept."""
+    roles, stages = sizes.roles, sizes.nest.stages
+    read = sum(isinstance(a, Access) for i in roles.values for a in stages[i].arguments)
+    return read + sum(len(roles.uses[i]) for i, _ in sizes.plan.slots)
 
 
 def _cost(stage: Stage) -> float:

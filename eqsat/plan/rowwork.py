@@ -37,21 +37,24 @@ def work(nest: Nest, passes: Passes, groups: list[Group], part: Part) -> Work:
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
-    done = [
-        _pass_work(nest, passes, g, q, part, rows) for g, q in zip(groups, part.passes, strict=True)
-    ]
+    done: list[Work] = []
+    kept: set[int] = set()  # what earlier passes left in scratch
+    for g, q in zip(groups, part.passes, strict=True):
+        done.append(_pass_work(nest, passes, g, q, part, rows, kept))
+        kept |= set(part.kept) & set(passes.evaluated(g))
     again = _again(nest, passes, groups, part)
     return total([*done, Work(streams=again)], 1)
 
 
-def _pass_work(nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, rows: float) -> Work:
+def _pass_work(
+    nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, rows: float, kept: set[int]
+) -> Work:
     loops = (*q.inner, *q.reduced)
     lanes = part.lanes if part.vector >= 0 else q.lanes
     along = part.vector if part.vector >= 0 else q.vector
     points = rows
     for i in loops:
         points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
-    kept = _available(part, q)
     stages = [i for i in passes.evaluated(group) if i not in kept] + list(group.stages)
     steady = [
         i
@@ -84,14 +87,8 @@ def _pass_work(nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, ro
         arithmetic += one * 2 * len(a.bounds)
         step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
-    loads += points * len(set(kept) & set(passes.evaluated(group)))
+    loads += points * len(kept & set(passes.evaluated(group)))
     return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
-
-
-def _available(part: Part, q: Pass) -> set[int]:
-    """Stages kept by passes before this one."""
-    first = part.passes.index(q) > 0
-    return set(part.kept) if first else set()
 
 
 def _again(
