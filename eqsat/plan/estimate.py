@@ -69,7 +69,7 @@ def work(sizes: Sizes, machine: Machine, items: int) -> Work:
             times = points * columns * count * panels
             fma += times * k * max(rows * across, CHAINS)
             loads += times * k * (across + rows * (across if p.vector_rows else 1))
-            tiles += times * p.k_blocks
+            tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
     copied, prologue, more = _copies(sizes)
@@ -177,6 +177,11 @@ def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
     return found
 
 
+def _is_streamed(sizes: Sizes) -> bool:
+    """Whether rows of B are read in order, so few side by side that prefetchers follow."""
+    return sizes.plan.k_blocks > 1 and sizes.plan.k_block <= PREFETCHED
+
+
 def _pages(sizes: Sizes, machine: Machine) -> float:
     """Rows of vectors, or of a tile's rows, that no prefetcher follows, as often as fetched.
 
@@ -189,8 +194,7 @@ def _pages(sizes: Sizes, machine: Machine) -> float:
         return 0
     k = nest.points(p.batch) * nest.points(p.reduced)
     found = 0.0
-    streamed = p.k_blocks > 1 and p.k_block <= PREFETCHED  # rows read in order, side by side
-    if b and not streamed:
+    if b and not _is_streamed(sizes):
         share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
         kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
         once = p.copied[1] or p.prefetch or kept or share < 1  # of every block of rows

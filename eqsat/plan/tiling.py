@@ -21,6 +21,7 @@ ITEMS_PER_CORE = 4
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 STREAM_RUN = 1024  # columns of a row that are read in order at least
+LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not those of a panel
 MOST_DOT_ROWS = 12
 MANY_ROWS = 16
 STREAMED = 16  # rows of B that are read side by side, each in order
@@ -102,11 +103,11 @@ def _tiled(
                 reduced=reduced,
                 copied=(copy_a, copy_b),
             )
-            for vectors, wide in _panels(nest, one, b, machine):
-                sized = replace(one, vectors=vectors, wide=wide)
-                yield _blocked(nest, roles, sized, machine)
-                if _may_stream(nest, sized, b, machine):
-                    yield _blocked(nest, roles, sized, machine, streamed=True)
+            sized = [replace(one, vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
+            if _may_stream(nest, sized[0], b, machine):  # the narrowest is the steadiest
+                yield _blocked(nest, roles, sized[0], machine, streamed=True)
+                continue
+            yield from (_blocked(nest, roles, x, machine) for x in sized)
 
 
 def _dots(
@@ -200,7 +201,7 @@ def _may_stream(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> bo
     if b.plain is None or own.copied[1] or own.copied[0] or not own.reduced:
         return False
     rows = nest.points(own.row_loops) * nest.points(own.outer_rows)
-    apart = abs(b.plain.strides[own.reduced[0]]) >= 2 * own.vectors * own.lanes
+    apart = 4 * abs(b.plain.strides[own.reduced[0]]) >= LEAST_APART
     return apart and rows * own.vectors <= machine.registers - 2 - own.vectors
 
 
@@ -215,7 +216,7 @@ def _blocked(
     row_tiles = -(-count // most)
     one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles)
     one = replace(one, panels=_panel_count(nest, one))
-    one = _reduction_blocks(nest, one, machine, streamed)
+    one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Sizes(nest, one, roles)
     l2 = machine.caches[:2][-1]
@@ -231,8 +232,18 @@ def _panel_count(nest: Nest, one: Contraction) -> int:
     return along * nest.points(one.outer_columns) // one.wide
 
 
+def _side_by_side(roles: Roles, one: Contraction) -> int:
+    """Rows of B that are read side by side: fewer where they share cache sets."""
+    return STREAMED // 2 if _shares_sets(roles, one) else STREAMED
+
+
+def _shares_sets(roles: Roles, one: Contraction) -> bool:
+    b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
+    return bool(b and one.reduced and estimate.aliased(b.strides[one.reduced[-1]], STREAMED))
+
+
 def _reduction_blocks(
-    nest: Nest, one: Contraction, machine: Machine, streamed: bool
+    nest: Nest, roles: Roles, one: Contraction, machine: Machine, streamed: bool
 ) -> Contraction:
     """Blocks of the reduction for the caches, and the part of a block that registers sum."""
     if not one.reduced:
@@ -241,7 +252,7 @@ def _reduction_blocks(
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
     room = l2 // 4 // (4 * one.vectors * one.lanes * inner)
-    room = min(room, STREAMED) if streamed else room
+    room = min(room, _side_by_side(roles, one)) if streamed else room
     k_block = first
     if room < first:
         blocks = -(-first // max(room, 1))
@@ -309,7 +320,9 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
 def _prefetching(nest: Nest, roles: Roles, one: Contraction) -> Contraction:
     """How much of the next panel each turn of the innermost loop asks for."""
     b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
-    if b is None or len(one.reduced) != 1 or one.k_blocks > 1 or b.strides[one.vector_loop] != 1:
+    if b is None or len(one.reduced) != 1 or b.strides[one.vector_loop] != 1:
+        return one
+    if one.k_blocks > 1 and (one.k_block > STREAMED or not _shares_sets(roles, one)):
         return one
     if one.panels == 1 or nest.points(one.reduced) < 4 * UNROLL:
         return one
