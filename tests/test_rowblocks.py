@@ -123,3 +123,20 @@ def test_attention_is_one_kernel(program, arguments):
     assert kinds.count("row_blocks") == 1
     assert "contraction" not in kinds
     assert faults(run.schedule, run.target) == []
+
+
+def norm(x: Any, w: Any, b: Any, g: Any) -> Any:
+    """A contraction's residual, then a norm by the mean of squares less the mean's square."""
+    z = x @ w + b + x
+    mean, square = z.mean(-1, keepdims=True), jnp.square(z).mean(-1, keepdims=True)
+    return (z - mean) * jax.lax.rsqrt(square - mean * mean + 1e-5) * g
+
+
+def test_a_norm_is_one_kernel_behind_the_sum_it_norms():
+    shapes = shaped(32, 64), shaped(64, 64), shaped(64), shaped(64)
+    run = eqsat.optimize(norm, *shapes, weights=("w", "b", "g"), target="avx512")
+    assert run.schedule is not None
+    first, second = run.schedule.dispatches
+    assert first.name.startswith("contraction+elementwise")
+    assert second.name.count("reduction") == 2 and "elementwise" in second.name
+    assert [d.plan.kind for d in (first, second) if d.plan] == ["contraction", "rows"]

@@ -19,6 +19,7 @@ from eqsat.plan import bodies
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowroles import RowRoles, read_by, roles_of
 
+PAGE_BYTES = 4096
 CHAIN = 384  # longest sum in registers
 CHAINS = 8  # multiply-adds that have to be independent
 ITEMS_PER_CORE = 4
@@ -269,6 +270,7 @@ def _work(sizes: Sizes) -> Work:
         + each * epilogue
         + prologue,
         strided=strided + _strided_ends(sizes),
+        pages=_pages(sizes),
         tiles=tiles,
         items=p.items,
         copied=copied,
@@ -288,6 +290,19 @@ def _products(sizes: Sizes) -> tuple[float, float, float]:
             loads += times * depth * (rows + vectors)
             tiles += times * -(-depth // CHAIN)
     return fma, loads, tiles
+
+
+def _pages(sizes: Sizes) -> float:
+    """Rows of columns in memory that no prefetcher follows, as often as they are fetched.
+
+    Those within a page count by the square of their share of one, and stay in a cache.
+    """
+    p, columns = sizes.plan, sizes.roles.columns.plain
+    if columns is None or p.columns_copied:
+        return 0
+    share = 4 * abs(columns.strides[sizes.roles.along]) / PAGE_BYTES
+    times = sizes.chunks if share < 1 else p.blocks
+    return sizes.batch * times * sizes.wide_panels * sizes.length * min(share, 1) ** 2
 
 
 def _passes(sizes: Sizes) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.groups import Grower, State
+from eqsat.extract.candidates.groups import Grower, State, order
 from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
@@ -61,6 +61,8 @@ class Templates:
                 continue  # a root behind something cloned would have to be computed again as well
             if own is not state:
                 self._keep(found, own)
+                for core in self._cores(own, sink):
+                    self._keep(found, core)
             reads = frozenset(own.reads)
             if reads not in cloned:  # of groups that read the same, the first
                 cloned.add(reads)
@@ -75,6 +77,40 @@ class Templates:
         key = root, frozenset(state.reads)
         if key not in found or state.members < found[key].members:
             found[key] = state
+
+    def _cores(self, state: State, sink: int) -> list[State]:
+        """A group of several roots without what it computes in front of all of them.
+
+        That may be another dispatch's epilogue, and several roots may need it again: a norm that
+        also adds reads each row twice. Once with conversions in front, once without.
+        """
+        space, is_root = self.grower.space, self.grower.legality.is_root
+        behind: set[int] = set()  # roots, and what is computed from them
+        made = order(space, {*state.inside.values(), *state.views})
+        for n in made:
+            reads = {state.inside[b] for b in space.operands[n] if b in state.inside}
+            if is_root(n) or (not behind.isdisjoint(reads)):
+                behind.add(n)
+        if sum(map(is_root, behind)) < 2:
+            return []
+        turned = behind | {n for n in made if space.kinds[n] == "conversion"}
+        found = [self._grown(state, sink, only) for only in (behind, turned)]
+        return [s for s in found if s is not None and s.members < state.members]
+
+    def _grown(self, whole: State, sink: int, only: set[int]) -> State | None:
+        """The part of a group that these of its nodes make; None if that is no dispatch."""
+        grower = self.grower
+        state = grower.add(State({}, {}, {}, (), (), frozenset(), {}), None, sink)
+        while state is not None and state.at < len(state.queue):
+            b = state.queue[state.at]
+            node = whole.inside.get(b)
+            if node is not None and (node in only or grower.space.kinds[node] == "view"):
+                state = grower.add(state, b, node)
+            elif b in self._producers and grower.may_read(state, b):
+                state = grower.read(state, b)
+            else:
+                return None
+        return state if state is not None and grower.fits(state, sink) else None
 
     def _allows(self, node: int) -> bool:
         return not self.program_only or self.grower.space.egraph.nodes[node].rule == -1
