@@ -265,3 +265,26 @@ def test_views_of_one_another_do_not_make_a_cycle():
     graph = g.build(g.add("generic", elementwise((2, 16), 2), r, p))
     found = run(graph, reference(Fusion(clone=("all",))))
     assert check(graph, reference(Fusion(clone=("all",))), found) == []
+
+
+def test_what_a_view_inside_shows_is_read_by_all_who_read_the_view():
+    """The second reader comes in behind the view, and may not have the pack inside."""
+    g = Graph()
+    x, w = g.leaf("input", "x", 30, 32), g.leaf("input", "w", 32, 32)
+    p = g.add("pack", Layout((30, 32), (0,), (16,), (0, 1), ("0",)), x)
+    r = g.add("relax", Layout((30, 32), (0,), (16,), (0, 1), ("?",)), p)
+    maps = ((dim(0), dim(3), dim(2)), (dim(3), dim(1)))
+    yields = (Yield(call("mul", arg(0), arg(1)), "f32", "add"),)
+    packed = Generic((2, 32, 16, 32), 3, maps, ((2, 32, 16), (32, 32)), yields, (), ("f32",) * 2)
+    y = g.add("generic", packed, r, w)
+    e = g.add("generic", elementwise((2, 32, 16), 1, "exp"), y)
+    graph = g.build(g.add("generic", elementwise((2, 32, 16), 2), e, r))
+    every = dict(Fusion().join)
+    every["conversion"] = tuple(k for k in every["conversion"] if k != "contraction")
+    fusion = Fusion(join=tuple(every.items()))
+    assembly = assemble(Space(graph), reference(fusion), False, keep_all=True)
+    pack, relax, contraction, exp, add = range(2, 7)
+    found = {frozenset(c.members) for c in assembly.variants.candidates}
+    assert frozenset((relax, contraction, exp, add)) in found
+    assert frozenset((pack, relax, exp, add)) in found
+    assert not any({pack, contraction} <= members for members in found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -252,20 +252,35 @@ class Grower:
         inside, reads, readers = state.inside, dict(state.reads), dict(state.readers)
         queue, views, diamond = state.queue, state.views, False
         for i, b in enumerate(self.space.operands[node]):
+            seen = ((node, i),) if seen_by is None else seen_by
             if b in held:
                 reads.setdefault(b, children[i])
-                readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
+                readers[b] = readers.get(b, ()) + seen
             elif b in fills:
                 views = views if fills[b] in views else (*views, fills[b])
             else:
                 diamond = diamond or b in inside
                 if b not in readers:
                     queue = (*queue, b)
-                readers[b] = readers.get(b, ()) + (((node, i),) if seen_by is None else seen_by)
+                for below in self._shown(inside, b):
+                    readers[below] = readers.get(below, ()) + seen
         state = State(inside, reads, readers, queue, views, *state[5:])
         if not all([self._is_read_well(state, b) for b in self.space.operands[node] if b in held]):
             return None
         return self._recheck(state) if diamond else state
+
+    def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
+        """A buffer and, if a view inside makes it, those it is seen through down to: all are read.
+
+        Views that are added later hand their readers on as they come in.
+        """
+        found = [buffer]
+        while found[-1] in inside and self.space.kinds[inside[found[-1]]] == "view":
+            (below,) = self.space.operands[inside[found[-1]]]
+            if below in self.pool.fills or below in found:
+                break
+            found.append(below)
+        return found
 
     def _recheck(self, state: State) -> State | None:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
