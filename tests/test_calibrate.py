@@ -78,7 +78,7 @@ def test_every_regime_has_a_row_and_every_row_a_probe(found: Calibration):
 
 def test_shapes_are_what_their_rows_say():
     """Every shape of a regime satisfies its conditions, and none of those before it."""
-    from eqsat.lang.targetformat import KERNEL_ROLES, condition
+    from eqsat.lang.tileformat import KERNEL_ROLES, condition
     from eqsat.ops.kernels import facts
     from eqsat.ops.tiles import holds
 

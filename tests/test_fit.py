@@ -54,7 +54,7 @@ def test_constants_are_found_again_and_predict_what_was_left_out():
 
 
 def test_one_disturbed_measurement_changes_little():
-    seen = [replace(o, group="one") for o in drawn(32, TRUE)]
+    seen = [replace(o, group="one") for o in drawn(48, TRUE)]
     disturbed = [replace(seen[0], time_ps=seen[0].time_ps * 20), *seen[1:]]
     assert fit(disturbed, START).rates.constants.fma_ps == pytest.approx(70, rel=0.1)
 
