@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
-from contracted import AVX2, AVX512
+from contracted import AVX2, AVX512, NEON
 from rowblocked import attention, computed, drawn, nest_of_program
+from test_contraction_kernels import assembly, fused, inner_loop
 
 from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.kernel import generate
+from eqsat.execute.kernels.products import UNROLL
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import NoNest
 from eqsat.plan.rowblocks import RowBlocks, plan
@@ -94,3 +99,21 @@ def test_what_is_no_row_block_says_why():
     exact = text.replace("f32[", "f64[")
     with pytest.raises(NoNest, match="f64"):
         plan(nest_of_program(parse_program(exact)), AVX512)
+
+
+@pytest.mark.parametrize(
+    ("machine", "triple", "cpu"),
+    [
+        (NEON, "aarch64-unknown-linux-gnu", "neoverse-n1"),
+        (AVX2, "x86_64-unknown-linux-gnu", "haswell"),
+        (AVX512, "x86_64-unknown-linux-gnu", "skylake-avx512"),
+    ],
+)
+def test_inner_loops_spill_nothing(machine, triple, cpu):
+    program = parse_program(attention(queries=26, keys=64, heads=2, depth=32, width=32))
+    nest = nest_of_program(program)
+    chosen = plan(nest, machine)
+    kernel = generate(nest, chosen, machine, "rows")
+    loop = inner_loop(assembly(kernel.ir, triple, cpu))
+    assert sum(fused(line) for line in loop) == chosen.rows * chosen.vectors * UNROLL
+    assert not [line for line in loop if re.search(r"\(%r[sb]p\)|\[sp", line)]

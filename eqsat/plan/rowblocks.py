@@ -167,7 +167,7 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
         slots=slots,
         weights_slot=weights,
     )
-    most = 13 if machine.registers >= 32 else 6
+    most = _most_rows(machine)
     own = replace(own, vectors=_vectors(nest.sizes[roles.along], most, machine))
     own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], most, machine))
     sizes = Sizes(nest, own, roles)
@@ -198,6 +198,15 @@ def _check_types(nest: Nest, roles: RowRoles, kept: list[int]) -> None:
             raise NoNest("row blocks write every value once, and no open lanes")
         if s.access.lookups:
             raise NoNest("row blocks write where an index says")
+
+
+def _most_rows(machine: Machine) -> int:
+    """Rows of a register tile of two vectors.
+
+    Where no multiply-add reads its scalar from memory (vectors of 16 bytes: NEON), addresses of
+    more than 8 rows do not fit the general registers.
+    """
+    return 8 if machine.vector_bytes <= 16 else min(13, (machine.registers - 3) // 2)
 
 
 def _vectors(extent: int, rows: int, machine: Machine) -> int:
