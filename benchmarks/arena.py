@@ -1,7 +1,8 @@
 """Every schedule on one arena: the program library and random programs, on every shipped target.
 
     python benchmarks/arena.py [--seeds 0:1000] [--jobs N] [--targets T …] [--each] [--library]
-                               [--only NAME …] [--limit S] [--work W] [--log FILE] [--out FILE]
+                               [--only NAME …] [--limit S] [--patience S] [--work W] [--log FILE]
+                               [--out FILE]
 
 A schedule is executed in NumPy, dispatch by dispatch, every temporary at its offset in one arena
 (`eqsat.execute.arena`), and its results are verified against the float64 reference. Then faults are
@@ -11,8 +12,10 @@ are live together share bytes. Each has to be caught.
 Random program number s is searched on target s mod their count (`--each`: on all of them), with
 the rules, settings, goals and budget that `benchmarks/never_worse.py` draws for it. With
 `--library` the programs of the library are searched on every target instead; those whose reference
-takes more than W operations are not executed, and named. Prints one JSON object; exit code 1 if
-something is wrong or not caught. With `--log FILE` each case is a line as soon as it is done.
+takes more than W operations are not executed, and named. Dims that a program leaves open have the
+sizes they are priced at. A case that takes longer than `--patience` is left as `slow`. Prints one
+JSON object; exit code 1 if something is wrong or not caught. With `--log FILE` each case is a line
+as soon as it is done.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from eqsat.model.schedule import Schedule
 
 Row = dict[str, Any]
 FAULTS = 2  # of each kind, in one schedule
-PATIENCE = 20  # times the solver's limit; a case that takes longer is left
+PATIENCE = 300.0  # seconds of one case: a model of the library is executed up to ten times
 CASES_PER_PROCESS = 100
 
 
@@ -55,13 +58,13 @@ class TooSlow(BaseException):
     """Not an Exception: nobody on the way may take it for an answer."""
 
 
-def case(what: tuple[int | str, str], limit: float, work: float) -> Row:
+def case(what: tuple[int | str, str], limit: float, work: float, patience: float = PATIENCE) -> Row:
     """One search and its schedule on the arena; what: seed or name of a program, and a target."""
     program, target = what
     row: Row = {"program": program, "target": target, "outcome": "slow"}
     begin = time.perf_counter()
     signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit)
+    signal.setitimer(signal.ITIMER_REAL, patience)
     try:
         with np.errstate(all="ignore"):
             row |= _judged(*searched(program, target, limit), work)
@@ -82,7 +85,7 @@ def _ring(*_: object) -> None:
 
 
 def searched(program: int | str, target: str, limit: float) -> tuple[Source, Schedule]:
-    """A program by name or seed, its weights drawn, and what is chosen for a target."""
+    """A program by name or seed at the sizes it is priced at, its weights, and its schedule."""
     if isinstance(program, str):
         source = eqsat.read(program)
         run = eqsat.optimize(source, target=target, time_limit=limit)
@@ -94,6 +97,7 @@ def searched(program: int | str, target: str, limit: float) -> tuple[Source, Sch
             budget=drawn.budget, goals=drawn.goals, limits=LIMITS, time_limit=limit, seed=program,
         )  # fmt: skip
     assert run.schedule is not None
+    source = run.source
     weights = {**source.weights, **drawn_weights(source.program, source.weights)}
     return replace(source, weights=weights), run.schedule
 
@@ -160,7 +164,7 @@ def run(cases: Sequence[tuple[int | str, str]], options: Any) -> list[Row]:
     """One row per case, in their order; those in the log are taken from there."""
     rows = {(r["program"], r["target"]): r for r in _logged(options.log)}
     missing = [c for c in cases if c not in rows]
-    ask = partial(case, limit=options.limit, work=options.work)
+    ask = partial(case, limit=options.limit, work=options.work, patience=options.patience)
     context = get_context("spawn")
     with context.Pool(options.jobs, maxtasksperchild=CASES_PER_PROCESS) as pool:
         for n, row in enumerate(pool.imap_unordered(ask, missing), 1):
@@ -204,6 +208,7 @@ def main() -> int:
     parser.add_argument("--library", action="store_true", help="the program library instead")
     parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds of each search")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds of each case")
     parser.add_argument("--work", type=float, default=5e10, help="operations of the reference")
     o = parser.parse_args()
     cases: list[tuple[int | str, str]] = [(n, t) for n in o.only for t in o.targets]
