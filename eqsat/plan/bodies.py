@@ -1,7 +1,7 @@
 """Bodies as vector code: which functions have any, and what they cost.
 
 Costs are in additions of whole vectors, measured with 16 lanes of f32 in the nearest cache on an
-AMD Zen 5; 8 lanes give the same within a third. Functions without an entry cost 1. Parts that recur
+AMD Zen 4; 8 lanes give the same within a third. Functions without an entry cost 1. Parts that recur
 count once. (`ops.scalar.cost` is that of XLA's code.)
 """
 
@@ -32,13 +32,13 @@ COSTS = {
     "clamp": 2,
     "sqrt": 7,
     "rsqrt": 14,
-    "exp": 11,
+    "exp": 12,
     "exp2": 9,
     "expm1": 14,
-    "log": 20,
+    "log": 17,
     "log1p": 34,
-    "logistic": 17,
-    "tanh": 11,
+    "logistic": 15,
+    "tanh": 12,
     "erf": 14,
     "erfc": 38,
     "erf_inv": 75,
