@@ -21,7 +21,7 @@ def spans(nest):
     found = {}
     accesses = list(nest.accesses)
     for a in accesses:
-        accesses += [k.index for k in a.lookups]
+        accesses += a.indices
         ends = a.base + sum(max(0, s * (n - 1)) for s, n in zip(a.strides, nest.sizes, strict=True))
         ends += sum(k.stride * (k.extent - 1) for k in a.lookups)
         found[a.buffer] = max(found.get(a.buffer, 0), ends + 1)
@@ -33,7 +33,7 @@ def drawn(nest, draw):
     size, types = spans(nest), {}
     for a in nest.accesses:
         types[a.buffer] = a.dtype
-        types |= {k.index.buffer: k.index.dtype for k in a.lookups}
+        types |= {x.buffer: x.dtype for x in a.indices}
     found = {}
     for b in nest.reads:
         dtype = types[b]

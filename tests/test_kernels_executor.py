@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -142,3 +143,20 @@ def test_on_another_platform_every_dispatch_runs_as_ops(
     made = KernelsExecutable(searched.schedule, {}, {}, searched.target)
     with pytest.warns(EqsatWarning, match="JAX runs on a gpu here"):
         assert set(made.refused.values()) == {"JAX runs on a gpu here, kernels on a CPU"}
+
+
+def test_sums_of_rows_that_are_looked_up_are_one_kernel() -> None:
+    """As the embeddings of BERT; the ids of both signs, some out of range."""
+    draw = np.random.default_rng(3)
+    word, at, kind = (draw.standard_normal((n, 24)).astype("f4") for n in (50, 16, 2))
+    ids, kinds = (draw.integers(-2 * n, 2 * n, 16).astype("i4") for n in (50, 2))
+
+    def f(word: jax.Array, ids: jax.Array, kinds: jax.Array) -> jax.Array:
+        return word[ids] + jnp.asarray(at)[jnp.arange(16)] + jnp.asarray(kind)[kinds]
+
+    target = replace(TARGET, fusion=replace(TARGET.fusion, members=8))
+    run = eqsat.optimize(f, word, ids, kinds, target=target)
+    assert run.schedule is not None
+    assert [len(run.schedule.dispatches), len(run.executable.calls)] == [1, 1]
+    want = jax.jit(f)(word, ids, kinds)
+    np.testing.assert_array_equal(run.compile()(word, ids, kinds), want)

@@ -123,8 +123,60 @@ def test_a_gather_reads_where_its_index_says():
     )
     (table, _) = nest.stages[0].arguments
     (found,) = table.lookups
-    assert (found.stride, found.extent, found.index.strides) == (4, 9, (1, 0))
+    (index,) = found.arguments
+    assert (found.stride, found.extent, index.strides) == (4, 9, (1, 0))
     assert len(nest.reads) == 3
+
+
+TABLES = """program p
+    input t: f32[9, 4]
+    input u: f32[5, 4]
+    input i: i32[2, 3]
+    input k: i32[6]
+    input b: f32[6, 4]
+    flat = reshape(i, shape=[6])
+    low = generic(flat, loops=[6], maps=[[d0]], body=lt(x0, 0)) : bool[6]
+    above = generic(flat, loops=[6], maps=[[d0]], body=add(x0, 9))
+    at = generic(low, above, flat, loops=[6], maps=[[d0], [d0], [d0]], body=select(x0, x1, x2))
+    g = gather(t, at, axis=0)
+    chosen = gather(at, k, axis=0)
+    h = gather(u, chosen, axis=0)
+    y = generic(g, h, b, loops=[6, 4], maps=[[d0, d1], [d0, d1], [d0, d1]], body=add(add(x0, x1), x2))
+    return y"""  # noqa: E501
+
+
+def test_what_a_gather_looks_up_by_may_be_computed():
+    nest = nest_of_text(TABLES)
+    assert nest.sizes == (6, 4) and len(nest.stages) == 1 and len(nest.reads) == 5
+    (table, other, _) = nest.stages[0].arguments
+    assert str(table.lookups[0].body) == "select(lt(x0, 0), add(x0, 9), x0)"
+    assert (table.lookups[0].dtype, table.lookups[0].extent) == ("i32", 9)
+    (deep,) = other.lookups[0].arguments  # an element of `i` where an element of `k` says
+    assert deep.lookups and "x0" in nest.to_text()
+
+
+def test_a_constant_index_is_no_lookup():
+    nest = nest_of_text(
+        """program p
+        input t: f32[9, 4]
+        i = fill(value=12) : i32[6]
+        y = gather(t, i, axis=0)
+        return y"""
+    )
+    (read,) = nest.stages[0].arguments
+    assert (read.base, read.lookups) == (8 * 4, ())
+
+
+def test_an_index_that_is_reduced_is_none():
+    with pytest.raises(NoNest, match="looks up by indices that a reduction computes inside"):
+        nest_of_text(
+            """program p
+            input t: f32[9, 4]
+            input i: i32[6, 3]
+            m = generic(i, loops=[6, 3], rank=1, maps=[[d0, d1]], body=x0, combine=max)
+            y = gather(t, m, axis=0)
+            return y"""
+        )
 
 
 def test_pads_and_windows_are_strides_with_bounds():

@@ -68,7 +68,11 @@ def test_the_parts_are_the_time():
     work = Work(fma=1e5, copied=4e4)
     found = parts(work, RATES, ((2**19, 1e5),))
     (name, moved), hidden = found.traffic_ps[0], RATES.constants.overlap
-    assert (name, found.compute_ps, found.bound) == ("l2", 125 * 10**5, "compute")
+    assert (name, found.compute_ps, found.bound) == (
+        "l2",
+        RATES.constants.fma_ps * 10**5,
+        "compute",
+    )
     expected = found.compute_ps + (1 - hidden) * moved + found.relayout_ps + found.launch_ps
     assert found.time_ps == pytest.approx(expected, abs=2)
     assert found.peak_share == pytest.approx(found.compute_ps / found.time_ps, abs=1e-4)
@@ -98,7 +102,9 @@ def test_weights_come_from_where_all_of_them_are():
 
 def test_touched_bytes_count_rows_of_a_gather_and_windows_once():
     body = arg(0)
-    rows = Access(0, "f32", (0, 1), lookups=(Lookup(Access(1, "i32", (1, 0)), 64, 1000),))
+    rows = Access(
+        0, "f32", (0, 1), lookups=(Lookup((Access(1, "i32", (1, 0)),), arg(0), "i32", 64, 1000),)
+    )
     gather = Nest((8, 64), (Stage(2, (0, 1), body, (rows,), "f32"),), ())
     assert touched_bytes(gather) == {0: 8 * 64 * 4, 1: 8 * 4}
     window = Access(0, "f32", (1, 1))

@@ -21,7 +21,7 @@ from test_nest import nest_of_text
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
-from eqsat.model.expr import arg, call, cast
+from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Stage, Store
 from eqsat.model.plan import Plan
 from eqsat.plan import rows
@@ -91,10 +91,11 @@ def test_empty_loops(empty):
 
 
 def test_a_gather_and_what_follows():
-    table = Access(0, "f32", (0, 1), lookups=(Lookup(Access(1, "i32", (1, 0)), 20, 30),))
-    column = Access(
-        0, "f32", (20, 0), lookups=(Lookup(Access(1, "i32", (0, 1)), 1, 20),)
-    )  # varies along the lanes
+    def by(strides, stride, extent):
+        return Lookup((Access(1, "i32", strides),), arg(0), "i32", stride, extent)
+
+    table = Access(0, "f32", (0, 1), lookups=(by((1, 0), 20, 30),))
+    column = Access(0, "f32", (20, 0), lookups=(by((0, 1), 1, 20),))  # varies along the lanes
     body = call("add", call("add", arg(0), arg(1)), arg(2))
     nest = Nest(
         (9, 20),
@@ -102,6 +103,29 @@ def test_a_gather_and_what_follows():
         (Store(Access(9, "f32", (20, 1)), 0, (0, 1)),),
     )
     check(nest, "gather")
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64", "u64"])
+@pytest.mark.parametrize("sizes", [(9, 20), (40, 3)])
+def test_rows_are_looked_up_by_what_is_computed(dtype, sizes):
+    """table[select(i < 50, i - 90, i + j)]: numbers of either sign, of which most are clamped."""
+    rows_, width = sizes
+    if dtype == "u64":  # a difference below 0 is the largest number there is
+        number = call("sub", arg(0), const(5))
+    else:
+        less = call("lt", arg(0), const(50))
+        number = call("select", less, call("sub", arg(0), const(90)), call("add", arg(0), arg(1)))
+    ids, more = Access(1, dtype, (1, 0)), Access(2, dtype, (1, 0), 3)
+    used = (ids, more)[: 1 + (dtype != "u64")]
+    table = Access(0, "f32", (0, 1), lookups=(Lookup(used, number, dtype, width, 30),))
+    column = Lookup((Access(3, dtype, (0, 1)),), call("sub", arg(0), const(1)), dtype, 1, width)
+    turned = Access(0, "f32", (width, 0), lookups=(column,))  # varies along the lanes
+    nest = Nest(
+        sizes,
+        (Stage(4, (0, 1), call("add", arg(0), arg(1)), (table, turned), "f32"),),
+        (Store(Access(9, "f32", (width, 1)), 0, (0, 1)),),
+    )
+    check(nest, f"lookups{dtype}{rows_}", sizes={0: max(30, rows_) * width})
 
 
 def test_a_pack_fills_its_lanes():

@@ -9,12 +9,12 @@ are strides, and a loop is split where a tile cuts it. Pads, tails and open lane
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.expr import Expr
+from eqsat.model.expr import Expr, arg
 
 Scalar = bool | int | float
 
@@ -30,12 +30,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Lookup:
-    """An element of an index buffer that chooses where another access reads or writes.
+    """A number that chooses where another access reads or writes: `body` over `arguments`.
 
-    The index is clamped to 0 … extent - 1 as `gather` does, then counts `stride` elements.
+    dtype: the integer type of the number. It is clamped to 0 … extent - 1 as `gather` does, then
+    counts `stride` elements.
     """
 
-    index: Access
+    arguments: tuple[Access, ...]
+    body: Expr
+    dtype: str
     stride: int
     extent: int
 
@@ -56,23 +59,29 @@ class Access:
     fill: Scalar | None = None
     lookups: tuple[Lookup, ...] = ()
 
+    @property
+    def indices(self) -> tuple[Access, ...]:
+        """What its lookups read."""
+        return tuple([x for k in self.lookups for x in k.arguments])
+
     def buffers(self) -> Iterator[int]:
         """Its own buffer, then those of its lookups and theirs."""
         yield self.buffer
-        for k in self.lookups:
-            yield from k.index.buffers()
+        for x in self.indices:
+            yield from x.buffers()
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Access:
-        lookups = tuple([replace(k, index=k.index.renumbered(numbers)) for k in self.lookups])
-        return Access(
-            numbers[self.buffer],
-            self.dtype,
-            self.strides,
-            self.base,
-            self.bounds,
-            self.fill,
-            lookups,
-        )
+        found = self.with_indices(lambda x: x.renumbered(numbers))
+        return replace(found, buffer=numbers[self.buffer])
+
+    def with_indices(self, change: Callable[[Access], Access]) -> Access:
+        """The same access with what its lookups read changed."""
+        if not self.lookups:
+            return self
+        lookups = [
+            replace(k, arguments=tuple([change(x) for x in k.arguments])) for k in self.lookups
+        ]
+        return replace(self, lookups=tuple(lookups))
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,7 @@ class Nest:
     def reads(self) -> tuple[int, ...]:
         """Buffers read, in the order of first use: the first arguments of the kernel."""
         read = [x for s in self.stages for x in s.arguments if isinstance(x, Access)]
-        read += [k.index for s in self.stores for k in s.access.lookups]
+        read += [x for s in self.stores for x in s.access.indices]
         return tuple(dict.fromkeys(b for x in read for b in x.buffers()))
 
     @cached_property
@@ -196,7 +205,9 @@ def _bound(b: Bound) -> str:
 def _access(a: Access) -> str:
     text = f"%{a.buffer}[{_affine(a.strides, a.base)}]"
     for k in a.lookups:
-        text += f" at {k.stride} * {_access(k.index)}"
+        index = ", ".join(map(_access, k.arguments))
+        index = index if k.body is arg(0) else f"{k.body}({index})"
+        text += f" at {k.stride} * {index}"
     return text + _where(a.bounds, a.fill)
 
 

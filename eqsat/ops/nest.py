@@ -23,10 +23,12 @@ from eqsat.model.movement import Move
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
+from eqsat.ops import scalar
 from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.nest_draft import Constant, Element, Made, Piece, Value, Written
+from eqsat.ops.nest_draft import Computed, Constant, Element, Found, Made, Piece, Value, Written
 from eqsat.ops.nest_finish import finished
 from eqsat.ops.nest_loops import Group, Loops, Point, Uneven, total
+from eqsat.ops.nest_numbers import Numbers, found_now
 from eqsat.ops.nest_reading import Layer, Step, mapped, step
 
 MOST_STAGES = 128
@@ -197,6 +199,13 @@ class _Builder:
     # ---- reading
     def read(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> Value:
         """The value of a node at a point."""
+        found = self._reach(node, at, layers)
+        if isinstance(found, Computed):
+            return Value(self._stage(found.node, found.op, found.result, found.at), found.layers)
+        return found
+
+    def _reach(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> Value | Computed:
+        """What is read at a point, down to elements and to what is computed."""
         result = 0
         while True:
             _, attr, operands = self.ops[node]
@@ -216,7 +225,7 @@ class _Builder:
             node, at, layers = operands[below.operand], below.at, (*layers, *below.layers)
         if not isinstance(attr, Generic):
             raise NoNest(f"{self._name(node)} is no loop nest")
-        return Value(self._stage(node, attr, result, at), layers)
+        return Computed(node, attr, result, at, layers)
 
     def _buffer(self, node: int) -> int | None:
         """The buffer whose bytes a node is, if there are only views between."""
@@ -300,17 +309,24 @@ class _Builder:
             moved = total([(at[axis], 1)], -start)
             return Step(operand, (*at[:axis], moved, *at[axis + 1 :]))
         end = axis + len(attr.sources[1])
-        found = self.read(self.ops[node].operands[1], at[axis:end])
-        if not isinstance(found.source, Element) or found.layers:
-            raise NoNest(f"{self._name(node)} looks up by indices that are computed inside")
-        row = self._lookup(found.source, attr.sources[0][axis])
+        numbers = Numbers(self._reach, lambda i: self.ops[i].operands, self.loops)
+        try:
+            found = numbers.found(self.ops[node].operands[1], at[axis:end])
+        except NoNest as why:
+            said = str(why)
+            raise NoNest(said if said.startswith("%") else f"{self._name(node)} {said}") from None
+        row = self._lookup(found, attr.sources[0][axis])
         return Step(0, (*at[:axis], row, *at[end:]))
 
-    def _lookup(self, found: Element, size: int) -> Affine:
-        for loop, e in self.loops.lookups.items():
-            assert isinstance(e, Element)
-            same = (e.buffer, e.shape, self.loops.sizes[loop]) == (found.buffer, found.shape, size)
-            if same and self.loops.all_now(e.at) == self.loops.all_now(found.at):
+    def _lookup(self, found: Found, size: int) -> Affine:
+        """The row that is looked up: known, or as if it were a loop; one loop per number."""
+        if not found.arguments:
+            index = int(scalar.hold(scalar.evaluate(found.body, []), found.dtype))
+            return Affine((), min(max(index, 0), size - 1))
+        found = found_now(found, self.loops)
+        for loop, other in self.loops.lookups.items():
+            assert isinstance(other, Found)
+            if self.loops.sizes[loop] == size and found_now(other, self.loops) == found:
                 return dim(loop)
         return self.loops.lookup(found, size)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
+from eqsat.model.generic import Generic
 from eqsat.model.nest import Scalar
 from eqsat.ops.nest_loops import Point
 from eqsat.ops.nest_reading import Layer
@@ -31,6 +33,30 @@ class Value(NamedTuple):
 
     source: Element | Constant | int
     layers: tuple[Layer, ...]  # outermost first
+
+    def points(self) -> Iterator[Point]:
+        """Where an element lies, and what its layers look at."""
+        if isinstance(self.source, Element):
+            yield self.source.at
+        yield from (at for layer in self.layers for at, _ in layer.bounds)
+
+
+class Computed(NamedTuple):
+    """The value of a result of a generic at a point."""
+
+    node: int
+    op: Generic
+    result: int
+    at: Point
+    layers: tuple[Layer, ...]
+
+
+class Found(NamedTuple):
+    """An integer that a gather looks up by: `body` over elements of buffers, as `dtype`."""
+
+    body: Expr
+    arguments: tuple[Value, ...]
+    dtype: str
 
 
 @dataclass

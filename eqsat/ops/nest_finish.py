@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from eqsat.model.affine import Affine
 from eqsat.model.expr import Expr, arg, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Scalar, Stage, Store
-from eqsat.ops.nest_draft import Constant, Element, Made, Value, Written
+from eqsat.ops.nest_draft import Constant, Element, Found, Made, Value, Written
 from eqsat.ops.nest_loops import Loops, Point, names_of, total
 from eqsat.ops.nest_reading import Layer, joined_index
 
@@ -31,14 +32,23 @@ class _Read:
     address: Affine
     bounds: Bounds = ()
     fill: Scalar | None = None
-    lookups: tuple[tuple[_Read, int, int], ...] = ()  # access, stride, extent
+    lookups: tuple[_Lookup, ...] = ()
 
     def indices(self) -> Iterable[Affine]:
         yield self.address
         for index, _ in self.bounds:
             yield index
-        for found, _, _ in self.lookups:
-            yield from found.indices()
+        for k in self.lookups:
+            for x in k.arguments:
+                yield from x.indices()
+
+
+class _Lookup(NamedTuple):
+    arguments: tuple[_Read, ...]
+    body: Expr
+    dtype: str
+    stride: int
+    extent: int
 
 
 @dataclass
@@ -91,13 +101,20 @@ class _Finish:
         if not self.loops.lookups:
             return _Read(e.buffer, e.dtype, address, bounds)
         found = [t for t in address.terms if t[0] in self.loops.lookups]
-        lookups = []
-        for loop, stride in found:
-            index = self.loops.lookups[loop]
-            assert isinstance(index, Element)
-            lookups.append((self._read(index), stride, self.loops.sizes[loop]))
+        lookups = tuple([self._lookup(loop, stride) for loop, stride in found])
         plain = Affine(tuple(t for t in address.terms if t not in found), address.constant)
-        return _Read(e.buffer, e.dtype, plain, bounds, None, tuple(lookups))
+        return _Read(e.buffer, e.dtype, plain, bounds, None, lookups)
+
+    def _lookup(self, loop: int, stride: int) -> _Lookup:
+        index = self.loops.lookups[loop]
+        assert isinstance(index, Found)
+        arguments: list[_Read] = []
+        for v in index.arguments:
+            x, pads = self._padded_read(v)
+            if pads:
+                raise NoNest("a gather looks up by indices that are padded twice")
+            arguments.append(x)
+        return _Lookup(tuple(arguments), index.body, index.dtype, stride, self.loops.sizes[loop])
 
     def _bounds(self, at: Point, shape: Sequence[int]) -> Bounds:
         """The conditions under which a point is inside, those left out that always hold."""
@@ -117,22 +134,31 @@ class _Finish:
         """What a stage reads; a stage of its own for every pad that no access can hold."""
         found: _Read | int
         if isinstance(v.source, Element):
-            found = self._read(v.source)
+            found, pads = self._padded_read(v)
             dtype = v.source.dtype
         else:
             assert isinstance(v.source, int)
             found = number[v.source]
             dtype = self.stages[found].dtype
+            pads = [(self._layer(k), k.fill) for k in reversed(v.layers) if k.fill is not None]
+        for bounds, fill in pads:
+            found = self._padded(found, node, dtype, bounds, fill) if bounds else found
+        return found
+
+    def _padded_read(self, v: Value) -> tuple[_Read, list[tuple[Bounds, Scalar]]]:
+        """An element with the pads that its access can hold, innermost first; the other pads."""
+        assert isinstance(v.source, Element)
+        found, pads = self._read(v.source), []
         for layer in reversed(v.layers):
             bounds = self._layer(layer)
             if not bounds:
                 continue
-            if isinstance(found, _Read) and (_is_same(found.fill, layer.fill)):
+            if not pads and _is_same(found.fill, layer.fill):
                 found.bounds = tuple(dict.fromkeys((*bounds, *found.bounds)))
                 found.fill = found.fill if layer.fill is None else layer.fill
             elif layer.fill is not None:
-                found = self._padded(found, node, dtype, bounds, layer.fill)
-        return found
+                pads.append((bounds, layer.fill))
+        return found, pads
 
     def _padded(
         self, value: _Read | int, node: int, dtype: str, bounds: Bounds, fill: Scalar
@@ -162,9 +188,10 @@ class _Finish:
         """The loops of a point, also those by which something is looked up."""
         names = names_of(at)
         for d in names & self.loops.lookups.keys():
-            e = self.loops.lookups[d]
-            assert isinstance(e, Element)
-            names = (names - {d}) | self._names(self.loops.all_now(e.at))
+            index = self.loops.lookups[d]
+            assert isinstance(index, Found)
+            own = [self._names(self.loops.all_now(p)) for v in index.arguments for p in v.points()]
+            names = (names - {d}).union(*own)
         return names
 
     def _check_once(self, m: Made, at: Point) -> None:
@@ -322,7 +349,13 @@ class _Columns:
         return tuple([n for n, d in enumerate(self.order) if d in names])
 
     def _access(self, r: _Read) -> Access:
-        lookups = tuple([Lookup(self._access(i), s, n) for i, s, n in r.lookups])
+        lookups = tuple(
+            [
+                Lookup(tuple([self._access(x) for x in k.arguments]), k.body, k.dtype, k.stride,
+                       k.extent)
+                for k in r.lookups
+            ]
+        )  # fmt: skip
         strides = self._strides(r.address)
         bounds = self._bounds(r.bounds)
         return Access(r.buffer, r.dtype, strides, r.address.constant, bounds, r.fill, lookups)

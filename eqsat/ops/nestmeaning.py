@@ -180,8 +180,9 @@ class _Run:
     def _address(self, a: Access, box: Sequence[slice]) -> Array:
         found = self._sum(a.strides, a.base, box)
         for k in a.lookups:
-            index = np.clip(self._read(k.index, box).astype(np.int64), 0, k.extent - 1)
-            found = found + index * k.stride
+            read = [self._read(x, box) for x in k.arguments]
+            index = scalar.hold(scalar.evaluate(k.body, read), k.dtype)
+            found = found + np.clip(index, 0, k.extent - 1).astype(np.int64) * k.stride
         return found
 
     def _holds(self, bounds: Iterable[Bound], box: Sequence[slice]) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from eqsat.model.expr import Expr
-from eqsat.model.nest import Nest, NoNest
+from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.scalar import FUNCTIONS, INTEGER_ONLY, typing
 
@@ -68,11 +68,19 @@ def cost(body: Expr) -> int:
 def check(nest: Nest) -> None:
     """NoNest with the name of a function, or of an element type, that has no vector code."""
     for a in nest.accesses:
-        if a.dtype not in ELEMENTS:
-            raise NoNest(f"kernels read and write no {a.dtype}")
+        _check_access(a)
     for s in nest.stages:
         given = [nest.stages[a].dtype if isinstance(a, int) else a.dtype for a in s.arguments]
         _check(s.body, tuple(given), s.dtype)
+
+
+def _check_access(a: Access) -> None:
+    if a.dtype not in ELEMENTS:
+        raise NoNest(f"kernels read and write no {a.dtype}")
+    for k in a.lookups:
+        for x in k.arguments:
+            _check_access(x)
+        _check(k.body, tuple([x.dtype for x in k.arguments]), k.dtype)
 
 
 @lru_cache(maxsize=10_000)

@@ -172,7 +172,7 @@ def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
         if step not in (0, 1):
             turned = factor.plain is a and any(a.strides[i] == 1 for i in reduced)
             found += 0.25 if turned else 1
-        elif any(k.index.strides[along] for k in a.lookups):
+        elif any(x.strides[along] for x in a.indices):
             found += 1
     return found
 

@@ -41,8 +41,8 @@ def loops_of(a: Access | Bound) -> Loops:
     if isinstance(a, Access):
         for b in a.bounds:
             found |= loops_of(b)
-        for k in a.lookups:
-            found |= loops_of(k.index)
+        for x in a.indices:
+            found |= loops_of(x)
     return frozenset(found)
 
 

@@ -74,16 +74,15 @@ def touched_bytes(nest: Nest) -> dict[int, float]:
 
 def _with_indices(accesses: Iterable[Access]) -> Iterable[Access]:
     for a in accesses:
-        yield from (a, *_with_indices(k.index for k in a.lookups))
+        yield from (a, *_with_indices(a.indices))
 
 
 def _elements(nest: Nest, a: Access) -> int:
     """Elements an access touches: windows that overlap touch no more than they span."""
     loops = {i for i, s in enumerate(a.strides) if s}
     span = 1 + sum(abs(s) * (n - 1) for s, n in zip(a.strides, nest.sizes, strict=True))
-    for k in a.lookups:
-        loops |= {i for i, s in enumerate(k.index.strides) if s}
-        span += abs(k.stride) * (k.extent - 1)
+    loops = loops.union(*({i for i, s in enumerate(x.strides) if s} for x in a.indices))
+    span += sum(abs(k.stride) * (k.extent - 1) for k in a.lookups)
     return min(span, nest.points(loops))
 
 

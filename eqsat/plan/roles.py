@@ -105,7 +105,7 @@ def loops_of(access: Access) -> set[int]:
     """The loops on which an access depends: where it is, whether it is there."""
     strides = [access.strides, *(b.strides for b in access.bounds)]
     found = {i for s in strides for i, x in enumerate(s) if x}
-    return found.union(*(loops_of(k.index) for k in access.lookups))
+    return found.union(*map(loops_of, access.indices))
 
 
 def loops_of_bound(bound: Bound) -> set[int]:

@@ -224,8 +224,7 @@ def _renamed(nest: Nest, loop: int, to: int) -> Nest:
 
     def access(a: Access) -> Access:
         bounds = tuple(replace(b, strides=moved(b.strides)) for b in a.bounds)
-        lookups = tuple(replace(k, index=access(k.index)) for k in a.lookups)
-        return replace(a, strides=moved(a.strides), bounds=bounds, lookups=lookups)
+        return replace(a.with_indices(access), strides=moved(a.strides), bounds=bounds)
 
     def loops(own: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(to if i == loop else i for i in own))

@@ -29,7 +29,7 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
         for a in dict.fromkeys(nest.accesses)
         if a.strides[u] == 1
         and a.strides[v] not in (0, 1)
-        and not any({u, v} & loops_of(k.index) for k in a.lookups)
+        and not any({u, v} & loops_of(x) for x in a.indices)
     ]
 
 
@@ -75,7 +75,7 @@ def _pass_work(
     for a in dict.fromkeys(ends):
         one = points if loops_of(a) & set(loops) or part.vector >= 0 else rows
         far = along >= 0 and (
-            a.strides[along] not in (0, 1) or any(along in loops_of(k.index) for k in a.lookups)
+            a.strides[along] not in (0, 1) or any(along in loops_of(x) for x in a.indices)
         )
         if far and a in square:
             loads += one * (2 + lanes.bit_length())
@@ -85,6 +85,12 @@ def _pass_work(
         else:
             loads += one
         arithmetic += one * 2 * len(a.bounds)
+        for k in a.lookups:
+            own = frozenset[int]().union(*(loops_of(x) for x in k.arguments))
+            steady = nest.points(i for i in part.outer if i != part.vector)
+            times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
+            loads += times * len(k.arguments)
+            arithmetic += times * bodies.cost(k.body)
         step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
     loads += points * len(kept & set(passes.evaluated(group)))

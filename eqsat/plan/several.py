@@ -106,10 +106,9 @@ class _Moved:
 
     def access(self, a: Access) -> Access:
         return replace(
-            a,
+            a.with_indices(self.access),
             strides=tuple(a.strides[i] for i in self.loops),
             bounds=tuple(map(self.bound, a.bounds)),
-            lookups=tuple(replace(k, index=self.access(k.index)) for k in a.lookups),
         )
 
     def _numbers(self, loops: Sequence[int]) -> tuple[int, ...]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.execute.kernels import casts, ir, math
 from eqsat.execute.kernels.ir import Code, Index, Mask, Value
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Bound, Lookup, Nest
+from eqsat.plan.passes import loops_of
 
 
 @dataclass(frozen=True)
 class Points:
     """Lanes points along loop `along`, the first at the indices a call gives; one point if -1.
 
-    reads: pointer of every buffer that is read.
+    reads: pointer of every buffer that is read. found: lookups that are the same at all points and
+    known by now.
     """
 
     code: Code
@@ -24,6 +26,7 @@ class Points:
     reads: Mapping[int, Value]
     along: int = -1
     lanes: int = 1
+    found: Mapping[Lookup, Index] = field(default_factory=dict)
 
     def access(self, access: Access, at: Sequence[Index], mask: Mask = None) -> Value:
         """The element at each point; where a bound fails its fill; out of the mask, anything.
@@ -57,7 +60,8 @@ class Points:
         """Elements from the start of the buffer to the first point's."""
         found = self.code.affine(access.base, access.strides, at)
         for k in access.lookups:
-            found = self.code.add(found, self.code.mul(self._looked_up(k, at), k.stride))
+            number = self.found[k] if k in self.found else self.looked_up(k, at)
+            found = self.code.add(found, self.code.mul(number, k.stride))
         return found
 
     def holds(self, bounds: Iterable[Bound], at: Sequence[Index]) -> Any:
@@ -91,21 +95,23 @@ class Points:
         return code.select(there, code.broadcast(one, self.lanes), code.broadcast(fill, self.lanes))
 
     def _varies(self, lookup: Lookup) -> bool:
-        return self.lanes > 1 and bool(
-            lookup.index.strides[self.along] or any(self._varies(k) for k in lookup.index.lookups)
-        )
+        return self.lanes > 1 and any(self.along in loops_of(x) for x in lookup.arguments)
 
-    def _looked_up(self, k: Lookup, at: Sequence[Index]) -> Index:
-        code = self.code
-        number = Points(code, self.nest, self.reads).access(k.index, at)
-        if k.index.dtype != "i64":
-            widen = code.builder.zext if k.index.dtype.startswith("u") else code.builder.sext
+    def looked_up(self, k: Lookup, at: Sequence[Index]) -> Index:
+        """The number found, clamped; of the first point, as a scalar."""
+        code, one = self.code, Points(self.code, self.nest, self.reads)
+        number = one.body(k.body, k.arguments, at, {}, dtype=k.dtype)
+        unsigned = k.dtype.startswith("u")
+        if k.dtype == "u64":  # so that what is above all signed numbers is not below them
+            number = code.intrinsic("llvm.umin", number, code.index(k.extent - 1))
+        elif k.dtype != "i64":
+            widen = code.builder.zext if unsigned else code.builder.sext
             number = widen(number, ir.I64)
         return code.max(code.min(number, k.extent - 1), 0)
 
     def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
         kind, found = ir.memory_type(access.dtype), None
-        one = Points(self.code, self.nest, self.reads)
+        one = Points(self.code, self.nest, self.reads, found=self.found)
         for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
             here = list(at)
             here[self.along] = self.code.add(at[self.along], i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from eqsat.execute.kernels import math
 from eqsat.execute.kernels.ir import I32, Index, Mask, Value, lanes_of, vector
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.execute.kernels.rowpoints import RowPoints, Section
-from eqsat.model.nest import Access, Bound
+from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
 from eqsat.plan.passes import Group, loops_of
@@ -29,7 +29,7 @@ class Row:
     """A row, or a vector of rows: where it is, and what is known of it.
 
     known: accesses and stages that are the same at all of its points, as scalars unless lanes are
-    rows. mask: of the rows that there are.
+    rows. mask: of the rows that there are. found: lookups that are the same in all rows beside it.
     """
 
     section: Section
@@ -37,6 +37,7 @@ class Row:
     mask: Mask
     column: int
     known: dict[Any, Value] = field(default_factory=dict)
+    found: Mapping[Lookup, Index] = field(default_factory=dict)
 
     @property
     def points(self) -> RowPoints:
@@ -46,7 +47,7 @@ class Row:
 
     def along(self, loop: int, lanes: int, there: frozenset[int] = frozenset()) -> RowPoints:
         s = self.section
-        return RowPoints(s.code, s.nest, s.reads, loop, lanes, s, there, self.column)
+        return RowPoints(s.code, s.nest, s.reads, loop, lanes, self.found, s, there, self.column)
 
     def where(self, there: Any) -> Row:
         """The row where a condition holds besides."""
@@ -89,7 +90,17 @@ class RowPass:
 
     def _points(self, row: Row) -> RowPoints:
         along = self.section.part.vector if self.section.part.vector >= 0 else self.q.vector
-        return row.along(along, self.lanes, self.there)
+        points = row.along(along, self.lanes, self.there)
+        new = [k for k in self._steady_lookups if k not in row.found]
+        return replace(points, found={**row.found, **{k: points.looked_up(k, row.at) for k in new}})
+
+    @cached_property
+    def _steady_lookups(self) -> list[Lookup]:
+        """Lookups of what moves within the pass that are the same at all its points."""
+        moving = self.loops | {self.section.part.vector}
+        reads = self.section.passes.accesses(self.group, self.there)
+        found = dict.fromkeys(k for a in reads if loops_of(a) & moving for k in a.lookups)
+        return [k for k in found if not any(loops_of(x) & moving for x in k.arguments)]
 
     def _steady(self, row: Row) -> dict[Any, Value]:
         """What does not change within the pass, computed before it."""

@@ -7,16 +7,17 @@ what is kept lies in scratch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.rowpass import Row, RowPass
 from eqsat.execute.kernels.rowpoints import Section
 from eqsat.execute.kernels.squares import Squares
-from eqsat.model.nest import Nest
+from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.passes import Passes, loops_of
 from eqsat.plan.rows import Part, Rows
@@ -92,22 +93,38 @@ class PartCode:
         code, part = self.head.code, self.part
         loop, lanes = part.vector, part.lanes
         count = code.sub(stop, start)
+        found = self._found(at)
+
+        def rows(i: Index, mask: Mask, vectors: int) -> None:
+            self._row(_moved(at, loop, i), mask, vectors, found)
+
         for vectors in sorted({part.vectors, 1}, reverse=True):
             step = lanes * vectors
             end = code.add(start, code.mul(code.div(count, step), step))
-            code.loop(
-                start, end, step, [], lambda i, n=vectors: self._row(_moved(at, loop, i), None, n)
-            )
+            code.loop(start, end, step, [], lambda i, n=vectors: rows(i, None, n))
             count, start = code.sub(stop, end), end
         if self.section.nest.sizes[loop] % lanes == 0:
             return
         mask = code.first_lanes(count, lanes)
-        self._when(code.compare(">", count, 0), lambda: self._row(_moved(at, loop, start), mask, 1))
+        self._when(code.compare(">", count, 0), lambda: rows(start, mask, 1))
 
     def _when(self, condition: Any, then: Callable[[], None]) -> None:
         self.head.code.when(condition, lambda: then() and None)
 
-    def _row(self, at: At, mask: Mask, vectors: int) -> None:
+    def _found(self, at: At) -> dict[Lookup, Index]:
+        """Lookups that are the same along the vector loop."""
+        section, part = self.section, self.part
+        if section.nest.bounds:  # there may be no row at which to look up
+            return {}
+        own = {*part.outer} - {part.vector}
+        reads = [a for g in section.groups for a in section.passes.accesses(g)]
+        same = [k for a in reads for k in a.lookups if all(loops_of(x) <= own for x in k.arguments)]
+        points = Points(self.head.code, section.nest, section.reads)
+        return {k: points.looked_up(k, at) for k in dict.fromkeys(same)}
+
+    def _row(
+        self, at: At, mask: Mask, vectors: int, found: Mapping[Lookup, Index] | None = None
+    ) -> None:
         """The passes of one row, or of as many vectors of rows."""
         code, part, section = self.head.code, self.part, self.section
         own = {i for i in part.outer}
@@ -117,7 +134,7 @@ class PartCode:
             here = at
             if part.vector >= 0:
                 here = _moved(at, part.vector, code.add(at[part.vector], j * part.lanes))
-            rows.append(Row(section, here, mask, j))
+            rows.append(Row(section, here, mask, j, found=found or {}))
         if not bounds:
             self._passes(rows)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
+from eqsat.model.movement import Move
 
 
 class Candidate(NamedTuple):
@@ -220,7 +222,21 @@ class Grower:
         return False
 
     def _may_add(self, state: State, buffer: int, node: int, runs: int) -> bool:
+        if runs > self.costs.iterations[node]:
+            runs = min(runs, self._evaluations(state, state.readers[buffer]))
         return self.joins(node, state, buffer) and not self._recomputes(state, node, runs)
+
+    def _evaluations(self, state: State, readers: Iterable[Reader]) -> int:
+        """How often these readers need a value at least: an index once per row it takes."""
+        found = 0
+        for q, i in readers:
+            attr = self.space.egraph.nodes[q].attr
+            if i == 1 and isinstance(attr, Move) and attr.op == "gather":
+                found = max(found, math.prod(attr.sources[1]))
+                continue
+            above = [r for b in self.space.made[q] for r in state.readers.get(b, ())]
+            found = max(found, self.costs.iterations[q], self._evaluations(state, above))
+        return found
 
     def joins(self, node: int, state: State, buffer: int) -> bool:
         """Whether an op may be computed inside of all who use its buffer here."""
