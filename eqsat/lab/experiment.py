@@ -57,6 +57,7 @@ class Experiment:
             outcome = _outcome(self.plan, cell, source, threads)
             outcomes.append(outcome)
             say(cell.name, outcome.status_text())
+        outcomes = _measured(self.plan, outcomes)
         found = {o.cell.name: o for o in outcomes}
         checked = tuple(_covered(o, found) for o in outcomes)
         self.results = Results(self.plan.name, self.plan.doc, checked)
@@ -98,15 +99,27 @@ def _outcome(plan: Plan, cell: Cell, source: Reader, threads: int) -> Outcome:
             cell, None, "no program" if missing else "error",
             diagnostics=error.diagnostics, problems=() if expected else error.diagnostics,
         )  # fmt: skip
-    measured = None
-    if plan.runs:
-        from eqsat.lab.timing import measure
+    problems = tuple(_problems(cell, run))
+    return Outcome(cell, run, "found", problems=problems, totals_s=tuple(totals))
 
-        measured = measure(run, plan.runs, plan.warmup)
-    return Outcome(
-        cell, run, "found", problems=tuple(_problems(cell, run)), measured=measured,
-        totals_s=tuple(totals),
-    )  # fmt: skip
+
+def _measured(plan: Plan, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes with their times; rows of one program take turns, so that they compare."""
+    if not plan.runs:
+        return list(outcomes)
+    from eqsat.lab.timing import measure
+
+    found = {o.cell.name: o for o in outcomes}
+    alike: dict[Any, list[tuple[str, Run]]] = {}
+    for o in outcomes:
+        if o.run is not None:
+            key = o.cell.program, o.cell.sizes
+            alike.setdefault(key, []).append((o.cell.name, o.run))
+    for rows in alike.values():
+        times = measure([run for _, run in rows], plan.runs, plan.warmup)
+        for (name, _), measured in zip(rows, times, strict=True):
+            found[name] = replace(found[name], measured=measured)
+    return list(found.values())
 
 
 def _covered(o: Outcome, found: dict[str, Outcome]) -> Outcome:
