@@ -204,6 +204,20 @@ def test_where_the_limit_is_a_constant():
         assert (same(got, np.asarray(want)) | DENORMAL).all(), case
 
 
+def test_quotients_by_a_constant_are_those_of_a_division():
+    divisors = [3.0, 32**0.5, 384.0, -7.0, 0.1, 1e-27, 0.25, 1e35]
+    draw = np.random.default_rng(3)
+    x = np.concatenate([SPECIAL[~DENORMAL], draw.normal(scale=1e3, size=4096).astype(F32)])
+    bodies = [call("div", arg(0), const(c)) for c in divisors]
+    for c, got in zip(divisors, evaluated("quotients", bodies, [x]), strict=True):
+        with np.errstate(all="ignore"):
+            want = x / F32(c)
+            worst, _ = ulps(got[-4096:], x[-4096:].astype(np.float64) / np.float64(F32(c)))
+        tiny = np.abs(want) < 2.0**-100  # their second products are denormal
+        assert (same(got, want, 1e-6) | tiny & (np.abs(got) < 2.0**-99)).all(), c
+        assert worst < 0.5001, (c, worst)
+
+
 def test_integers_and_bools_are_those_of_xla():
     ends = np.array([0, 1, -1, 2, 5, -7, 31, 32, 40, 2**31 - 1, -(2**31)], np.int64)
     two = "add sub mul div rem max min shift_left shift_right_arithmetic shift_right_logical"

@@ -10,7 +10,7 @@ from eqsat.execute.kernels.ir import I8, TYPES, Code, Index, Mask, Value
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.products import Product
-from eqsat.execute.kernels.rowpasses import Passes, store_stage
+from eqsat.execute.kernels.rowpasses import TOGETHER, Passes, Row, store_stage
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import Factor
@@ -188,13 +188,22 @@ class Items:
         if first is not None:
             self.copy_queries(first, rows, start)
             self._scores(rows, first)
-        self.code.loop(
-            0, rows, 1, [], lambda r: Passes(self.at_row(self.code.add(start, r)), r).write()
-        )
+        self._passes(rows, start)
         self._results(rows)
         self.code.loop(
             0, rows, 1, [], lambda r: self._finish(self.at_row(self.code.add(start, r)), r)
         )
+
+    def _passes(self, rows: int, start: Index) -> None:
+        code = self.code
+
+        def some(r: Index, count: int = TOGETHER) -> None:
+            numbers = [code.add(r, n) for n in range(count)]
+            Passes(self, [Row(self.at_row(code.add(start, n)), n) for n in numbers]).write()
+
+        code.loop(0, rows - rows % TOGETHER, TOGETHER, [], some)
+        if rows % TOGETHER:
+            some(rows - rows % TOGETHER, rows % TOGETHER)
 
     def row_buffer(self, slot: int) -> Value:
         s = self.sizes

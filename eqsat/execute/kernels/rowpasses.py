@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.kernels import math
 from eqsat.execute.kernels.ir import I32, TYPES, Code, Index, Mask, Value, constants, memory_type
-from eqsat.execute.kernels.points import Points, lower
-from eqsat.model.expr import arg, call
+from eqsat.execute.kernels.lanes import Lanes
+from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Store
 from eqsat.ops import scalar
 from eqsat.ops.scalar import neutral
@@ -20,16 +20,26 @@ if TYPE_CHECKING:
     from eqsat.execute.kernels.rowblocks import Items
 
 F32 = TYPES["f32"]
-HEAVY = 8  # additions of a pass that is unrolled by 2; of others by 4
+TOGETHER = 4  # rows of a pass: some compute while what crosses the lanes of another waits
+HEAVY = 8  # additions of a pass that has few vectors at once
+MOST = {True: (2, 4), False: (4, 8)}  # whether heavy: vectors at once of one row, and of all
+
+
+@dataclass
+class Row:
+    """A row of a block; `number`: its own in the block, `items`: where it is."""
+
+    items: Items
+    number: Index
+    known: dict[Any, Value] = field(default_factory=dict)  # numbers of the row, by stage
 
 
 @dataclass
 class Passes:
-    """All passes of one row; `row`: its number in the block."""
+    """All passes of some rows, in turn."""
 
     items: Items
-    row: Index
-    known: dict[Any, Value] = field(default_factory=dict)  # numbers of the row, by stage
+    rows: Sequence[Row]
 
     @property
     def code(self) -> Code:
@@ -49,54 +59,69 @@ class Passes:
             self._numbers(now)
             self._pass(now)
         self._numbers(roles.passes)
-        for i in roles.late:
-            self.code.store(self.known[i], self.items.scalar(i, self.row), F32)
         one = Points(self.code, self.sizes.nest, self.items.head.reads)
-        for s in self.sizes.nest.stores:
-            if s.stage in roles.scalars:
-                store_stage(one, s, self.items.head.writes, self.items.at, self.known, None)
+        for row in self.rows:
+            for i in roles.late:
+                self.code.store(row.known[i], self.items.scalar(i, row.number), F32)
+            for s in self.sizes.nest.stores:
+                if s.stage in roles.scalars:
+                    writes = self.items.head.writes
+                    store_stage(one, s, writes, row.items.at, row.known, None)
 
     def _numbers(self, now: int) -> None:
-        """Numbers of the row that are known before a pass, and are no reductions."""
+        """Numbers of the rows that are known before a pass, and are no reductions."""
         roles, one = self.sizes.roles, Points(self.code, self.sizes.nest, self.items.head.reads)
-        for i in roles.scalars:
-            if not roles.reduces(i) and roles.level[i] == now:
-                one.stage(i, self.items.at, self.known)
+        for row in self.rows:
+            for i in roles.scalars:
+                if not roles.reduces(i) and roles.level[i] == now:
+                    one.stage(i, row.items.at, row.known)
 
     def _pass(self, now: int) -> None:
         s, code, roles = self.sizes, self.code, self.sizes.roles
         lanes, stages = s.plan.lanes, s.nest.stages
         found = [i for i in roles.scalars if roles.reduces(i) and roles.level[i] == now]
-        wide = {i: code.broadcast(x, lanes) for i, x in self.known.items() if isinstance(i, int)}
+        wide = [
+            {i: code.broadcast(x, lanes) for i, x in row.known.items() if isinstance(i, int)}
+            for row in self.rows
+        ]
         starts = [
             math.constant(code, lanes, neutral(stages[i].combine, stages[i].dtype), stages[i].dtype)
             for i in found
         ]
         whole = s.length // lanes
         cost = sum(scalar.cost(stages[i].body) for i in roles.values if roles.level[i] == now)
-        unroll = next(n for n in ((4, 2, 1) if cost < HEAVY else (2, 1)) if whole % n == 0)
+        own, everyone = MOST[cost >= HEAVY]
+        most = min(own, everyone // len(self.rows))
+        unroll = next(n for n in (4, 2, 1) if n <= most and whole % n == 0)
+        chains = [(n, r) for n in range(unroll) for r in range(len(self.rows))]
 
         def turn(u: Index, *sums: Value) -> list[Value]:
             result: list[Value] = []
-            for n in range(unroll):
-                own = sums[n * len(found) : (n + 1) * len(found)]
+            for k, (n, r) in enumerate(chains):
+                own = sums[k * len(found) : (k + 1) * len(found)]
                 at = code.mul(code.add(u, n), lanes)
-                result += self._vector(now, at, dict(wide), found, own, None)
+                result += self._vector(self.rows[r], now, at, dict(wide[r]), found, own, None)
             return result
 
-        sums = code.loop(0, whole, unroll, starts * unroll, turn)
-        totals = sums[: len(found)]
-        for n in range(1, unroll):
-            own = sums[n * len(found) : (n + 1) * len(found)]
-            totals = [self._combined(i, a, b) for i, a, b in zip(found, totals, own, strict=True)]
-        if s.length % lanes:
-            at, rest = whole * lanes, s.length % lanes
-            totals = self._vector(now, at, dict(wide), found, totals, rest)
-        for i, x in zip(found, totals, strict=True):
-            self.known[i] = self._across(i, x)
+        sums = code.loop(0, whole, unroll, starts * len(chains), turn)
+        for r, row in enumerate(self.rows):
+            totals: list[Value] = []
+            for k in range(r, len(chains), len(self.rows)):
+                own = sums[k * len(found) : (k + 1) * len(found)]
+                before = totals or [None] * len(found)
+                totals = [
+                    b if a is None else self._combined(i, a, b)
+                    for i, a, b in zip(found, before, own, strict=True)
+                ]
+            if s.length % lanes:
+                at, rest = whole * lanes, s.length % lanes
+                totals = self._vector(row, now, at, dict(wide[r]), found, totals, rest)
+            for i, x in zip(found, totals, strict=True):
+                row.known[i] = self._across(i, x)
 
     def _vector(
         self,
+        row: Row,
         now: int,
         j: Index,
         known: MutableMapping[Any, Value],
@@ -106,12 +131,12 @@ class Passes:
     ) -> list[Value]:
         """One vector of a pass: what is kept is read before anything is written."""
         s, code, roles = self.sizes, self.code, self.sizes.roles
-        lanes, at = s.plan.lanes, self.items.moved({roles.along: j}).at
+        lanes, at = s.plan.lanes, row.items.moved({roles.along: j}).at
         slots = dict(s.plan.slots)
         for i, slot in slots.items():
             is_first = roles.first is not None and i == roles.first.stage
             if now in roles.uses[i] and (roles.level[i] < now or is_first):
-                known[i] = code.load(self._place(slot, j), F32, lanes)
+                known[i] = code.load(self._place(row, slot, j), F32, lanes)
         made = [i for i in roles.values if roles.level[i] == now and i in slots]
         kept = [(slots[i], self._stage(i, at, known, mask)) for i in made]
         if now == roles.last_level and roles.kept.fn != "arg":
@@ -121,7 +146,7 @@ class Passes:
             self._reduced(i, at, known, x, mask) for i, x in zip(reductions, sums, strict=True)
         ]
         for slot, x in kept:
-            code.store(x, self._place(slot, j), F32)
+            code.store(x, self._place(row, slot, j), F32)
         for t in s.nest.stores:
             first = roles.first is not None and t.stage == roles.first.stage
             if (t.stage in roles.values or first) and roles.level[t.stage] == now:
@@ -133,9 +158,9 @@ class Passes:
     ) -> Value:
         return self.code.broadcast(self.points.stage(i, at, known, mask), self.sizes.plan.lanes)
 
-    def _place(self, slot: int, j: Index) -> Value:
+    def _place(self, row: Row, slot: int, j: Index) -> Value:
         code, s = self.code, self.sizes
-        at = code.add(code.mul(self.row, s.row_stride), j)
+        at = code.add(code.mul(row.number, s.row_stride), j)
         return code.at(self.items.row_buffer(slot), F32, at)
 
     # ---- reductions ------------------------------------------------------------------------------
@@ -157,9 +182,8 @@ class Passes:
 
     def _combined(self, i: int, a: Value, b: Value, lanes: int | None = None) -> Value:
         s = self.sizes.nest.stages[i]
-        dtypes = {0: s.dtype, 1: s.dtype}
-        body = call(s.combine, arg(0), arg(1))
-        return lower(self.code, body, {0: a, 1: b}, lanes or self.sizes.plan.lanes, dtypes, s.dtype)
+        v = Lanes(self.code, lanes or self.sizes.plan.lanes, math.ELEMENTS[s.dtype])
+        return math.combine(v, s.combine, a, b, s.dtype)
 
     def _across(self, i: int, x: Value) -> Value:
         """All lanes combined, halves at a time."""
