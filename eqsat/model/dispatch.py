@@ -1,0 +1,92 @@
+"""Dispatch and Buffer: a kernel of a schedule, and bytes at its border with their lifetime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from eqsat.model.plan import Parts, Plan
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One kernel: nodes of the schedule's program computed together.
+
+    A node may appear in several dispatches: it is then computed again in each.
+    """
+
+    members: tuple[int, ...]
+    reads: tuple[int, ...]  # nodes whose buffers it reads
+    writes: tuple[int, ...]  # nodes whose values it writes to buffers
+    time_ps: int
+    step: int
+    name: str  # e.g. "contraction+elementwise"
+    device: str = ""  # that runs it, if there are several
+    pipeline: str = ""  # of the target, that computes its unpacked contractions
+    plan: Plan | None = None  # of the kernel it runs as; None: as ops of XLA
+    parts: Parts | None = None  # of the time of that plan
+    no_plan: str = ""  # why a target with kernels has none for it
+
+    @property
+    def layouts_tie(self) -> bool:
+        """Whether nothing of its time hangs on how its operands lie: it computes and moves none."""
+        if self.plan is None or self.parts is None or self.parts.bound != "compute":
+            return False
+        work = self.plan.work
+        return not (work.strided or work.pages or work.copied or self.parts.relayout_ps)
+
+    @property
+    def price_lines(self) -> list[str]:
+        """Its plan and the parts of its time, or why a target with kernels has none."""
+        if self.plan is None or self.parts is None:
+            return [f"no plan: {self.no_plan}"] if self.no_plan else []
+        return [f"plan {self.plan.to_text()}", f"{self.bound_text}: {self.parts}"]
+
+    @property
+    def bound_text(self) -> str:
+        """`compute-bound at 92 % of peak; layouts tie`; "" where it has no plan."""
+        if self.parts is None:
+            return ""
+        return self.parts.bound_text + ("; layouts tie" if self.layouts_tie else "")
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        found = {
+            "plan": self.plan and self.plan.to_json(),
+            "parts": self.parts and self.parts.to_json(),
+        }
+        return plain | found
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Dispatch:
+        plan, parts = data.get("plan"), data.get("parts")
+        return cls(
+            tuple(data["members"]),
+            tuple(data["reads"]),
+            tuple(data["writes"]),
+            data["time_ps"],
+            data["step"],
+            data["name"],
+            data.get("device", ""),
+            data.get("pipeline", ""),
+            None if plan is None else Plan.from_json(plan),
+            None if parts is None else Parts.from_json(parts),
+            data.get("no_plan", ""),
+        )
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes at a dispatch border: live from step `first` to step `last`, both included.
+
+    role: argument | result | temporary | weight. Arguments, results and weights are live all the
+    time, as their owner is the caller. A temporary lies at `offset` in one arena, in bytes; None
+    for all others, and where nothing was placed.
+    """
+
+    node: int
+    nbytes: int
+    role: str
+    first: int
+    last: int
+    offset: int | None = None
