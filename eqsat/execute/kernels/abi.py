@@ -184,3 +184,21 @@ def _layouts() -> tuple[dict[str, dict[str, int]], dict[str, int]]:
             at, widest = at + size, max(widest, align)
         sizes[struct], aligned[struct] = -(-at // widest) * widest, widest
     return offsets, sizes
+
+
+def get(name: str, base: str, offset: int, kind: str) -> str:
+    """`%name` loaded from `offset` bytes behind `%base`."""
+    align = 4 if kind == "i32" else 8
+    return (
+        f"  %{name}.at = getelementptr i8, ptr %{base}, i64 {offset}\n"
+        f"  %{name} = load {kind}, ptr %{name}.at, align {align}"
+    )
+
+
+def put(name: str, value: str, base: str, offset: int) -> str:
+    """A typed value stored to `offset` bytes behind `%base`; name: of the address."""
+    align = 4 if value.startswith("i32") else 8
+    return (
+        f"  %{name} = getelementptr i8, ptr %{base}, i64 {offset}\n"
+        f"  store {value}, ptr %{name}, align {align}"
+    )
