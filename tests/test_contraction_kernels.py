@@ -11,7 +11,7 @@ from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import Kernel, generate
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine, Plan
-from eqsat.plan.contraction import UNROLL
+from eqsat.plan.contraction import LINE, UNROLL
 from eqsat.plan.planner import plan
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
@@ -114,6 +114,21 @@ def test_plans_of_few_rows_and_of_rows_a_page_apart(m, k, n, form, kind):
     assert found[kind]
     x, y, inputs = operands(np.random.default_rng(0), m, k, n, b=form)
     close(run(nest, AVX512, inputs, (m, n)), x.astype(np.float64) @ y, k)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form"),
+    [(64, 768, 96, "kn"), (128, 384, 96, "kn"), (512, 320, 96, "kn"), (128, 1536, 96, "nk")],
+)
+def test_tiles_of_a_block_ask_for_the_whole_next_panel(m, k, n, form):
+    chosen = plan(matmul(m, k, n, b=form), AVX512)
+    groups = -(-k // UNROLL // chosen.prefetch_turns)
+    if form == "kn":
+        assert k <= chosen.tile_block * groups * chosen.prefetch <= 2 * k
+    else:
+        assert chosen.prefetch_turns * UNROLL == LINE  # a line of k, then the next one
+        columns = chosen.tile_block * chosen.prefetch * chosen.prefetch_turns
+        assert columns >= chosen.vectors * chosen.lanes
 
 
 def test_rows_of_a_tile_are_balanced():

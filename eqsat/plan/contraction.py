@@ -17,6 +17,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
 from eqsat.plan.roles import Factor, Roles
 
+LINE = 16  # elements of a cache line
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -52,7 +53,10 @@ class Contraction(Plan):
     chain: tuple[int, int] = (0, 1)  # loop of `reduced` and its points that registers sum
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
     in_registers: bool = True  # the epilogue; else over the tile in memory
-    prefetch: int = 0  # rows of the next panel per turn of the innermost loop
+    # rows of the next panel that turns of the innermost loop ask for, so many turns (a power of
+    # two) for the same; of panels copied from columns, columns: each of the turns for others
+    prefetch: int = 0
+    prefetch_turns: int = 1
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1
     k_blocks: int = 1

@@ -13,7 +13,7 @@ from dataclasses import replace
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
-from eqsat.plan.contraction import UNROLL, Contraction, Sizes, row_stride
+from eqsat.plan.contraction import LINE, UNROLL, Contraction, Sizes, row_stride
 from eqsat.plan.roles import Factor, Roles, loops_of, loops_of_bound, roles_of
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
@@ -220,7 +220,9 @@ def _blocked(
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Sizes(nest, one, roles)
     l2 = machine.caches[:2][-1]
-    room = max(1.0, l2 / 2 / (4 * one.rows * max(sizes.block_k, 1)))
+    # to copy panels again for another block of rows costs more than rows that leave the cache
+    share = l2 if one.copied == (False, True) else l2 / 2
+    room = max(1.0, share / (4 * one.rows * max(sizes.block_k, 1)))
     tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
     panel_block = one.panels if one.copied[0] or streamed else 1
     one = replace(one, tile_block=tile_block, panel_block=panel_block)
@@ -300,7 +302,7 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
     sizes = Sizes(nest, one, roles)
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
-    per_core = 2 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
+    per_core = 1 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
     wanted = min(per_core * max(machine.cores, 2), max(worth, 1))
     cells = nest.points(one.batch)
     if cells * sizes.row_blocks * sizes.groups >= wanted:
@@ -318,12 +320,20 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
 
 
 def _prefetching(nest: Nest, roles: Roles, one: Contraction) -> Contraction:
-    """How much of the next panel each turn of the innermost loop asks for."""
+    """How much of the next panel the turns of the innermost loop ask for."""
     b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
-    if b is None or len(one.reduced) != 1 or b.strides[one.vector_loop] != 1:
+    if b is None or len(one.reduced) != 1 or one.panels == 1:
         return one
     if one.k_blocks > 1 and (one.k_block > STREAMED or not _shares_sets(roles, one)):
         return one
-    if one.panels == 1 or nest.points(one.reduced) < 4 * UNROLL:
+    if nest.points(one.reduced) < 4 * UNROLL:
         return one
-    return replace(one, prefetch=-(-UNROLL // one.tile_block))
+    short = one.lanes <= 4  # they leave no register for the number of a turn
+    if b.strides[one.vector_loop] == 1:
+        turns = 1 if short else 1 << max(one.tile_block // UNROLL, 1).bit_length() - 1
+        return replace(one, prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
+    if one.copied[1] and b.strides[one.reduced[0]] == 1 and one.wide == 1 and not short:
+        turns = LINE // UNROLL
+        columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
+        return replace(one, prefetch=columns, prefetch_turns=turns)
+    return one

@@ -8,13 +8,13 @@ from typing import Any
 from eqsat.execute.kernels.copies import copy_panel, copy_rows, first_row
 from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
-from eqsat.execute.kernels.frame import F32, Frame, ahead_step
+from eqsat.execute.kernels.frame import F32, Frame, ahead_start
 from eqsat.execute.kernels.ir import I8, Index, Value
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.tiles import write_tile
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
-from eqsat.plan.contraction import UNROLL, Contraction, Sizes
+from eqsat.plan.contraction import Contraction, Sizes
 from eqsat.plan.roles import roles_of
 
 
@@ -187,9 +187,7 @@ class Blocks:
         else:
             a = self._rows(here, row, k)
         if p.prefetch:
-            step = ahead_step(frame)
-            each_tile = p.prefetch * (p.k_block // UNROLL) * step
-            ahead = code.at(ahead, F32, code.mul(done, each_tile))
+            ahead = code.at(ahead, F32, ahead_start(frame, done))
         own = [a, b, mine, ahead, count, row]
 
         def variant(rows: int) -> None:

@@ -223,7 +223,7 @@ def _turned(
                 columns.append(points.access(source, one.at, mask))
                 if mask is None:  # no prefetcher follows so many streams
                     far = code.add(points.offset(source, one.at), AHEAD * lanes)
-                    code.prefetch(code.at(frame.reads[source.buffer], F32, far))
+                    code.prefetch(code.at(frame.reads[source.buffer], F32, far), level=2)
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
                 row = lambda x=x, at=at: code.store(x, code.at(to, F32, at), F32)  # noqa: E731

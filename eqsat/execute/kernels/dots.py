@@ -80,7 +80,7 @@ class Dots:
         """The same place in the next columns: no prefetcher follows so few and short streams."""
         step = operands(self.frame)[1].vector
         for c in range(self.columns):
-            self.code.prefetch(self.code.at(b, F32, (self.columns + c) * step))
+            self.code.prefetch(self.code.at(b, F32, (self.columns + c) * step), level=2)
 
     def _step(self, a: Value, b: Value, sums: list[Value], mask: Mask) -> list[Value]:
         """A vector of every row and column; lanes out of the mask are 0 on both sides."""

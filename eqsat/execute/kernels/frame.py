@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, Index, Value
 from eqsat.model.nest import Access, Nest
-from eqsat.plan.contraction import Contraction, Sizes
+from eqsat.plan.contraction import UNROLL, Contraction, Sizes
 
 F32 = TYPES["f32"]
 
@@ -108,11 +108,25 @@ def operands(frame: Frame) -> tuple[Operand, Operand]:
     return rows, columns
 
 
-def ahead_step(frame: Frame) -> int:
-    """Elements of B's buffer from one point of the reduction to the next, for prefetching."""
-    source = frame.sizes.factors[1].plain
+def ahead_start(frame: Frame, done: Index) -> Index:
+    """Where the part of the next panel begins for which a tile asks, `done` tiles being before."""
+    p, code = frame.plan, frame.code
+    _, across, along = ahead_steps(frame)
+    if not p.copied[1]:
+        return code.mul(done, -(-p.k_block // UNROLL // p.prefetch_turns) * along)
+    each = p.prefetch * p.prefetch_turns
+    last = -(-p.vectors * p.lanes // each) - 1
+    return code.mul(code.min(done, last), each * across)
+
+
+def ahead_steps(frame: Frame) -> tuple[int, int, int]:
+    """Elements of B's buffer between prefetches of a turn, turns of a group, and groups."""
+    source, p = frame.sizes.factors[1].plain, frame.plan
     assert source is not None
-    return source.strides[frame.plan.reduced[-1]]
+    column, row = source.strides[p.vector_loop], source.strides[p.reduced[-1]]
+    if p.copied[1]:  # a line of each column, other columns every turn
+        return p.prefetch_turns * column, column, p.prefetch_turns * UNROLL * row
+    return row, 0, p.prefetch * row
 
 
 def _stepping(p: Contraction, access: Access | None) -> Operand:

@@ -398,9 +398,9 @@ class Code:
         else:
             masked.store(self, value, pointer, stride, mask)
 
-    def prefetch(self, pointer: Value) -> None:
-        """Ask for the cache line of an address, to be read, into the second level and up."""
-        constants = [ll.Constant(I32, x) for x in (0, 2, 1)]
+    def prefetch(self, pointer: Value, write: bool = False, level: int = 1) -> None:
+        """Ask for the cache line of an address into this level and those behind it."""
+        constants = [ll.Constant(I32, x) for x in (int(write), 4 - level, 1)]
         self.call_external("llvm.prefetch.p0", ll.VoidType(), [pointer, *constants])
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Operand, ahead_step, operands
+from eqsat.execute.kernels.frame import F32, Frame, Operand, ahead_steps, operands
 from eqsat.execute.kernels.ir import I64, POINTER, Code, Index, Value
 from eqsat.execute.kernels.points import lower
 from eqsat.model.nest import Access
-from eqsat.plan.contraction import UNROLL, row_stride
+from eqsat.plan.contraction import LINE, UNROLL, row_stride
 
 Vector = tuple[int, int, int | None]
 # a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row
@@ -52,6 +52,8 @@ class Tile:
 
     def write(self) -> None:
         p, sizes = self.frame.plan, self.frame.sizes
+        if p.k_blocks == 1:
+            self._ask_written()
         zero = [self.code.zero(F32, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -95,17 +97,22 @@ class Tile:
 
         def part(i: Index) -> None:
             points = length if even else code.min(length, code.sub(size, i))
-            self._add(self._chain(level, *self._moved(level, a, b, i), points, zero))
+            self._add(self._chain(level, *self._moved(level, a, b, i), points, zero, i))
 
         code.loop(0, size, length, [], part)
 
-    def _chain(self, level: int, a: Value, b: Value, size: Index, sums: list[Value]) -> list[Value]:
-        """The sum over `size` points of a reduction loop and all loops inside it, in registers."""
+    def _chain(
+        self, level: int, a: Value, b: Value, size: Index, sums: list[Value], first: Index = 0
+    ) -> list[Value]:
+        """The sum over `size` points of a reduction loop and all loops inside it, in registers.
+
+        first: the first of these points, `a` and `b` are there.
+        """
         code, reduced = self.code, self.frame.plan.reduced
         if level >= len(reduced):
             return self._step(a, b, sums, 0)
         if level == len(reduced) - 1:
-            return self._innermost(level, a, b, size, sums)
+            return self._innermost(level, a, b, size, sums, first)
 
         def turn(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
             inner = self._chain(level + 1, a, b, self._size(level + 1), list(sums))
@@ -114,23 +121,20 @@ class Tile:
         return code.loop(0, size, 1, [a, b, *sums], turn)[2:]
 
     def _innermost(
-        self, level: int, a: Value, b: Value, size: Index, sums: list[Value]
+        self, level: int, a: Value, b: Value, size: Index, sums: list[Value], first: Index
     ) -> list[Value]:
         code, ahead = self.code, self.frame.plan.prefetch
 
         def turn(i: Index, a: Value, b: Value, *carried: Value) -> list[Value]:
-            sums = list(carried[: len(carried) - bool(ahead)])
-            following: list[Value] = []
+            sums = list(carried)
             if ahead:
-                following = [self._ask_ahead(carried[-1])]
+                self._ask_ahead(code.add(code.div(first, UNROLL), i))
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
-            return [*self._moved(level, a, b, UNROLL), *sums, *following]
+            return [*self._moved(level, a, b, UNROLL), *sums]
 
-        extra = [self.ahead] if ahead else []
         turns = code.div(size, UNROLL)
-        a, b, *rest = code.loop(0, turns, 1, [a, b, *sums, *extra], turn)
-        sums = rest[: len(sums)]
+        a, b, *sums = code.loop(0, turns, 1, [a, b, *sums], turn)
         if isinstance(size, int):
             for u in range(size % UNROLL):
                 sums = self._step(a, b, sums, u)
@@ -141,14 +145,29 @@ class Tile:
 
         return code.loop(0, code.rem(size, UNROLL), 1, [a, b, *sums], single)[2:]
 
-    def _ask_ahead(self, pointer: Value) -> Value:
-        """Prefetch some rows of the next panel; the pointer behind them."""
-        code, step = self.code, ahead_step(self.frame)
-        per_line = 64 // 4
-        for row in range(self.frame.plan.prefetch):
-            for line in range(-(-len(self.vectors) * self.lanes // per_line)):
-                code.prefetch(code.at(pointer, F32, row * step + line * per_line))
-        return code.at(pointer, F32, self.frame.plan.prefetch * step)
+    def _ask_written(self) -> None:
+        """Prefetch the lines that the tile writes in the end: stores wait for them in order."""
+        p, frame = self.frame.plan, self.frame
+        starts: dict[tuple[Access, bool], Value] = {}
+        for a in (s.access for s in frame.nest.stores):
+            even = row_stride(frame.nest, p.row_loops, a) is not None
+            if a.strides[p.vector_loop] == 1 and even and not p.extra:
+                for r in range(self.rows):
+                    for v in self.vectors:
+                        pointer, _ = self._address(a, r, v, starts, frame.writes)
+                        self.code.prefetch(pointer, write=True)
+
+    def _ask_ahead(self, turn: Index) -> None:
+        """Prefetch this turn's part of this tile's share of the next panel."""
+        code, p = self.code, self.frame.plan
+        each, across, along = ahead_steps(self.frame)
+        group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
+        start = code.add(code.mul(group, along), code.mul(number, across))
+        pointer = code.at(self.ahead, F32, start)
+        lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // LINE)
+        for i in range(p.prefetch):
+            for line in range(lines):
+                code.prefetch(code.at(pointer, F32, i * each + line * LINE))
 
     def _step(self, a: Value, b: Value, sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
