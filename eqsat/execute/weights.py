@@ -112,8 +112,10 @@ def moved_by_numpy(
         if i in found or n.op not in _MOVES or not found.keys() >= set(n.operands):
             continue
         xs = [found[o] for o in n.operands]
-        is_pack = n.op == "pack" and isinstance(n.attr, Layout)
-        found[i] = pack(n.attr, xs[0], 0) if is_pack else evaluate_node(n.op, n.attr, xs)[0]
+        if n.op == "pack" and isinstance(n.attr, Layout):
+            found[i] = pack(n.attr, xs[0], 0)
+        else:
+            found[i] = evaluate_node(n.op, n.attr, xs)[0]
     return found
 
 
