@@ -164,10 +164,11 @@ class Tile:
         group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
         start = code.add(code.mul(group, along), code.mul(number, across))
         pointer = code.at(self.ahead, F32, start)
+        level = 2 if p.k_blocks > 1 else 1  # rows that share sets of the first cache fill them
         lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // LINE)
         for i in range(p.prefetch):
             for line in range(lines):
-                code.prefetch(code.at(pointer, F32, i * each + line * LINE))
+                code.prefetch(code.at(pointer, F32, i * each + line * LINE), level=level)
 
     def _step(self, a: Value, b: Value, sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
