@@ -164,7 +164,8 @@ class Tile:
         group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
         start = code.add(code.mul(group, along), code.mul(number, across))
         pointer = code.at(self.ahead, F32, start)
-        level = 2 if p.k_blocks > 1 else 1  # rows that share sets of the first cache fill them
+        # single tiles reach the next panel late, and rows that share sets fill the first cache
+        level = 2 if p.k_blocks > 1 or p.tile_block == 1 else 1
         lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // LINE)
         for i in range(p.prefetch):
             for line in range(lines):
