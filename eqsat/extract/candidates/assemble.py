@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
+from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.places import Places, answer_places, program_places
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.prune import obtainable, possible, undominated
+from eqsat.extract.candidates.prune import possible, undominated
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variant, Variants, group_of
-from eqsat.extract.solve.anyorder import any_order
+from eqsat.extract.candidates.variants import Variants, group_of
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
+from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Cut, Group, Removed
@@ -104,20 +103,9 @@ class Assembly:
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
-        variants, pool = self.variants, self.pool
-        kept = obtainable(pool, undominated(list(variants.timeless)))
-        covers = _covers(pool.space, variants.needed, kept)
-        problem = _problem(pool, kept, covers, tuple(variants.goals))
-        space = pool.space
-        computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
-        sources = {v for v in space.value if space.is_source(v)}
-        sources |= {space.value[b] for b in pool.held | pool.resident}
-        value = {b: space.value[b] for b in problem.nbytes}
-        free = any_order(problem, computes, value, frozenset(sources))
-        useful = presolve(free)
-        candidates = tuple(kept[i].candidate for i in useful)
-        sides = self.removed, self.cuts, variants
-        return Assembly(pool, free.restricted(useful), candidates, *sides)
+        kept, free = free_problem(self.variants)
+        candidates = tuple(v.candidate for v in kept)
+        return Assembly(self.pool, free, candidates, self.removed, self.cuts, self.variants)
 
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a solver.
@@ -128,7 +116,7 @@ class Assembly:
         """
         space, free = self.pool.space, list(self.variants.timeless)
         roots = frozenset(space.roots)
-        covers = [c for c in _covers(space, self.variants.needed, free) if c]
+        covers = [c for c in covers_of(space, self.variants.needed, free) if c]
         tick()
         weights = {v.resident: self._weight_bytes(v.resident - roots) for v in free}
         kept: dict[int, int] = {}  # weight -> bytes
@@ -195,50 +183,9 @@ def _assembly(
     start = time.monotonic()
     pool, found = variants.pool, variants.found(places)
     kept = possible(pool, found if keep_all else undominated(found))
-    covers = _covers(pool.space, variants.needed, kept)
-    problem = _problem(pool, kept, covers, tuple(variants.goals))
+    covers = covers_of(pool.space, variants.needed, kept)
+    problem = problem_of(pool, kept, covers, tuple(variants.goals))
     useful = range(len(kept)) if keep_all else presolve(problem)
     candidates = tuple(kept[i].candidate for i in useful)
     small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
     return Assembly(pool, small, candidates, removed, cuts, variants, seconds)
-
-
-def _problem(
-    pool: Pool, kept: list[Variant], covers: tuple[tuple[int, ...], ...], linear: tuple[str, ...]
-) -> ExtractionProblem:
-    space = pool.space
-    moments = {m: n for n, m in enumerate(sorted({v.moment for v in kept}))}
-    options = tuple(
-        Option(
-            moments[v.moment],
-            v.adds,
-            tuple(sorted(v.reads)),
-            tuple(sorted(v.resident)),
-            tuple(sorted(v.writes)),
-            tuple(sorted(v.exclusive)),
-        )
-        for v in kept
-    )
-    made = [r for r in space.roots if r not in pool.held]
-    held = [r for r in space.roots if r in pool.resident]
-    fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
-    originals = originals_held(pool)
-    fixed += sum(space.nbytes(b) for b in originals if b not in held)
-    used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
-    nbytes = {b: space.nbytes(b) for b in sorted(used)}
-    for b in held:  # a weight that is a result is counted there, once
-        nbytes[b] = 0
-    nbytes |= dict.fromkeys(originals & nbytes.keys(), 0)  # they are there whatever is chosen
-    known = nbytes, tuple(made), fixed, covers, linear
-    return ExtractionProblem(options, *known, kept=kept_rows(pool))
-
-
-def _covers(
-    space: Space, needed: tuple[int, ...], kept: list[Variant]
-) -> tuple[tuple[int, ...], ...]:
-    computing: dict[int, list[int]] = {}
-    for n, v in enumerate(kept):
-        tick()
-        for value in sorted(space.computes(v.candidate.members)):
-            computing.setdefault(value, []).append(n)
-    return tuple(tuple(computing.get(v, ())) for v in needed)

@@ -1,0 +1,76 @@
+"""Options as an ExtractionProblem, and the one without an order: nothing says when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.extract.candidates.loading import kept_rows, originals_held
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.prune import obtainable, undominated
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.solve.anyorder import AnyOrder, any_order
+from eqsat.extract.solve.presolve import presolve
+from eqsat.extract.solve.problem import ExtractionProblem, Option
+from eqsat.model.deadline import tick
+
+
+def free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
+    """The options some answer may need, and the problem of choosing among them in any order."""
+    pool, space = variants.pool, variants.space
+    kept = obtainable(pool, undominated(list(variants.timeless)))
+    covers = covers_of(space, variants.needed, kept)
+    problem = problem_of(pool, kept, covers, tuple(variants.goals))
+    computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
+    sources = {v for v in space.value if space.is_source(v)}
+    sources |= {space.value[b] for b in pool.held | pool.resident}
+    value = {b: space.value[b] for b in problem.nbytes}
+    free = any_order(problem, computes, value, frozenset(sources))
+    useful = presolve(free)
+    return [kept[i] for i in useful], free.restricted(useful)
+
+
+def problem_of(
+    pool: Pool,
+    kept: Sequence[Variant],
+    covers: tuple[tuple[int, ...], ...],
+    linear: tuple[str, ...],
+) -> ExtractionProblem:
+    """These options, numbered by their place, under the order of their moments."""
+    space = pool.space
+    moments = {m: n for n, m in enumerate(sorted({v.moment for v in kept}))}
+    options = tuple(
+        Option(
+            moments[v.moment],
+            v.adds,
+            tuple(sorted(v.reads)),
+            tuple(sorted(v.resident)),
+            tuple(sorted(v.writes)),
+            tuple(sorted(v.exclusive)),
+        )
+        for v in kept
+    )
+    made = [r for r in space.roots if r not in pool.held]
+    held = [r for r in space.roots if r in pool.resident]
+    fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
+    originals = originals_held(pool)
+    fixed += sum(space.nbytes(b) for b in originals if b not in held)
+    used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
+    nbytes = {b: space.nbytes(b) for b in sorted(used)}
+    for b in held:  # a weight that is a result is counted there, once
+        nbytes[b] = 0
+    nbytes |= dict.fromkeys(originals & nbytes.keys(), 0)  # they are there whatever is chosen
+    known = nbytes, tuple(made), fixed, covers, linear
+    return ExtractionProblem(options, *known, kept=kept_rows(pool))
+
+
+def covers_of(
+    space: Space, needed: tuple[int, ...], kept: Sequence[Variant]
+) -> tuple[tuple[int, ...], ...]:
+    """Per needed value: the options that compute it."""
+    computing: dict[int, list[int]] = {}
+    for n, v in enumerate(kept):
+        tick()
+        for value in sorted(space.computes(v.candidate.members)):
+            computing.setdefault(value, []).append(n)
+    return tuple(tuple(computing.get(v, ())) for v in needed)
