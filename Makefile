@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules known mutants never-worse arena nests joint limits bench clock kernels prices models docs format clean
+.PHONY: help demo test check rules known mutants never-worse arena nests joint scale limits bench clock kernels prices models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -53,6 +53,9 @@ nests: $(DEMO) ## which dispatches are loop nests, and whether these mean what t
 
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling
+
+scale: $(DEMO) ## whole models: CPU seconds, wall, memory and gaps of each search, a process each; JSON (an hour)
+	$(BIN)/python benchmarks/scale.py
 
 limits: $(DEMO) ## every program on every target at a limit of five seconds: back within seven; JSON (half an hour)
 	$(BIN)/python benchmarks/limits.py

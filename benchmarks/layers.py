@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +30,25 @@ def encoders(layers: int) -> eqsat.Source:
     return eqsat.optimize(encoder, *args, weights=("params",), stop_after="program").source
 
 
+def llamas(layers: int) -> eqsat.Source:
+    """The model of `llama.py:llama2_7b` with so many of its layers."""
+    import jax
+
+    module = _module("llama")
+    config = replace(module.SEVEN, layers=layers)
+    args = jax.ShapeDtypeStruct((config.tokens,), "int32"), module.model_shapes(config)
+
+    def llama(ids: Any, params: Any) -> Any:
+        return module.model(ids, params, config)
+
+    return eqsat.optimize(llama, *args, weights=("params",), stop_after="program").source
+
+
 def program(name: str) -> eqsat.Source:
-    """`encoder-N` (N layers), or what `eqsat optimize` takes."""
+    """`encoder-N` or `llama-N` (N layers), or what `eqsat optimize` takes."""
     kind, _, count = name.partition("-")
-    return encoders(int(count)) if kind == "encoder" and count.isdigit() else eqsat.read(name)
+    made = {"encoder": encoders, "llama": llamas}.get(kind)
+    return made(int(count)) if made is not None and count.isdigit() else eqsat.read(name)
 
 
 def _module(name: str) -> ModuleType:
@@ -40,5 +57,6 @@ def _module(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

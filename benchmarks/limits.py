@@ -31,7 +31,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "experiments" / "programs"
 LIBRARY = (
     "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder", "minilm", "bert", "gpt2.py:gpt2",
-    "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4", "stablelm", "resnet50",
+    "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4",
+    "llama.py:llama2_7b", "stablelm", "resnet50",
     "unet", "swin", "deep", "deep.py:mixed", "conv_qdq_residual", "bottlenecks", "folded_batch",
     "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
     "two_packs", "three_readers", "train.py:step", "stablecode.py:stable_code",

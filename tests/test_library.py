@@ -73,6 +73,7 @@ FULL = {
     "llama": (9, 2, 243_319_296),
     "llama.py:llama_64": (9, 2, 243_302_656),
     "llama.py:llama_4": (4 * 9, 4 * 2, 973_177_344),
+    "llama.py:llama2_7b": (32 * 9 + 1, 32 * 2, 26_953_728_512),
     "sdxl.py:residual": (3, 0, 124_554_240),
     "sdxl.py:transformer": (14, 2, 139_023_360),
     "stablecode.py:stable_code": (32 * 9 + 1, 32, 11_181_783_552),
@@ -95,7 +96,8 @@ def test_the_full_sizes_are_read_whole(name: str) -> None:
 
 def test_the_weights_are_as_many_as_the_models_have() -> None:
     """Stable Diffusion XL's UNet has 2,567,463,684; stable-code-3b's card counts 193 words more."""
-    xl, code = module("sdxl"), module("stablecode")
+    xl, code, llama = module("sdxl"), module("stablecode"), module("llama")
+    assert _count(llama.model_shapes(llama.SEVEN)) == 6_738_415_616
     assert _count(xl.shapes(xl.XL)) == 2_567_463_684
     assert _count(code.shapes(code.SIZES)) == 2_796_431_360 - 193 * 2 * 2560
 

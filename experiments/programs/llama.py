@@ -2,8 +2,9 @@
 
 `llama` is one block with the sizes of a 1B model (Grattafiori et al. 2024): 2048 wide, 32 heads
 that share 8 of keys and values, feed-forward 8192, a prompt of 128 tokens. `llama_64` has 64
-tokens, `llama_4` has four blocks, each with weights of its own. Weights are arguments, known by
-their shapes; matrices are [in, out].
+tokens, `llama_4` has four blocks, each with weights of its own. `llama2_7b` is a whole model with
+the sizes of Llama 2 7B (Touvron et al. 2023): 32 blocks, 4096 wide, 32 heads, feed-forward 11008, a
+prompt of 128 tokens. Weights are arguments, known by their shapes; matrices are [in, out].
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-llama_weights = llama_64_weights = llama_4_weights = ("params",)
+llama_weights = llama_64_weights = llama_4_weights = llama2_7b_weights = ("params",)
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Config:
     tokens: int = 128
     base: float = 500_000.0
     epsilon: float = 1e-5
+    layers: int = 1  # of a whole model
+    vocabulary: int = 32000
 
     @property
     def size(self):
@@ -35,6 +38,7 @@ class Config:
 
 BLOCK = Config()
 SHORT = replace(BLOCK, tokens=64)
+SEVEN = Config(width=4096, shared=32, hidden=11008, base=10_000.0, layers=32)
 
 
 def shapes(c: Config):
@@ -45,6 +49,13 @@ def shapes(c: Config):
     found |= {name: (c.width, c.hidden) for name in ("gate", "up")}
     found |= {"down": (c.hidden, c.width)}
     return {k: jax.ShapeDtypeStruct(s, "float32") for k, s in found.items()}
+
+
+def model_shapes(c: Config):
+    """Every weight of a whole model."""
+    ends = {"table": (c.vocabulary, c.width), "norm": (c.width,), "head": (c.width, c.vocabulary)}
+    found = {k: jax.ShapeDtypeStruct(s, "float32") for k, s in ends.items()}
+    return found | {"blocks": [shapes(c) for _ in range(c.layers)]}
 
 
 def rms_norm(x, scale, epsilon):
@@ -84,6 +95,14 @@ def block(x, p, c: Config):
     return x + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"]
 
 
+def model(ids, params, c: Config):
+    """The logits of the next token."""
+    x = jnp.take(params["table"], ids, axis=0, mode="clip")
+    for p in params["blocks"]:
+        x = block(x, p, c)
+    return rms_norm(x[-1], params["norm"], c.epsilon) @ params["head"]
+
+
 def llama(x, params):
     """f32[128, 2048] to the same."""
     return block(x, params, BLOCK)
@@ -111,3 +130,12 @@ def llama_4(x, params):
 
 def llama_4_example():
     return jax.ShapeDtypeStruct((BLOCK.tokens, BLOCK.width), "float32"), [shapes(BLOCK)] * 4
+
+
+def llama2_7b(ids, params):
+    """i32[128] to f32[32000]."""
+    return model(ids, params, SEVEN)
+
+
+def llama2_7b_example():
+    return jax.ShapeDtypeStruct((SEVEN.tokens,), "int32"), model_shapes(SEVEN)
