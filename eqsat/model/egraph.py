@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.model.attr import Attr
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
+from eqsat.model.shift import Shift, find_shift
 from eqsat.model.tensor import TensorType
 
 
@@ -84,6 +85,11 @@ class EGraph:
     def find(self, op: str, attr: Attr, children: tuple[int, ...]) -> int | None:
         """The number of this node, if the e-graph holds it."""
         return self._index.get((op, attr, children))
+
+    @cached_property
+    def shift(self) -> Shift | None:
+        """What is what one block later; None if nothing of the program repeats."""
+        return find_shift(self)
 
     def locate(self, program: Program) -> tuple[int, ...] | None:
         """The class of every node of a program, or None if the e-graph does not hold it all."""

@@ -7,18 +7,15 @@ next; a weight is compared by its type, everything else by what it is.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Node, Program
+from eqsat.model.shift import OWNED, periods
 
 BORDER = 1  # blocks kept at each end, next to the two that must be alike
 FEWEST = 5  # equal blocks that are worth it: one more than the shortest program has
-LOOKED_AT = 12  # periods that are tried, the likeliest first
-REACH = 8  # occurrences of an op that vote for a period
-OWNED = ("input", "weight")  # leaves a block may have of its own
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def find_blocks(program: Program) -> Blocks | None:
     same = first_of_equals(program)
     ops = [i for i, n in enumerate(program.nodes) if same[i] == i and n.op not in LEAVES]
     best: Blocks | None = None
-    for period in _periods(program, ops):
+    for period in periods([(program.nodes[o].op, program.nodes[o].attr) for o in ops], FEWEST):
         found = _Finder(program, same, ops, period).find()
         if found and (best is None or _covers(found) > _covers(best)):
             best = found
@@ -77,19 +74,6 @@ def first_of_equals(program: Program) -> tuple[int, ...]:
     for i, n in enumerate(program.nodes):
         same.append(known.setdefault((n.op, n.attr, *(same[o] for o in n.operands)), i))
     return tuple(same)
-
-
-def _periods(program: Program, ops: list[int]) -> list[int]:
-    """Distances at which equal ops stand, those that most ops agree on first."""
-    at: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, o in enumerate(ops):
-        at[program.nodes[o].op, program.nodes[o].attr].append(i)
-    votes: Counter[int] = Counter()
-    for places in at.values():
-        for k in range(1, min(REACH, len(places) - 1) + 1):
-            votes.update(b - a for a, b in zip(places, places[k:], strict=False))
-    likely = sorted(votes, key=lambda p: (-votes[p], p))
-    return [p for p in likely if p * FEWEST <= len(ops)][:LOOKED_AT]
 
 
 class _Finder:
