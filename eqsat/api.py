@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +15,13 @@ from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, with_layouts
 from eqsat.measured import check_measure, measure_programs
 from eqsat.model.control import controls
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
+from eqsat.model.progress import Progress, heard, phase, settle
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest, GoalResult
@@ -39,7 +43,7 @@ DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
 PHASES = ("program", "egraph", "selection", "schedule")
-Progress = Callable[[str, float], None]
+Listener = Callable[[Progress], None]  # called whenever a search has something new to tell
 
 
 def optimize(
@@ -64,7 +68,7 @@ def optimize(
     unchecked: bool = False,
     stop_after: str | None = None,
     measure: int = 0,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     stop: Stop | None = None,
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
@@ -84,8 +88,10 @@ def optimize(
     rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
     what there was no time for is told by `run.selection.cuts`. work_limit: operations that
     verifying may take. measure: how many programs are timed here after the search, the best one,
-    nearly as good ones and the input; the fastest is kept (`run.measured`). stop: ends the
-    extraction early, with the best answer so far. Raises EqsatError; exit_code 3 if nothing is
+    nearly as good ones and the input; the fastest is kept (`run.measured`). progress: called with
+    the search's `model.progress.Progress` whenever its phase, best value or bound is new; the whole
+    course is in `run.curve`. stop: ends everything behind the first answer early, with the best one
+    so far. Raises EqsatError; exit_code 3 if nothing is
     admissible, 1 if a rule is refuted (E100).
     """
     seconds: dict[str, float | None] = dict.fromkeys(
@@ -114,21 +120,32 @@ def optimize(
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
-    deadline = time.monotonic() + time_limit
-    _search(run, stop_after, progress or (lambda *_: None), stop, deadline)
-    if measure and run.schedule is not None and not (stop is not None and stop.is_requested):
-        _measure(run, measure, progress or (lambda *_: None))
-    if verify and run.schedule is not None:
-        run.verify(seed=seed, work_limit=work_limit)
+    told = progress_of(run, time_limit, progress)
+    with heard(told):
+        _search(run, stop_after, stop, told.begin + time_limit)
+        with suppress(OutOfTime), until(math.inf, stop):
+            if measure and run.schedule is not None:
+                _measure(run, measure)
+            if verify and run.schedule is not None:
+                phase("verify")
+                run.verify(seed=seed, work_limit=work_limit)
+    run.curve = told.curve
     return run
 
 
-def _measure(run: Run, count: int, progress: Progress) -> None:
+def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
+    """What is told of a search; of goals with weights there is none that is the first."""
+    first = run.goals[0]
+    told = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
+    told.limit, told.listen = time_limit, listen or told.listen
+    return told
+
+
+def _measure(run: Run, count: int) -> None:
     """Programs of the search timed beside each other; the fastest is the run's."""
-    progress("measuring", 0.0)
-    with timed(run.seconds, "measure"):
+    phase("measure")
+    with timed(run.seconds, "measure"), heard(None):
         measure_programs(run, count, MEASURING * run.search["time_limit"])
-    progress("measure", run.seconds["measure"] or 0.0)
 
 
 def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
@@ -142,14 +159,12 @@ def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]
     return found
 
 
-def _search(
-    run: Run, stop_after: str | None, progress: Progress, stop: Stop | None, deadline: float
-) -> None:
+def _search(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> None:
     """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
-    progress("read", run.seconds["read"] or 0.0)
     if stop_after == "program":
         return
     bodies = _search_bodies(run, deadline)
+    phase("saturate")
     with timed(run.seconds, "saturate"):
         from eqsat.saturate import saturate
 
@@ -159,7 +174,6 @@ def _search(
         if bodies is not None:
             run.egraph = bodies.added_to(run.egraph)
         run.egraph = with_open_results(run.egraph)
-    progress("saturate", run.seconds["saturate"] or 0.0)
     if stop_after == "egraph":
         return
     with timed(run.seconds, "extract"):
@@ -171,12 +185,12 @@ def _search(
         if bodies is not None:
             run.bodies = bodies.chosen(run.egraph, run.selection)
             run.baseline = run.baseline if bodies.has_baseline else None
-    progress("extract", run.seconds["extract"] or 0.0)
+    settle({g.name: run.selection.goal(g.name) for g in run.goals})
     if stop_after == "selection":
         return
+    phase("schedule")
     with timed(run.seconds, "schedule"):
         make_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
-    progress("schedule", run.seconds["schedule"] or 0.0)
 
 
 def _saturated(run: Run, saturate: Callable[..., EGraph]) -> EGraph:
@@ -211,6 +225,7 @@ def _search_bodies(run: Run, deadline: float) -> Bodies | None:
         return None
     from eqsat.bodies import search_bodies
 
+    phase("bodies")
     run.family = None  # bodies are searched at these sizes
     count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
@@ -224,8 +239,8 @@ def _search_bodies(run: Run, deadline: float) -> Bodies | None:
         left = max(half - time.monotonic(), 0.0)
         options = run.search | {"time_limit": min(seconds, left)}
         runs = [_search_body(body, run, free, goals, options) for goals in orders]
-        for phase, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
-            run.seconds[phase] = (run.seconds.get(phase) or 0.0) + took
+        for name, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
+            run.seconds[name] = (run.seconds.get(name) or 0.0) + took
         return runs
 
     bodies = search_bodies(run.canonical, search)
@@ -247,7 +262,8 @@ def _search_body(
     rest = (goals, none, dict(options), run.limits)
     own = Run(source, searched(body), machine, run.rules, *rest)
     deadline = time.monotonic() + options["time_limit"]
-    _search(own, None, lambda *_: None, None, deadline)
+    with heard(None):
+        _search(own, None, None, deadline)
     return own
 
 

@@ -29,6 +29,7 @@ FILES = {
     "schedule": "4-schedule.json",
     "baseline_schedule": "4-baseline.json",
     "bodies": "5-bodies.json",
+    "curve": "3-curve.json",
     "measured": "6-measured.json",
     "target": "target.json",
     "rules": "rules.json",

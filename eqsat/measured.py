@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
 from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR, Measured, Timed
 from eqsat.model.schedule import Schedule
@@ -45,6 +46,7 @@ def measure_programs(run: Run, count: int, seconds: float) -> Measured:
         message = f"`{run.program.name}` has loops or branches, which were searched for one answer"
         raise fail("E426", message, help="leave `--measure` out")
     found = list(_candidates(run, count, seconds))
+    tick()  # somebody may have asked to stop
     calls = [_call(run, c) for c in found]
     inputs = _inputs(run)
     sides = {c.name: _bound(f, inputs) for c, f in zip(found, calls, strict=True)}

@@ -20,6 +20,7 @@ from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
+from eqsat.model.progress import Curve
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -52,6 +53,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "schedule": Schedule.from_json,
     "baseline_schedule": Schedule.from_json,
     "measured": Measured.from_json,
+    "curve": Curve.from_json,
 }
 
 
@@ -86,6 +88,7 @@ class Run:
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
     measured: Measured | None = None  # programs that were timed, of which this one was kept
+    curve: Curve | None = None  # how the search came to its answer; None in a body
     verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body

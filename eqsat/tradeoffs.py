@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import DEFAULT_GOALS, Run, optimize
+from eqsat.api import DEFAULT_GOALS, Listener, Run, optimize, progress_of
 from eqsat.artefact import check_writable, put_in_place
 from eqsat.model.diag import fail
+from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
 from eqsat.scheduling import make_schedules
@@ -114,6 +115,7 @@ def pareto(
     time_limit: float = 60.0,
     seed: int = 0,
     stop: Stop | None = None,
+    progress: Listener | None = None,
     **request: Any,
 ) -> Front:
     """The front of some goals that the rules can reach: time × peak memory × dispatches if none.
@@ -131,19 +133,23 @@ def pareto(
         raise fail("E404", f"no front of `{what}`", help="name two goals or more, without weights")
     run = optimize(
         function_or_program, *example_args, goals=goals, time_limit=time_limit,
-        seed=seed, stop_after="egraph", **request,
+        seed=seed, stop_after="egraph", progress=progress, **request,
     )  # fmt: skip
     from eqsat.extract.ask.pareto import pareto as search
     from eqsat.extract.session import prepare
 
     assert run.egraph is not None
     left = max(start + time_limit - time.monotonic(), 1.0)
-    session = prepare(run.egraph, run.target, run.goals, time_limit=left, seed=seed, stop=stop)
-    left = start + time_limit - time.monotonic()
-    found, selections = search(session, tuple(goals), points=points, seconds=left)
+    told = progress_of(run, time_limit, progress)
+    told.begin, told.points = start, list(run.curve.points if run.curve else ())
+    with heard(told):
+        session = prepare(run.egraph, run.target, run.goals, time_limit=left, seed=seed, stop=stop)
+        left = start + time_limit - time.monotonic()
+        phase("front")
+        found, selections = search(session, tuple(goals), points=points, seconds=left)
     if not selections:
         raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
-    run.baseline = session.baseline
+    run.baseline, run.curve = session.baseline, told.curve
     runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
     whole = replace(run, selection=selections[0], schedule=None)
     make_schedules(whole)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eqsat.cli.talk import say
+from eqsat.cli.talk import Watch, say
 from eqsat.model.stopping import Stop
 
 INTERRUPTED = 130
@@ -16,11 +17,11 @@ KEPT = -INTERRUPTED  # what a command returns that was interrupted and kept its 
 
 
 @contextmanager
-def stops_at_once(stop: Stop | None = None) -> Iterator[None]:
+def stops_at_once(stop: Stop | None = None, watch: Watch | None = None) -> Iterator[None]:
     """End the process on Ctrl-C even inside a solver; only around work that writes nothing.
 
     With a `stop` whose search has an answer, the first Ctrl-C asks for that and lets the process go
-    on to save it; the second one ends it.
+    on to tell and save it; the second one ends it. Both say how far the search of `watch` came.
 
     CP-SAT takes SIGINT for itself (it would return its best answer so far) and egglog lets Python
     see it only when it is done, so another thread waits for the signal. To be entered before numpy
@@ -34,7 +35,7 @@ def stops_at_once(stop: Stop | None = None) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     done = threading.Event()
-    waiter = threading.Thread(target=_wait, args=(done, stop), daemon=True)
+    waiter = threading.Thread(target=_wait, args=(done, stop, watch), daemon=True)
     waiter.start()
     try:
         yield
@@ -48,12 +49,16 @@ def stops_at_once(stop: Stop | None = None) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(done: threading.Event, stop: Stop | None) -> None:
+def _wait(done: threading.Event, stop: Stop | None, watch: Watch | None) -> None:
     signal.sigwait({signal.SIGINT})
+    where = f" ({watch.line})" if watch is not None and watch.now is not None else ""
     if stop is not None and stop.has_answer and not done.is_set():
-        say("interrupted, keeping the best answer so far; once more to end at once")
+        say(f"interrupted, keeping the best answer so far; once more to end at once{where}")
         stop.request()
         signal.sigwait({signal.SIGINT})
+        where = ""
     if not done.is_set():
-        say("interrupted, nothing was written")
+        if sys.stderr.isatty():
+            say("\x1b[?25h", end="")  # a live line hides the cursor
+        say(f"interrupted, nothing was written{where}")
         os._exit(INTERRUPTED)

@@ -10,7 +10,7 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import progress, say
+from eqsat.cli.talk import Watch, progress, say
 
 if TYPE_CHECKING:
     from eqsat.tradeoffs import Front
@@ -59,15 +59,15 @@ def pareto(
     from eqsat.model.stopping import INTERRUPTED as STOPPED
     from eqsat.model.stopping import Stop
 
-    stop = Stop()
-    with stops_at_once(stop):
+    stop, watch = Stop(), Watch()
+    with stops_at_once(stop, watch):
         import eqsat
         from eqsat.lang.units import read_budget
         from eqsat.tradeoffs import check_place
 
         if out is not None:
             check_place(out)
-        with progress(quiet) as show:
+        with progress(watch, quiet or output_format is o.Format.json):
             found = eqsat.pareto(
                 eqsat.read(program, o.sizes(size), o.names(weights)),
                 rules=tuple(rules or ("default",)),
@@ -82,7 +82,7 @@ def pareto(
                 time_limit=o.seconds(time_limit),
                 seed=seed,
                 stop=stop,
-                progress=show,
+                progress=watch,
             )
     if out is not None:
         found.save(out)

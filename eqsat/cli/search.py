@@ -10,7 +10,7 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import progress, say, say_diagnostics
+from eqsat.cli.talk import Watch, progress, say, say_diagnostics
 from eqsat.model.stopping import Stop
 from eqsat.model.work import WORK_LIMIT
 
@@ -66,15 +66,14 @@ def optimize(
 
     Rules that eqsat does not ship are hunted for counterexamples first, for a second, once per
     machine. Exit codes: 1 if one is refuted or the result differs from the reference, 3 if nothing
-    is admissible or nothing could be verified. Ctrl-C with `-o` keeps the best answer so far, if
-    there is one by then (exit
-    code 130).
+    is admissible or nothing could be verified. Ctrl-C tells the best answer so far and keeps it
+    where `-o` says, or says that there is none yet (exit code 130).
     """
     for option in [n for n, on in (("--verify", verify), ("--measure", measure)) if on]:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
-    stop = None if out is None else Stop()  # an answer that is kept nowhere is worth nothing
-    with stops_at_once(stop):
+    stop, watch = Stop(), Watch()
+    with stops_at_once(stop, watch):
         _check_place(out)
         request = {
             "rules": tuple(rules or ("default",)),
@@ -93,16 +92,18 @@ def optimize(
             "seed": seed,
             "threads": threads,
             "stop": stop,
+            "progress": watch,
         }
         given = program, o.sizes(size), o.names(weights)
-        found = _search(given, request, work_limit if verify else None, device, quiet)
+        with o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
+            found = _search(given, request, work_limit if verify else None)
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
     _say_stop(found, quiet)
     if out is not None and not quiet:
         say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
-    if _is_stopped(stop):
+    if stop.is_requested:
         return KEPT
     return _verdict(found, output_format)
 
@@ -173,22 +174,12 @@ def _search(
     given: tuple[str, dict[str, int], tuple[str, ...]],
     request: dict[str, Any],
     work_limit: float | None,
-    device: o.Device | None,
-    quiet: bool,
 ) -> Run:
     """given: what `eqsat.read` takes; work_limit: of verifying, which None leaves out."""
     import eqsat
 
-    with o.on_device(device), progress(quiet) as show:
-        found = eqsat.optimize(eqsat.read(*given), **request, progress=show)
-        if work_limit is not None and not _is_stopped(request["stop"]):
-            show("executing", 0.0)
-            found.verify(seed=request["seed"], work_limit=work_limit)
-    return found
-
-
-def _is_stopped(stop: Stop | None) -> bool:
-    return stop is not None and stop.is_requested
+    verified = {"verify": work_limit is not None, "work_limit": work_limit}
+    return eqsat.optimize(eqsat.read(*given), **request, **verified)
 
 
 def _check_place(out: Path | None) -> None:

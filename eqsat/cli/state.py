@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import progress, say
+from eqsat.cli.talk import Watch, progress, say
 
 
 def state(
@@ -57,7 +57,8 @@ def state(
     if out is not None:
         check_place(out)
     given = dict(_pair(p) for p in pairs or ()) or read_state(program)
-    with progress(quiet) as show:
+    watch = Watch()
+    with progress(watch, quiet or output_format is o.Format.json):
         found = eqsat.keep_state(
             eqsat.read(program, weights=o.names(weights)),
             state=given,
@@ -71,7 +72,7 @@ def state(
             limits=o.limits(limit),
             time_limit=o.seconds(time_limit),
             seed=seed,
-            progress=show,
+            progress=watch,
         )
     if out is not None:
         found.run.save(out)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat.model.diag import Diagnostic, EqsatWarning
-
-Progress = Callable[[str, float], None]
-_NEXT = {"read": "saturating", "saturate": "extracting", "extract": "scheduling"}
+from eqsat.model.progress import Progress
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """One message to a person."""
-    print(text, file=sys.stderr)
+    print(text, file=sys.stderr, end=end, flush=True)
 
 
 def say_diagnostics(diagnostics: Iterable[Diagnostic], as_json: bool) -> None:
@@ -47,17 +46,37 @@ def told_warnings(as_json: bool) -> Iterator[None]:
         yield
 
 
+@dataclass
+class Watch:
+    """Who listens to a search for a person: `optimize` and the like call it with what is new."""
+
+    now: Progress | None = None
+
+    def __call__(self, now: Progress) -> None:
+        self.now = now
+
+    @property
+    def line(self) -> str:
+        from eqsat.report.progress import progress_line
+
+        return "reading" if self.now is None else progress_line(self.now)
+
+
 @contextmanager
-def progress(quiet: bool) -> Iterator[Progress]:
-    """A callback for the phases of a search: one live line while a person is watching."""
+def progress(watch: Watch, quiet: bool) -> Iterator[None]:
+    """One live line about the search while a person is watching."""
     if quiet or not sys.stderr.isatty():
-        yield lambda phase, seconds: None
+        yield
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
-    with Console(stderr=True).status("reading") as status:
+    spinner = Spinner("dots")
 
-        def show(phase: str, seconds: float) -> None:
-            status.update(f"{_NEXT.get(phase, phase)} ({phase} took {seconds:.1f} s)")
+    def line() -> Spinner:
+        spinner.update(text=watch.line)
+        return spinner
 
-        yield show
+    with Live(get_renderable=line, console=Console(stderr=True), transient=True):
+        yield

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from eqsat.model.deadline import tick
+
 BATCH_SECONDS = 0.004  # one round of one side takes at least this long
 MOST_CALLS = 1000
 LEAST_ROUNDS = 30
@@ -31,6 +33,7 @@ def interleave(
     seconds: dict[str, Times] = {name: [] for name in sides}
     order, drawn = list(sides), random.Random(0)
     for _ in range(rounds):
+        tick()
         drawn.shuffle(order)
         for name in order:
             batch(sides[name], 1)

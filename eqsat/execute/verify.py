@@ -28,6 +28,7 @@ from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.witness import Witness
 from eqsat.execute.work import OverWork, Work
 from eqsat.model.control import Control, every_program
+from eqsat.model.deadline import tick
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
@@ -108,6 +109,7 @@ def verify(
     found: list[Judged] = []
     reason = ""
     for sample in range(samples):
+        tick()
         try:
             found.append(judge.sample(sample))
         except OverWork:

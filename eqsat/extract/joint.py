@@ -19,6 +19,7 @@ from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
 from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit
+from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import GoalRequest, Group
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
@@ -129,6 +130,7 @@ class _Joint:
 
     def _note(self, goal: str, value: int, bound: int, proof: str, status: str) -> None:
         self.bounds[goal] = min(bound, value)
+        progress.found(goal, value, 0 if self.assembly.is_short_of_time else bound)
         if bound >= value:
             self.proofs[goal] = "search" if goal == MEMORY else proof
         else:

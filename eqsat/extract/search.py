@@ -44,7 +44,7 @@ def extract(
     session, search, outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
-        own = _candidate(session)
+        own = session.fallback
         if not proven and own is not None:
             return _unbeaten(own, outcome.status), session.baseline
         left = start + time_limit - time.monotonic()
@@ -52,14 +52,6 @@ def extract(
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     found = session.selection(outcome, goals, time.monotonic() - start)
     return _never_worse(session, found, goals), session.baseline
-
-
-def _candidate(session: Session) -> Selection | None:
-    """The baseline, unless rules with `apply: replace` took some of its nodes out of the search."""
-    nodes, found = session.egraph.nodes, session.baseline
-    if found is None or any(nodes[m].subsumed for g in found.groups for m in g.members):
-        return None
-    return found
 
 
 def _unbeaten(baseline: Selection, status: str) -> Selection:
@@ -74,7 +66,7 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     Or if it is as good by every goal: then there is nothing to rewrite for, unless it packs and
     unpacks more. Bounds are of all candidates, its own among them.
     """
-    baseline = _candidate(session)
+    baseline = session.fallback
     if baseline is None:
         return found
     if any(found.goal(g.name).value < baseline.goal(g.name).value for g in goals):

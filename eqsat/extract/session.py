@@ -20,6 +20,7 @@ from eqsat.extract.solve.goals import Outcome, Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.problem import Answer
+from eqsat.model import progress
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import fail
@@ -69,6 +70,14 @@ class Session:
             return None
         return {n: r.value for n, r in self.baseline.goals}
 
+    @property
+    def fallback(self) -> Selection | None:
+        """The baseline, unless rules with `apply: replace` took a node of it out of the search."""
+        nodes, own = self.egraph.nodes, self.baseline
+        if own is None or any(nodes[m].subsumed for g in own.groups for m in g.members):
+            return None
+        return own
+
     def search(self, seconds: float, budget: Mapping[str, int] | None = None) -> Search:
         """A search under the target's budget, or another one; it ends after so many seconds."""
         kept = dict(self.target.budget) if budget is None else dict(budget)
@@ -82,6 +91,7 @@ class Session:
         seconds: float,
     ) -> tuple[Session, Outcome]:
         """The outcome with the order chosen as well, and the session under that order."""
+        progress.phase("order")
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
         known = () if self.baseline is None else self.baseline.groups
         sides = self.reference, dict(self.target.budget), limits, known
@@ -100,6 +110,7 @@ class Session:
 
         Some time is left for `ordered`: without it nothing is proven.
         """
+        progress.phase("search")
         end = time.monotonic() + seconds
         later = min(seconds * LATER, 4 * self.assembly.seconds + 1)
         search = self.search(seconds - later)
@@ -120,7 +131,7 @@ class Session:
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
         budget = dict(self.target.budget)
         try:
-            with until(limits.deadline, self.stop):
+            with until(limits.deadline, self.stop), progress.heard(None):
                 status, found = within_budget(self.assembly, goals, budget, limits)
         except OutOfTime:
             return "unknown", self
@@ -135,6 +146,7 @@ class Session:
         self, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float = 0.0
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
+        progress.phase("check")
         found = selection_of(self.assembly, outcome, goals, seconds)
         found = _bounded(found, self.floors)
         verify(self.egraph, self.target, found, self.linear)
@@ -167,6 +179,7 @@ def prepare(
         return now + of * max(end - now, 0.0)
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    progress.phase("baseline")
     baseline_end, space = share(BASELINE), Space(egraph)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
@@ -175,15 +188,19 @@ def prepare(
         with until(baseline_end, stop):
             hints = known_answers(own, goals[0].name)
     session = Session(egraph, target, linear, own, hints, None, seed, stop)
-    baseline = _baseline(session, goals, baseline_end - time.monotonic())
+    with progress.heard(None):
+        baseline = _baseline(session, goals, baseline_end - time.monotonic())
     if stop is not None and baseline is not None:
         stop.has_answer = True
     session = replace(session, baseline=baseline)
+    if (known := session.fallback) is not None:
+        progress.found(goals[0].name, known.goal(goals[0].name).value)
+    progress.phase("candidates")
     try:
         with uncollected(), until(share(STATED), stop):
-            known, enough = own.variants.candidates, share(ENOUGH)
+            theirs, enough = own.variants.candidates, share(ENOUGH)
             assembly = assemble(
-                space, target, False, linear, known=known, enough=enough, asked=asked
+                space, target, False, linear, known=theirs, enough=enough, asked=asked
             )
             session = replace(session, assembly=assembly)
             hints = known_answers(assembly, goals[0].name)
@@ -191,7 +208,9 @@ def prepare(
         session, hints = _with_own(session), session.hints
     if baseline is not None:
         hints += session.assembly.locate(baseline.groups)
-    return replace(session, hints=hints, floors=_floors(session, share(STATED)))
+    bounds = _floors(session, share(STATED))
+    progress.found(goals[0].name, bound=bounds.get(goals[0].name))
+    return replace(session, hints=hints, floors=bounds)
 
 
 def _floors(session: Session, deadline: float) -> dict[str, int]:

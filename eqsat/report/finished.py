@@ -12,6 +12,7 @@ from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
 from eqsat.model.program import Program
+from eqsat.model.progress import Curve
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
@@ -56,6 +57,8 @@ class Finished(Protocol):
     def bodies(self) -> Mapping[str, Finished]: ...
     @property
     def measured(self) -> Measured | None: ...
+    @property
+    def curve(self) -> Curve | None: ...
     @property
     def verification(self) -> Any: ...
     def summary(self) -> dict[str, Any]: ...

@@ -14,6 +14,7 @@ from eqsat.report.explain import choice_lines, explain, removed_lines
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, op_word, rule_chain
+from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_chart, curve_rows
 from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
@@ -49,7 +50,8 @@ pre{background:var(--tint);padding:.6rem;margin:0;overflow-x:auto;border-radius:
 .pair>div{min-width:0}
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}
 svg .axis{stroke:var(--line)}svg .argument{fill:var(--argument)}svg .result{fill:var(--result)}
-svg .weight{fill:var(--weight)}svg .temporary{fill:var(--temporary)}
+svg polyline{fill:none;stroke-width:2}svg .value{stroke:var(--mark)}
+svg .bound{stroke:var(--result)}svg .weight{fill:var(--weight)}svg .temporary{fill:var(--temporary)}
 """
 
 
@@ -68,6 +70,7 @@ def page(run: Finished) -> str:
         _intro(run, selection),
         section("Result", goals_table(run)),
         section("Phases", pre("\n".join(phase_lines(run)))),
+        section("Search", _search(run)),
         section("Dispatches", dispatches_table(names, selection, schedule)),
         section("Buffers", buffers(schedule)),
         section("Weights", _weights(schedule)),
@@ -158,6 +161,16 @@ def buffers(schedule: Schedule) -> str:
     total = bytes_text(schedule.peak_bytes)
     weights = bytes_text(schedule.resident_bytes)
     return f"<p>peak {total}, of it {weights} of weights</p>\n" + lifetime_chart(schedule)
+
+
+def _search(run: Finished) -> str:
+    """How the first goal's value and its bound came together, and when each phase began."""
+    if run.curve is None or not run.curve.points:
+        return ""
+    chart = curve_chart(run.curve, run.goals[0].name)
+    table = html_table(CURVE_COLUMNS, curve_rows(run.curve), CURVE_FIGURES)
+    what = "phases, values and bounds by the second"
+    return f"{chart}<details><summary>{what}</summary>{table}</details>"
 
 
 def _cell(tag: str, text: str, is_figure: bool) -> str:

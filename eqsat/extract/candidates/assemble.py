@@ -22,7 +22,7 @@ from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
-from eqsat.model.selection import Cut, Group, Removed
+from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
 from eqsat.model.target import Target
 
 
@@ -37,6 +37,11 @@ class Assembly:
     cuts: tuple[Cut, ...]
     variants: Variants  # what the options are made from, whatever the order
     seconds: float = 0.0  # what stating the problem took; under another order it takes no longer
+
+    @property
+    def is_short_of_time(self) -> bool:
+        """Whether candidates are missing that more time would have found."""
+        return any(c.by == TIME_LIMIT for c in self.cuts)
 
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""

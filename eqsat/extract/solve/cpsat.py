@@ -14,6 +14,7 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
 from eqsat.model.deadline import OutOfTime, seconds_left, tick
+from eqsat.model.progress import Progress, listener
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     set_workers(solver.parameters)
     ending = effort.stop.calls(solver.stop_search) if effort.stop else nullcontext()
     with ending:
-        status = solver.solve(model.model)
+        status = solver.solve(model.model, _telling(problem, request, unit))
     if status == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0)
     least = solver.best_objective_bound
@@ -258,3 +259,27 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     if status == cp_model.OPTIMAL:
         return Solution("optimal", answer, value, value)
     return Solution("feasible", answer, value, min(bound, value))
+
+
+def _telling(problem: ExtractionProblem, request: Request, unit: int) -> Any:
+    """Tells whoever listens what each new answer is worth; None if none of them is a real one.
+
+    An answer is real if it has an order and keeps the budget.
+    """
+    told = listener()
+    if told is None or request.weights != {told.goal: 1} or not problem.is_ordered:
+        return None
+    if any(request.caps.get(goal, limit + 1) > limit for goal, limit in told.budget.items()):
+        return None
+    return _callback(told, unit)
+
+
+def _callback(told: Progress, unit: int) -> Any:
+    from ortools.sat.python import cp_model
+
+    class Telling(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            if self.objective_value < EXACT:
+                told.found(told.goal, round(self.objective_value) * unit, None)
+
+    return Telling()

@@ -13,6 +13,7 @@ from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
 from eqsat.extract.solve.requests import limit, weigh
+from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
@@ -335,6 +336,7 @@ class Search:
             bounds[r.name] = max(found.bound, self._floor(r.name))
             proofs[r.name] = found.proof
             values[r.name] = value
+            progress.found(r.name, value)
             most = limit(r, value, reference)
             caps[r.name] = min(most, caps.get(r.name, most))
             among = found.stage.within(caps[r.name]) if found.stage else among

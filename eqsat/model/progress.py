@@ -1,0 +1,149 @@
+"""What a search knows so far, told to whoever listens: its phase, the best value and its bound.
+
+Phases say `phase("candidates")` and `found("time", value, bound)` where they happen to be, as they
+say `tick()` to the deadline; they do not know whether anybody listens. Who wants to know says
+`with heard(progress):`. What is told is always of an answer that the search could hand over, and
+a bound that holds for every answer in every order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+from eqsat.model.selection import GoalResult
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was known after so many seconds; a phase that begins has no goal."""
+
+    seconds: float
+    phase: str
+    goal: str = ""
+    value: int | None = None
+    bound: int | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The course of a search: when each phase began, and how values and bounds came closer.
+
+    Its seconds are those of a clock, so no two searches have the same one.
+    """
+
+    points: tuple[Point, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        columns = list(Point.__dataclass_fields__)
+        return {"format": 1, "columns": columns, "points": [list(astuple(p)) for p in self.points]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Curve:
+        return cls(tuple(Point(*p) for p in data["points"]))
+
+
+@dataclass
+class Progress:
+    """One search while it runs; `listen` is called whenever something new is known.
+
+    goal: the first one, "" if all have weights: then no single value is what is minimised. budget:
+    what an answer has to keep. limit: of the search, in seconds.
+    """
+
+    goal: str = ""
+    budget: Mapping[str, int] = field(default_factory=dict)
+    limit: float | None = None
+    listen: Callable[[Progress], None] = lambda _: None
+    begin: float = field(default_factory=time.monotonic)
+    phase: str = ""
+    points: list[Point] = field(default_factory=list)
+    known: dict[str, GoalResult | None] = field(default_factory=dict)  # bound 0: none is known
+    bounds: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """How long the search has been running."""
+        return time.monotonic() - self.begin
+
+    @property
+    def curve(self) -> Curve:
+        return Curve(tuple(self.points))
+
+    @property
+    def best(self) -> GoalResult | None:
+        """The first goal's best value with what bounds it, if there is an answer."""
+        return self.known.get(self.goal)
+
+    def enter(self, phase: str) -> None:
+        if phase != self.phase:
+            self.phase = phase
+            self._add(Point(round(self.seconds, 6), phase))
+
+    def found(self, goal: str, value: int | None, bound: int | None) -> None:
+        """A better value or a higher bound of the first goal; of the others nothing is told yet."""
+        if goal != self.goal:
+            return
+        before = self.known.get(goal)
+        value = min((v for v in (value, before and before.value) if v is not None), default=None)
+        least = max(bound or 0, self.bounds.get(goal, 0))
+        now = None if value is None else GoalResult(value, min(least, value))
+        if now != before or least > self.bounds.get(goal, 0):
+            self.known[goal], self.bounds[goal] = now, least
+            self._tell(goal, value, least)
+
+    def settle(self, goals: Mapping[str, GoalResult]) -> None:
+        """What the search ended with, whatever was known on the way."""
+        for goal, result in goals.items():
+            self.known[goal], self.bounds[goal] = result, result.bound
+            self._tell(goal, result.value, result.bound)
+
+    def _tell(self, goal: str, value: int | None, bound: int) -> None:
+        self._add(Point(round(self.seconds, 6), self.phase, goal, value, bound or None))
+
+    def _add(self, point: Point) -> None:
+        self.points.append(point)
+        self.listen(self)
+
+
+_HEARD: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def heard(progress: Progress | None) -> Iterator[None]:
+    """What is told inside goes there; with None it goes nowhere."""
+    token = _HEARD.set(progress)
+    try:
+        yield
+    finally:
+        _HEARD.reset(token)
+
+
+def listener() -> Progress | None:
+    """Who listens; for code that would have to work to have something to tell."""
+    return _HEARD.get()
+
+
+def phase(name: str) -> None:
+    """From here on the search does this."""
+    progress = _HEARD.get()
+    if progress is not None:
+        progress.enter(name)
+
+
+def found(goal: str, value: int | None = None, bound: int | None = None) -> None:
+    """An answer is worth so much, or no answer in any order is worth less."""
+    progress = _HEARD.get()
+    if progress is not None:
+        progress.found(goal, value, bound)
+
+
+def settle(goals: Mapping[str, GoalResult]) -> None:
+    """The search ended with these."""
+    progress = _HEARD.get()
+    if progress is not None:
+        progress.settle(goals)
