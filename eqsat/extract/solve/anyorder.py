@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.extract.solve.firsts import entries
+from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
 from eqsat.extract.solve.watch import Copy, Watch, copies, watches
 
 
@@ -28,6 +29,11 @@ class AnyOrder(ExtractionProblem):
     computes: tuple[tuple[int, ...], ...] = ()
     value_of: Mapping[int, int] = field(default_factory=dict)
     sources: frozenset[int] = frozenset()
+
+    @cached_property
+    def supplies(self) -> tuple[Supply, ...]:
+        """Who may write the first layout of a value, and who reads one."""
+        return tuple(entries(self))
 
     @cached_property
     def watches(self) -> tuple[Watch, ...]:
@@ -87,8 +93,7 @@ class AnyOrder(ExtractionProblem):
         """The problem with these options only, numbered by their place in `kept`."""
         small = super().restricted(kept)
         assert isinstance(small, AnyOrder)
-        computes = tuple(self.computes[i] for i in kept)
-        return _supplied(replace(small, computes=computes))
+        return replace(small, computes=tuple(self.computes[i] for i in kept))
 
 
 def any_order(
@@ -99,25 +104,4 @@ def any_order(
 ) -> AnyOrder:
     """A problem with its steps forgotten, and what its options and buffers stand for."""
     known = {f.name: getattr(problem, f.name) for f in fields(problem)}
-    return _supplied(AnyOrder(**known, computes=computes, value_of=value_of, sources=sources))
-
-
-def _supplied(problem: AnyOrder) -> AnyOrder:
-    """With the rule that keeps layouts of a value from being converted in a circle.
-
-    Per value: (options that compute it and write a layout of it, options that read one); readers
-    need one of the former. A value that is there from the start is not computed: somebody makes its
-    first layout of the run from what is there.
-    """
-    writers: dict[int, list[int]] = {}
-    readers: dict[int, list[int]] = {}
-    for i, o in enumerate(problem.options):
-        layouts = {problem.value_of[b] for b in o.writes}
-        read = {problem.value_of[b] for b in o.reads}
-        first = (layouts & problem.sources) - read
-        for v in sorted(first.union(layouts.intersection(problem.computes[i]))):
-            writers.setdefault(v, []).append(i)
-        for v in sorted(read):
-            readers.setdefault(v, []).append(i)
-    pairs = tuple((tuple(writers.get(v, ())), tuple(r)) for v, r in sorted(readers.items()))
-    return replace(problem, supplies=pairs)
+    return AnyOrder(**known, computes=computes, value_of=value_of, sources=sources)

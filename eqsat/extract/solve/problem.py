@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GOALS = ("time", "memory", "dispatches")
 KEPT = ("resident", "load_peak")  # bytes of weights: kept, and at the most while they are packed
 Answer = tuple[int, ...]  # chosen options, ascending
+Supply = tuple[tuple[int, ...], tuple[int, ...]]  # options, and readers that need one of them
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,14 @@ class ExtractionProblem:
     covers: tuple[tuple[int, ...], ...]
     linear: tuple[str, ...] = tuple(OWN)
     forced: tuple[tuple[int, tuple[int, ...]], ...] | None = None
-    supplies: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # see `anyorder`
     barred: tuple[tuple[tuple[int, ...], int], ...] = ()  # (options, how many of them at most)
     # goals that are about bytes of weights, if asked for: the largest of these rows
     kept: dict[str, tuple[KeptRow, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def supplies(self) -> tuple[Supply, ...]:
+        """Sets of options of which readers need one; under an order, buffers say all of it."""
+        return ()
 
     @cached_property
     def writers(self) -> dict[int, list[int]]:

@@ -39,21 +39,29 @@ def levels(problem: ExtractionProblem) -> tuple[Level, ...]:
         tick()
         found += _levels(problem, known, problem.writers.get(b, []), readers, len(found))
     for writers, readers in problem.supplies:
-        found.append(_of_value(problem, writers, readers))
+        found += _of_set(problem, known, writers, readers)
     return tuple(found)
 
 
-def _of_value(
-    problem: ExtractionProblem, writers: tuple[int, ...], readers: tuple[int, ...]
-) -> Level:
-    """Whether some layout of a value is there; several of its writers may be chosen."""
+def _of_set(
+    problem: ExtractionProblem, known: Needs, writers: tuple[int, ...], readers: tuple[int, ...]
+) -> list[Level]:
+    """Whether one of several buffers is there; several of its writers may be chosen.
+
+    Who reads one of them and holds a number is chosen with the first of the writers, which then
+    does not need somebody else to hold it: those that do are left out.
+    """
     holders: dict[int, list[int]] = {}
     for h in readers:
         for n in problem.options[h].exclusive:
             holders.setdefault(n, []).append(h)
-    claims = [tuple(h) for h in holders.values()]
-    claims += [(h,) for h in readers if not problem.options[h].exclusive]
-    return Level(writers, None, largest(claims))
+    claims: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for n, held in holders.items():
+        bit = known.bit[n]
+        first = tuple(w for w in writers if not known.needs[w] & bit)
+        claims.setdefault(first, []).append(tuple(held))
+    claims.setdefault(writers, []).extend((h,) for h in readers if not problem.options[h].exclusive)
+    return [Level(w, None, largest(c)) for w, c in claims.items() if c]
 
 
 def _levels(
