@@ -9,7 +9,7 @@ import pytest
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.free import free_problem
+from eqsat.extract.candidates.free import free_problem, unordered
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -52,9 +52,8 @@ def test_survivors_hold_a_best_answer_and_nothing_is_below_the_bound(weights: di
     found = narrowed(variants, weights, {}, best, lambda _: None)
     assert found is not None and found.bound <= best == found.cap
     assert len(found.options) < len(kept)
-    among = tuple(i for i, v in enumerate(kept) if v in set(found.options))
-    assert len(among) == len(found.options)
-    assert least(free.restricted(among), weights, {}) == best
+    assert least(unordered(variants, found.options), weights, {}) == best
+    assert 0 < found.least_bytes <= least(free, {"memory": 1}, {})
 
 
 def test_without_a_known_answer_one_is_looked_for_near_the_bound():

@@ -17,17 +17,22 @@ from eqsat.model.deadline import tick
 
 def free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
     """The options some answer may need, and the problem of choosing among them in any order."""
+    kept = obtainable(variants.pool, undominated(list(variants.timeless)))
+    free = unordered(variants, kept)
+    useful = presolve(free)
+    return [kept[i] for i in useful], free.restricted(useful)
+
+
+def unordered(variants: Variants, kept: Sequence[Variant]) -> AnyOrder:
+    """The problem of choosing among these options in any order."""
     pool, space = variants.pool, variants.space
-    kept = obtainable(pool, undominated(list(variants.timeless)))
     covers = covers_of(space, variants.needed, kept)
     problem = problem_of(pool, kept, covers, tuple(variants.goals))
     computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
     sources = {v for v in space.value if space.is_source(v)}
     sources |= {space.value[b] for b in pool.held | pool.resident}
     value = {b: space.value[b] for b in problem.nbytes}
-    free = any_order(problem, computes, value, frozenset(sources))
-    useful = presolve(free)
-    return [kept[i] for i in useful], free.restricted(useful)
+    return any_order(problem, computes, value, frozenset(sources))
 
 
 def problem_of(
@@ -51,16 +56,10 @@ def problem_of(
         for v in kept
     )
     made = [r for r in space.roots if r not in pool.held]
-    held = [r for r in space.roots if r in pool.resident]
-    fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
-    originals = originals_held(pool)
-    fixed += sum(space.nbytes(b) for b in originals if b not in held)
     used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
-    nbytes = {b: space.nbytes(b) for b in sorted(used)}
-    for b in held:  # a weight that is a result is counted there, once
-        nbytes[b] = 0
-    nbytes |= dict.fromkeys(originals & nbytes.keys(), 0)  # they are there whatever is chosen
-    known = nbytes, tuple(made), fixed, covers, linear
+    nbytes = sizes(pool)
+    counted = {b: nbytes[b] for b in sorted(used)}
+    known = counted, tuple(made), fixed_bytes(pool), covers, linear
     return ExtractionProblem(options, *known, kept=kept_rows(pool))
 
 
@@ -74,3 +73,20 @@ def covers_of(
         for value in sorted(space.computes(v.candidate.members)):
             computing.setdefault(value, []).append(n)
     return tuple(tuple(computing.get(v, ())) for v in needed)
+
+
+def fixed_bytes(pool: Pool) -> int:
+    """Arguments, results, and weights that are there whatever is chosen."""
+    space = pool.space
+    made = [r for r in space.roots if r not in pool.held]
+    held = [r for r in space.roots if r in pool.resident]
+    fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
+    return fixed + sum(space.nbytes(b) for b in originals_held(pool) if b not in held)
+
+
+def sizes(pool: Pool) -> list[int]:
+    """Per class: its bytes; none of weights that are there whatever is chosen, counted already."""
+    found = list(pool.space.sizes)
+    for b in (*originals_held(pool), *(r for r in pool.space.roots if r in pool.resident)):
+        found[b] = 0
+    return found

@@ -125,26 +125,26 @@ class Variants:
         return self.costs.of(c.members).wider_ps(c, extra) if extra else c.time_ps
 
     @cached_property
-    def _moved(self) -> tuple[int, ...]:
+    def moved(self) -> tuple[int, ...]:
         """Per node: bytes a conversion moves."""
         egraph = self.space.egraph
         return tuple(moved_bytes(egraph, n) for n in range(len(egraph.nodes)))
 
     @cached_property
-    def _tied(self) -> tuple[int, ...]:
+    def tied(self) -> tuple[int, ...]:
         """Per node: what it adds to the tie-break."""
-        return tuple(tie(n, m) for n, m in zip(self.space.egraph.nodes, self._moved, strict=True))
+        return tuple(tie(n, m) for n, m in zip(self.space.egraph.nodes, self.moved, strict=True))
 
     @cached_property
-    def _has_loops(self) -> bool:
+    def has_loops(self) -> bool:
         return any(isinstance(n.attr, Control) for n in self.space.egraph.nodes)
 
     def _fixed(self, c: Candidate) -> dict[type, int]:
         """What a dispatch adds to our own goals whatever it writes."""
         return {
-            Relayout: sum([self._moved[m] for m in c.members]),
-            Ties: sum([self._tied[m] for m in c.members]),
-            Dispatches: kernels(self.space.egraph, c.members) if self._has_loops else 1,
+            Relayout: sum([self.moved[m] for m in c.members]),
+            Ties: sum([self.tied[m] for m in c.members]),
+            Dispatches: kernels(self.space.egraph, c.members) if self.has_loops else 1,
         }
 
     def _adds(
@@ -164,7 +164,7 @@ class Variants:
         return tuple(found)
 
     @cached_property
-    def _read(self) -> frozenset[int]:
+    def read(self) -> frozenset[int]:
         """Buffers some candidate or the caller reads."""
         space = self.pool.space
         reads = {space.buffer[r] for c in self.candidates for r in c.reads}
@@ -186,7 +186,7 @@ class Variants:
         useful = {
             space.buffer[e] for e in c.exposable if not consumers.get(value[e], nobody) <= computed
         }
-        extras = sorted((useful & self._read).difference(sinks))
+        extras = sorted((useful & self.read).difference(sinks))
         if not extras:
             return [()] if self._has_readers(sinks, computed) else []
         roots = tuple(b for b in extras if b in self._roots)
@@ -200,7 +200,7 @@ class Variants:
         return frozenset(self.space.roots)
 
     @cached_property
-    def _wanted(self) -> Counter[int]:
+    def wanted(self) -> Counter[int]:
         """Per value: how many results of the program it is."""
         return Counter(self.space.value[r] for r in self.space.roots)
 
@@ -210,7 +210,7 @@ class Variants:
         values = [space.value[b] for b in writes]
         if len(set(values)) == len(values):
             return True
-        layouts, wanted = Counter(values), self._wanted
+        layouts, wanted = Counter(values), self.wanted
         return all(
             n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
             for v, n in layouts.items()
@@ -218,7 +218,7 @@ class Variants:
 
     def _owed(self, exclusive: frozenset[int], computed: frozenset[int]) -> frozenset[int]:
         """Values it must write: computed here and only here, and somebody outside needs them."""
-        values, outside, nobody = self._values, self._outside, frozenset[int]()
+        values, outside, nobody = self._values, self.outside, frozenset[int]()
         owned = [values[n] for n in exclusive if n in values]
         return frozenset([v for v in owned if not outside.get(v, nobody) <= computed])
 
@@ -233,7 +233,7 @@ class Variants:
         return {self.pool.legality.value_number(v): v for v in self.pool.space.positions}
 
     @cached_property
-    def _outside(self) -> dict[int, frozenset[int]]:
+    def outside(self) -> dict[int, frozenset[int]]:
         """Per value: needed values that can only be computed from it; -1 is the caller."""
         found: dict[int, set[int]] = {}
         ways = entries(self.pool)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eqsat.model.deadline import seconds_left, tick
 
@@ -57,12 +57,22 @@ class Rows:
         return found
 
 
+class Sides(Protocol):
+    """Rows, however they are held."""
+
+    @property
+    def low(self) -> Sequence[float] | np.ndarray: ...
+    @property
+    def high(self) -> Sequence[float] | np.ndarray: ...
+    def matrix(self, variables: int) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Program:
     """Minimise objective · x over the rows, with lower <= x <= upper."""
 
     objective: np.ndarray
-    rows: Rows
+    rows: Sides
     lower: np.ndarray
     upper: np.ndarray
     is_plain: bool  # whole objective, rows of 0 and ±1, variables between 0 and 1

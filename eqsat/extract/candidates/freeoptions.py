@@ -1,0 +1,141 @@
+"""All options some answer may need as a table, and the problem of choosing among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from eqsat.extract.candidates.dominance import undominated
+from eqsat.extract.candidates.free import fixed_bytes, sizes
+from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.candidates.tabulate import tabulated
+from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.ragged import Ints, Mask, Ragged, counted
+from eqsat.extract.solve.freetable import FreeTable, presolved
+from eqsat.model.deadline import tick
+
+
+@dataclass(frozen=True)
+class FreeOptions:
+    """Row by row the same options: `table` says what they are, `problem` what they ask for."""
+
+    variants: Variants
+    table: OptionTable
+    problem: FreeTable
+
+    @staticmethod
+    def of(variants: Variants) -> FreeOptions:
+        """Without those that are dominated, or in no answer; OutOfTime."""
+        table = tabulated(variants)
+        tick()
+        table = table.take(undominated(table).kept)
+        return FreeOptions(variants, table, _problem(variants, table)).presolved()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: Ints) -> FreeOptions:
+        return FreeOptions(self.variants, self.table.take(rows), self.problem.take(rows))
+
+    def presolved(self) -> FreeOptions:
+        """Without what no answer made of these can hold."""
+        return self.take(presolved(self.problem))
+
+    def objects(self, rows: Ints | None = None) -> tuple[Variant, ...]:
+        """These options, or all, as `Variant`s."""
+        found = range(len(self)) if rows is None else rows.tolist()
+        return self.table.variants(self.variants.space, found)
+
+    # ---- memory --------------------------------------------------------------------------------
+    @cached_property
+    def _nbytes(self) -> Ints:
+        """Per buffer: its bytes, where `fixed_bytes` does not count them."""
+        return np.array(sizes(self.variants.pool), dtype=np.int64)
+
+    @cached_property
+    def _touched(self) -> Ints:
+        """Per option: temporaries it reads or writes; all are live when it runs."""
+        nbytes, roots = self._nbytes.copy(), list(self.variants.space.roots)
+        nbytes[roots] = 0
+        reads, writes = self.table.reads, self.table.writes
+        return reads.sums(nbytes[reads.index]) + writes.sums(nbytes[writes.index])
+
+    @cached_property
+    def own_bytes(self) -> Ints:
+        """Per option: peak bytes of every answer that holds it, at the least."""
+        kept = self.table.resident
+        weights = kept.sums(self._nbytes[kept.index])
+        return fixed_bytes(self.variants.pool) + self._touched + weights
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """Peak bytes that no answer gets below in any order, without a solver.
+
+        A weight is kept if some needed value is computed from it by every dispatch that may do so,
+        in the smallest layout of these. What the dispatch of a needed value reads and writes is
+        live when it runs.
+        """
+        problem, span = self.problem, self.problem.span
+        ways = problem.computes.turned(span).take(problem.needed)
+        ways = ways.take(np.flatnonzero(ways.counts))
+        if not len(ways):
+            return fixed_bytes(self.variants.pool)
+        live = int(np.minimum.reduceat(self._touched[ways.index], ways.start[:-1]).max())
+        weights = self._weight_bytes()
+        return fixed_bytes(self.variants.pool) + _surely_kept(ways, *weights, span) + live
+
+    def _weight_bytes(self) -> tuple[Ragged, Ints]:
+        """Per option the weights it reads, and the bytes of all layouts it reads of each."""
+        kept, span = self.table.resident, self.problem.span
+        is_root = np.zeros(span, dtype=bool)
+        is_root[list(self.variants.space.roots)] = True
+        kept = kept.where(~is_root[kept.index])
+        keys = kept.rows * span + self.problem.value_of[kept.index]
+        order = np.argsort(keys, kind="stable")
+        pairs, counts = counted(keys[order])
+        nbytes = Ragged(np.concatenate([[0], np.cumsum(counts)]), kept.index[order])
+        values = Ragged.grouped(pairs // span, pairs % span, len(self))
+        return values, nbytes.sums(self._nbytes[nbytes.index])
+
+
+def _surely_kept(ways: Ragged, weights: Ragged, nbytes: Ints, span: int) -> int:
+    """Bytes of weights that every way to compute some value reads."""
+    read = weights.take(ways.index)
+    places = Ragged(weights.start, np.arange(len(weights.index))).take(ways.index).index
+    keys = ways.rows[read.rows] * span + read.index
+    order = np.argsort(keys, kind="stable")
+    pairs, counts = counted(keys[order])
+    if not len(pairs):
+        return 0
+    least = np.minimum.reduceat(nbytes[places[order]], np.cumsum(counts) - counts)
+    surely = counts == ways.counts[pairs // span]
+    most = np.zeros(span, dtype=np.int64)
+    np.maximum.at(most, pairs[surely] % span, least[surely])
+    return int(most.sum())
+
+
+def _problem(variants: Variants, table: OptionTable) -> FreeTable:
+    pool, space = variants.pool, variants.space
+    roots = [r for r in space.roots if r not in pool.held]
+    return FreeTable(
+        table.adds,
+        table.reads,
+        table.writes,
+        table.exclusive,
+        table.computes,
+        np.array(roots, dtype=np.int64),
+        np.array(variants.needed, dtype=np.int64),
+        np.array(space.value, dtype=np.int64),
+        _is_source(variants),
+    )
+
+
+def _is_source(variants: Variants) -> Mask:
+    """Per value: whether it is there from the start, in some layout."""
+    pool, space = variants.pool, variants.space
+    found = np.zeros(len(space.buffer), dtype=bool)
+    found[[v for v in set(space.value) if space.is_source(v)]] = True
+    found[[space.value[b] for b in pool.held | pool.resident]] = True
+    return found

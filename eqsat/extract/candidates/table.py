@@ -1,0 +1,92 @@
+"""Options as a table: all of a program's, without an object each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.places import BEGIN
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.variants import Variant
+from eqsat.extract.ragged import Ints, Mask, Ragged
+
+
+@dataclass(frozen=True)
+class OptionTable:
+    """Row by row an option (`Variant`) without its moment; sets of buffers are ascending.
+
+    `candidate` numbers the candidates they are made from; `extras` are the buffers written beside
+    the candidate's own results, `computes` the values it computes anew.
+    """
+
+    candidates: Sequence[Candidate]
+    candidate: Ints  # [options]
+    adds: Ints  # [options, goals]
+    reads: Ragged
+    resident: Ragged
+    writes: Ragged
+    extras: Ragged
+    exclusive: Ragged
+    computes: Ragged
+    is_conversion: Mask
+
+    def __len__(self) -> int:
+        return len(self.candidate)
+
+    def take(self, rows: Ints) -> OptionTable:
+        """These options, in this order."""
+
+        def part(value: Any) -> Any:
+            return value.take(rows) if isinstance(value, Ragged) else value[rows]
+
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "candidates"}
+        return replace(self, **{name: part(value) for name, value in parts.items()})
+
+    def variants(self, space: Space, rows: Iterable[int]) -> tuple[Variant, ...]:
+        """These options as objects."""
+        return tuple(self._variant(space, int(i)) for i in rows)
+
+    def _variant(self, space: Space, i: int) -> Variant:
+        c = self.candidates[self.candidate[i]]
+        sinks = dict.fromkeys(space.buffer[w] for w in c.writes)
+        return Variant(
+            c,
+            BEGIN,
+            tuple(self.adds[i].tolist()),
+            frozenset(self.reads[i].tolist()),
+            frozenset(self.resident[i].tolist()),
+            (*sinks, *self.extras[i].tolist()),
+            frozenset(self.exclusive[i].tolist()),
+            bool(self.is_conversion[i]),
+        )
+
+
+def table_of(space: Space, variants: Sequence[Variant]) -> OptionTable:
+    """Options that are objects already."""
+    number: dict[int, int] = {}
+    candidates: list[Candidate] = []
+    for v in variants:
+        if id(v.candidate) not in number:
+            number[id(v.candidate)] = len(candidates)
+            candidates.append(v.candidate)
+    goals = len(variants[0].adds) if variants else 0
+    sinks = [{space.buffer[w] for w in v.candidate.writes} for v in variants]
+    extras = [[b for b in v.writes if b not in s] for v, s in zip(variants, sinks, strict=True)]
+    computes = [space.computes(c.members) for c in candidates]
+    candidate = np.array([number[id(v.candidate)] for v in variants], dtype=np.int64)
+    return OptionTable(
+        candidates,
+        candidate,
+        np.array([v.adds for v in variants], dtype=np.int64).reshape(len(variants), goals),
+        Ragged.of([v.reads for v in variants]).distinct(),
+        Ragged.of([v.resident for v in variants]).distinct(),
+        Ragged.of([v.writes for v in variants]).distinct(),
+        Ragged.of(extras),
+        Ragged.of([v.exclusive for v in variants]).distinct(),
+        Ragged.of(computes).distinct().take(candidate),
+        np.array([v.is_conversion for v in variants], dtype=bool),
+    )

@@ -1,0 +1,308 @@
+"""The table of all options of all candidates, column by column instead of option by option.
+
+`Variants.timeless` says the same of one candidate after another; it is what the tests compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
+from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
+from eqsat.model.deadline import tick
+
+
+def tabulated(variants: Variants) -> OptionTable:
+    """Every option of every candidate, in the order of the candidates."""
+    return _Tabulation(variants).table()
+
+
+class _Tabulation:
+    """Facts per node and class as arrays, and per candidate what they make of it."""
+
+    def __init__(self, variants: Variants):
+        self.variants, self.pool = variants, variants.pool
+        self.space, self.costs = variants.space, variants.costs
+        self.candidates = variants.candidates
+        tick()
+        self.members = Ragged.of([c.members for c in self.candidates])
+        self.buffer = np.array(self.space.buffer, dtype=np.int64)
+        self.value = np.array(self.space.value, dtype=np.int64)
+        self.nodes, self.classes = len(self.space.egraph.nodes), len(self.buffer)
+
+    def is_one_of(self, classes: frozenset[int]) -> Mask:
+        """Per class: whether it is among these."""
+        found = np.zeros(self.classes, dtype=bool)
+        found[list(classes)] = True
+        return found
+
+    def by_node(self, of: Callable[[int], frozenset[int]]) -> Ragged:
+        """Per candidate: the numbers its members have."""
+        used = np.unique(self.members.index).tolist()
+        found: list[frozenset[int]] = [frozenset()] * self.nodes
+        for n in used:
+            found[n] = of(n)
+        return self.members.spread(Ragged.of(found)).distinct()
+
+    # ---- per candidate -----------------------------------------------------------------------
+    @cached_property
+    def reads(self) -> Ragged:
+        return Ragged.of([c.reads for c in self.candidates]).mapped(self.buffer).distinct()
+
+    @cached_property
+    def sinks(self) -> Ragged:
+        return Ragged.of([c.writes for c in self.candidates]).mapped(self.buffer).distinct()
+
+    @cached_property
+    def exclusive(self) -> Ragged:
+        return self.by_node(lambda n: self.pool.legality.exclusive((n,)))
+
+    @cached_property
+    def computes(self) -> Ragged:
+        return self.by_node(lambda n: self.space.computes((n,)))
+
+    @cached_property
+    def _computed(self) -> Ints:
+        """(candidate, value it computes) as keys."""
+        return self.computes.pairs(self.classes)
+
+    @cached_property
+    def is_conversion(self) -> Mask:
+        moves = np.array([k in ("conversion", "view", "leaf") for k in self.space.kinds])
+        return (self.computes.counts == 0) & self.members.all(moves[self.members.index])
+
+    @cached_property
+    def is_possible(self) -> Mask:
+        """Per candidate: whether it reads nothing that it writes itself."""
+        read = self.reads.pairs(self.classes)
+        return ~self.sinks.any(contains(read, self.sinks.pairs(self.classes)))
+
+    @cached_property
+    def room(self) -> Ints:
+        """Per candidate: buffers it may write besides; -1 where nobody asks."""
+        if not self.pool.legality.target.devices:
+            fusion = self.pool.legality.fusion
+            operands, several = fusion.operands, fusion.multi_result
+        else:
+            of = [self.pool.legality.of(c.members).fusion for c in self.candidates]
+            operands = np.array([f.operands for f in of], dtype=np.int64)
+            several = np.array([f.multi_result for f in of], dtype=bool)
+        reads = np.array([len(c.reads) for c in self.candidates], dtype=np.int64)
+        room = operands - reads - self.sinks.counts
+        return np.where((room > 0) & several, room, -1)
+
+    @cached_property
+    def _users(self) -> Ragged:
+        """Per value: those computed from it; the caller comes behind all values."""
+        users = [self.space.consumers.get(v, frozenset()) for v in range(self.classes)]
+        return Ragged.of([[u if u >= 0 else self.classes for u in c] for c in users])
+
+    # ---- what is written besides ---------------------------------------------------------------
+    @cached_property
+    def useful(self) -> Ragged:
+        """Per candidate with room: inner buffers that others may read."""
+        shown = Ragged.of([c.exposable for c in self.candidates])
+        shown = shown.where((self.room > 0)[shown.rows])
+        users = self._users.take(self.value[shown.index])
+        candidates = shown.rows[users.rows]
+        outside = ~contains(self._computed, candidates * self.classes + users.index)
+        wanted = users.any(outside | (users.index == self.classes))
+        buffers = shown.mapped(self.buffer)
+        wanted &= self.is_one_of(self.variants.read)[buffers.index]
+        wanted &= ~contains(self.sinks.pairs(self.classes), buffers.pairs(self.classes))
+        return buffers.where(wanted).distinct()
+
+    @cached_property
+    def _extra_sets(self) -> tuple[Ints, Ragged]:
+        """Per option: its candidate, and what it writes besides."""
+        useful, count = self.useful, len(self.candidates)
+        empty = np.zeros(0, dtype=np.int64)
+        owner, sets = [np.arange(count)], [Ragged(np.zeros(count + 1, dtype=np.int64), empty)]
+        owner.append(useful.rows)
+        sets.append(Ragged(np.arange(len(useful.index) + 1), useful.index))
+        first, second = _couples(useful)
+        owner.append(useful.rows[first])
+        both = np.stack([useful.index[first], useful.index[second]], axis=1).reshape(-1)
+        sets.append(Ragged(np.arange(0, 2 * len(first) + 1, 2), both))
+        more = [(c, s) for c in self._with_many_roots for s in self._larger(c)]
+        owner.append(np.array([c for c, _ in more], dtype=np.int64))
+        sets.append(Ragged.of([s for _, s in more]))
+        found, owners = joined(sets), np.concatenate(owner)
+        room = self.room[owners]
+        kept = self.is_possible[owners] & ((found.counts <= room) | (room < 0))
+        kept &= ~self._is_written_too_often(owners, found, kept)
+        order = np.flatnonzero(kept)
+        order = order[np.argsort(owners[order], kind="stable")]
+        return owners[order], found.take(order)
+
+    @cached_property
+    def _is_root(self) -> Mask:
+        return self.is_one_of(frozenset(self.space.roots))
+
+    @cached_property
+    def _with_many_roots(self) -> list[int]:
+        inner = np.bincount(
+            self.useful.rows[self._is_root[self.useful.index]], minlength=len(self.candidates)
+        )
+        return np.flatnonzero(inner > EXTRAS).tolist()
+
+    def _larger(self, candidate: int) -> list[tuple[int, ...]]:
+        """All results of the program that are computed inside, and one buffer more."""
+        extras = self.useful[candidate].tolist()
+        roots = tuple(b for b in extras if self._is_root[b])
+        return [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
+
+    def _is_written_too_often(self, owners: Ints, extras: Ragged, asked: Mask) -> Mask:
+        """Per option: whether a value is written in more layouts than others need.
+
+        Nobody asks where a candidate has no room to write anything besides.
+        """
+        rows = np.flatnonzero(asked & (self.room[owners] > 0))
+        owners, extras = owners[rows], extras.take(rows)
+        written = self.sinks.take(owners).joined(extras).mapped(self.value)
+        keys = np.sort(written.pairs(self.classes))
+        value, layouts = counted(keys)
+        several = layouts > 1
+        value, layouts = value[several], layouts[several]
+        option, value = value // self.classes, value % self.classes
+        others = self._others(owners[option], value)
+        found = np.zeros(len(asked), dtype=bool)
+        found[rows[option[layouts > others]]] = True
+        return found
+
+    def _others(self, candidates: Ints, values: Ints) -> Ints:
+        """How many other values are computed from these outside, results of the program apart."""
+        wanted = np.zeros(self.classes, dtype=np.int64)
+        for v, count in self.variants.wanted.items():
+            wanted[v] = count
+        users = self._users.take(values)
+        is_outside = ~contains(self._computed, candidates[users.rows] * self.classes + users.index)
+        is_outside &= users.index < self.classes
+        return wanted[values] + users.sums(is_outside.astype(np.int64))
+
+    # ---- what must be written ------------------------------------------------------------------
+    @cached_property
+    def _owed(self) -> Ragged:
+        """Per candidate: values computed here and only here that somebody outside needs."""
+        first = self.pool.legality.value_number(0)
+        of_value = self.exclusive.where(self.exclusive.index >= first)
+        owned = Ragged(of_value.start, of_value.index - first)
+        outside: list[list[int]] = [[] for _ in range(self.classes)]
+        for v, users in self.variants.outside.items():
+            if v in self.space.positions:
+                outside[v] = [u if u >= 0 else self.classes for u in users]
+        users = Ragged.of(outside).take(owned.index)
+        candidates = owned.rows[users.rows]
+        missing = ~contains(self._computed, candidates * self.classes + users.index)
+        return owned.where(users.any(missing | (users.index == self.classes)))
+
+    def _pays(self, owners: Ints, writes: Ragged) -> Mask:
+        """Per option: whether it writes all it owes."""
+        owed = self._owed.take(owners)
+        there = np.sort(writes.mapped(self.value).pairs(self.classes))
+        return owed.all(contains(there, owed.pairs(self.classes)))
+
+    # ---- what is read of this run's, and of the weights ----------------------------------------
+    def _sides(self, owners: Ints) -> tuple[Ints, Ragged, Ragged]:
+        """(option, reads, resident): weights that may be made in the run are either."""
+        reads = self.reads.take(owners)
+        held, optional = map(self.is_one_of, (self.pool.held, self.pool.optional))
+        resident = self.is_one_of(self.pool.resident)
+        run = reads.where(~(held | optional)[reads.index])
+        kept = reads.where((resident & ~optional)[reads.index])
+        either = reads.where(optional[reads.index])
+        choices = 1 << either.counts
+        option = np.repeat(np.arange(len(owners)), choices)
+        if len(option) == len(owners):
+            return option, run, kept
+        number = np.arange(len(option)) - np.repeat(np.cumsum(choices) - choices, choices)
+        parts = either.take(option)
+        place = np.arange(len(parts.index)) - parts.start[parts.rows]
+        is_made = (number[parts.rows] >> place & 1).astype(bool)
+        made, there = parts.where(is_made), parts.where(~is_made)
+        run, kept = run.take(option).joined(made), kept.take(option).joined(there)
+        return option, run.distinct(), kept.distinct()
+
+    # ---- what it adds to the goals -------------------------------------------------------------
+    def _time_ps(self, owners: Ints, extras: Ragged) -> Ints:
+        time_ps = np.array([c.time_ps for c in self.candidates], dtype=np.int64)[owners]
+        if self.costs.target.is_planned or self.pool.legality.target.devices:
+            for i in np.flatnonzero(extras.counts).tolist():
+                tick()
+                c = self.candidates[owners[i]]
+                time_ps[i] = self.costs.of(c.members).wider_ps(c, extras[i].tolist())
+            return time_ps
+        slack = np.array([c.slack_ps for c in self.candidates], dtype=np.int64)[owners]
+        class_ps = np.array(self.costs.class_ps, dtype=np.int64)
+        return time_ps + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0)
+
+    def _adds(self, owners: Ints, extras: Ragged) -> Ints:
+        found = np.empty((len(owners), len(self.variants.goals)), dtype=np.int64)
+        time_ps = self._time_ps(owners, extras)
+        for at, (name, goal) in enumerate(self.variants.goals.items()):
+            if isinstance(goal, Time):
+                found[:, at] = time_ps
+            elif type(goal) is Relayout:
+                found[:, at] = self._summed(self.variants.moved)[owners]
+            elif type(goal) is Ties:
+                found[:, at] = self._summed(self.variants.tied)[owners]
+            elif type(goal) is Dispatches:
+                found[:, at] = self._dispatches[owners]
+            else:
+                sides = self.space.egraph, self.pool.legality.target
+                for i, c in enumerate(owners.tolist()):
+                    tick()
+                    group = self._group(c, extras[i].tolist(), int(time_ps[i]))
+                    found[i, at] = added(name, goal, *sides, group)
+        return found
+
+    def _group(self, candidate: int, extra: list[int], time_ps: int):
+        writes = (*self.sinks[candidate].tolist(), *extra)
+        return group_of(self.costs, self.candidates[candidate], writes, time_ps)
+
+    def _summed(self, per_node: tuple[int, ...]) -> Ints:
+        return self.members.sums(np.array(per_node, dtype=np.int64)[self.members.index])
+
+    @cached_property
+    def _dispatches(self) -> Ints:
+        if not self.variants.has_loops:
+            return np.ones(len(self.candidates), dtype=np.int64)
+        egraph = self.space.egraph
+        return np.array([kernels(egraph, c.members) for c in self.candidates], dtype=np.int64)
+
+    # ---- all of it -----------------------------------------------------------------------------
+    def table(self) -> OptionTable:
+        owners, extras = self._extra_sets
+        tick()
+        writes = self.sinks.take(owners).joined(extras).distinct()
+        paid = np.flatnonzero(self._pays(owners, writes))
+        owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
+        tick()
+        adds = self._adds(owners, extras)
+        option, reads, resident = self._sides(owners)
+        owners = owners[option]
+        return OptionTable(
+            self.candidates,
+            owners,
+            adds[option],
+            reads,
+            resident,
+            writes.take(option),
+            extras.take(option),
+            self.exclusive.take(owners),
+            self.computes.take(owners),
+            self.is_conversion[owners],
+        )
+
+
+def _couples(rows: Ragged) -> tuple[Ints, Ints]:
+    """Places of every two numbers of a row, the first before the second."""
+    later = rows.start[1:][rows.rows] - np.arange(len(rows.index)) - 1
+    first = np.repeat(np.arange(len(rows.index)), later)
+    past = np.arange(len(first)) - np.repeat(np.cumsum(later) - later, later)
+    return first, first + 1 + past

@@ -1,0 +1,216 @@
+"""The linear relaxation of the problem without an order: its rows as arrays (see `supply`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct, joined
+from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
+from eqsat.extract.solve.lp import Program, solve
+from eqsat.extract.solve.relax import SUPPORT, Relaxation
+from eqsat.model.deadline import tick
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """low <= Σ value · variable <= high, row by row."""
+
+    low: np.ndarray
+    high: np.ndarray
+    terms: Ragged
+    value: np.ndarray  # per term
+
+    def matrix(self, variables: int) -> Any:
+        from scipy.sparse import csr_matrix
+
+        parts = (self.value, self.terms.index, self.terms.start)
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float)
+        found.sum_duplicates()
+        return found
+
+
+def free_relaxation(
+    table: FreeTable,
+    linear: Sequence[str],
+    weights: Mapping[str, int],
+    caps: Mapping[str, int] | None = None,
+) -> Relaxation | None:
+    """Minimise Σ weight · goal over the linear goals, under caps on such; None: no solution.
+
+    If the deadline it is under ends the LP solver, the bound is the trivial one; OutOfTime if there
+    is no time to state it.
+    """
+    caps = caps or {}
+    costs = sum((table.adds[:, linear.index(g)] * w for g, w in weights.items()), start=0)
+    costs = np.broadcast_to(np.asarray(costs, dtype=np.int64), (len(table),))
+    rows, variables = _rows(table)
+    limits = [(table.adds[:, linear.index(g)], cap) for g, cap in caps.items()]
+    blocks = [rows, *(_limit(of, cap) for of, cap in limits)]
+    unit = math.gcd(*np.unique(costs).tolist()) or 1
+    goal = np.zeros(variables)
+    goal[: len(table)] = costs / unit
+    zero, one = np.zeros(variables), np.ones(variables)
+    solved = solve(Program(goal, _below(blocks), zero, one, not caps))
+    if solved is None:
+        return None
+    reduced = (solved.reduced[: len(table)] * unit).tolist()
+    support = np.flatnonzero(solved.values[: len(table)] > SUPPORT).tolist()
+    return Relaxation(solved.least * unit, tuple(reduced), tuple(support), unit)
+
+
+def _limit(of: Ints, cap: int) -> RowTable:
+    """Σ of · option <= cap, scaled to the size of the other rows."""
+    size = float(of.max(initial=0)) or 1.0
+    used = np.flatnonzero(of)
+    terms = Ragged(np.array([0, len(used)]), used)
+    return RowTable(np.array([-math.inf]), np.array([cap / size]), terms, of[used] / size)
+
+
+def _rows(table: FreeTable) -> tuple[RowTable, int]:
+    """Rows over options and one more variable per level (`supply.Level`); how many variables."""
+    found = [_sums(table.writers.take(table.roots), 1, 1)]
+    found.append(_sums(table.computes.turned(table.span).take(table.needed), 1, math.inf))
+    found += _exclusions(table)
+    tick()
+    count = len(table)
+    for writers, claims, owner in (_of_buffers(table, needs(table)), _of_values(table)):
+        tick()
+        level = count + np.arange(len(writers))
+        found.append(_at_most(Ragged(np.arange(len(level) + 1), level), writers))
+        found.append(_at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner])))
+        count += len(level)
+    return _below(found), count
+
+
+def _sums(terms: Ragged, low: float, high: float) -> RowTable:
+    count = len(terms)
+    sides = np.full(count, low, dtype=float), np.full(count, high, dtype=float)
+    return RowTable(*sides, terms, np.ones(len(terms.index)))
+
+
+def _at_most(plus: Ragged, minus: Ragged) -> RowTable:
+    """Σ plus - Σ minus <= 0, row by row."""
+    rows = np.concatenate([plus.rows, minus.rows])
+    order = np.argsort(rows, kind="stable")
+    signs = np.concatenate([np.ones(len(plus.index)), -np.ones(len(minus.index))])
+    terms = Ragged(plus.start + minus.start, np.concatenate([plus.index, minus.index])[order])
+    sides = np.full(len(plus), -math.inf), np.zeros(len(plus))
+    return RowTable(*sides, terms, signs[order])
+
+
+def _below(parts: Sequence[RowTable]) -> RowTable:
+    return RowTable(
+        np.concatenate([p.low for p in parts]),
+        np.concatenate([p.high for p in parts]),
+        joined([p.terms for p in parts]),
+        np.concatenate([p.value for p in parts]),
+    )
+
+
+def _exclusions(table: FreeTable) -> list[RowTable]:
+    """Sets of options of which at most one is chosen."""
+    numbers = distinct(table.exclusive.index)
+    dense = Ragged(table.exclusive.start, np.searchsorted(numbers, table.exclusive.index))
+    holders = dense.turned(len(numbers))
+    is_root = np.zeros(table.span, dtype=bool)
+    is_root[table.roots] = True
+    few = holders.take(np.flatnonzero(holders.counts > 1))
+    writers = table.writers.take(np.flatnonzero((table.writers.counts > 1) & ~is_root))
+    return [_sums(few, -math.inf, 1), _sums(writers, -math.inf, 1)]
+
+
+# ---- levels: (writers, claims, whose claims they are) --------------------------------------------
+Levels = tuple[Ragged, Ragged, Ints]
+
+
+def _of_buffers(table: FreeTable, known: NeedTable) -> Levels:
+    """Whether a buffer is there: of readers that hold one number at most one is chosen.
+
+    None of them is chosen together with a writer that needs somebody else to hold it.
+    """
+    buffers = np.flatnonzero(table.readers.counts)
+    readers, writers = table.readers.take(buffers), table.writers.take(buffers)
+    owner, number, option = _holding(table, readers)
+    span = int(table.exclusive.index.max(initial=0)) + 1
+    pairs = distinct(owner * span + number)
+    of, held = pairs // span, pairs % span
+    others = writers.take(of)
+    is_needed = known.ask(others.index, held[others.rows])
+    more = others.where(is_needed)
+    keys = np.concatenate([owner * span + number, pairs[more.rows]])
+    claim = np.searchsorted(pairs, keys)
+    claims = Ragged.grouped(claim, np.concatenate([option, more.index]), len(pairs))
+    claims, owners = _with_singles(table, readers, claims, of)
+    return writers, *_largest(claims, owners, len(table))
+
+
+def _of_values(table: FreeTable) -> Levels:
+    """Whether some layout of a value is there that was not converted from another one."""
+    span = table.span
+    layouts, read = table.writes.mapped(table.value_of), table.reads.mapped(table.value_of)
+    layouts, read = layouts.distinct(), read.distinct()
+    there = contains(table.computes.pairs(span), layouts.pairs(span))
+    first = table.is_source[layouts.index] & ~contains(read.pairs(span), layouts.pairs(span))
+    writers, readers = layouts.where(there | first).turned(span), read.turned(span)
+    values = np.flatnonzero((readers.counts > 0) & ~_is_one_buffer(table, writers.counts))
+    writers, readers = writers.take(values), readers.take(values)
+    owner, number, option = _holding(table, readers)
+    most = int(table.exclusive.index.max(initial=0)) + 1
+    pairs = distinct(owner * most + number)
+    claim = np.searchsorted(pairs, owner * most + number)
+    claims = Ragged.grouped(claim, option, len(pairs))
+    claims, owners = _with_singles(table, readers, claims, pairs // most)
+    return writers, *_largest(claims, owners, len(table))
+
+
+def _is_one_buffer(table: FreeTable, writers: Ints) -> Mask:
+    """Per value: whether it has one layout, and whoever writes that is among so many writers.
+
+    Then its rows say no more than those of the buffer.
+    """
+    used = np.flatnonzero(table.readers.counts + table.writers.counts)
+    layouts = np.bincount(table.value_of[used], minlength=table.span)
+    written = np.zeros(table.span, dtype=np.int64)
+    written[table.value_of[used]] = table.writers.counts[used]
+    return (layouts == 1) & (written == writers)
+
+
+def _holding(table: FreeTable, readers: Ragged) -> tuple[Ints, Ints, Ints]:
+    """(row, exclusive number, option) of all readers of these rows."""
+    held = table.exclusive.take(readers.index)
+    return readers.rows[held.rows], held.index, readers.index[held.rows]
+
+
+def _with_singles(
+    table: FreeTable, readers: Ragged, claims: Ragged, owners: Ints
+) -> tuple[Ragged, Ints]:
+    """And every reader that holds no number, alone."""
+    alone = np.flatnonzero(table.exclusive.counts[readers.index] == 0)
+    singles = Ragged(np.arange(len(alone) + 1), readers.index[alone])
+    return joined([claims, singles]), np.concatenate([owners, readers.rows[alone]])
+
+
+def _largest(claims: Ragged, owners: Ints, options: int) -> tuple[Ragged, Ints]:
+    """Without claims that another one of the same owner contains."""
+    from scipy.sparse import csr_matrix
+
+    if not len(claims):
+        return claims, owners
+    keys = owners[claims.rows] * options + claims.index
+    columns = distinct(keys)
+    parts = np.ones(len(keys), dtype=np.int32), np.searchsorted(columns, keys), claims.start
+    matrix = csr_matrix(parts, shape=(len(claims), len(columns)))
+    tick()
+    common = (matrix @ matrix.T).tocoo()
+    i, j, sizes = common.row, common.col, claims.counts
+    larger = (sizes[j] > sizes[i]) | ((sizes[j] == sizes[i]) & (j < i))
+    gone = i[(common.data == sizes[i]) & larger]
+    kept = np.ones(len(claims), dtype=bool)
+    kept[gone] = False
+    rows = np.flatnonzero(kept)
+    return claims.take(rows), owners[rows]
