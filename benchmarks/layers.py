@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import eqsat
+from eqsat.api import source_of
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
 
@@ -27,7 +28,7 @@ def encoders(layers: int) -> eqsat.Source:
         return x
 
     args = (*module.encoder_example(), [shapes] * layers)
-    return eqsat.optimize(encoder, *args, weights=("params",), stop_after="program").source
+    return source_of(encoder, args, {}, ("params",))
 
 
 def llamas(layers: int) -> eqsat.Source:
@@ -41,7 +42,7 @@ def llamas(layers: int) -> eqsat.Source:
     def llama(ids: Any, params: Any) -> Any:
         return module.model(ids, params, config)
 
-    return eqsat.optimize(llama, *args, weights=("params",), stop_after="program").source
+    return source_of(llama, args, {}, ("params",))
 
 
 def program(name: str) -> eqsat.Source:

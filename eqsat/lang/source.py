@@ -255,6 +255,9 @@ def _deepest(text: str) -> int:
 
 def _offsets(value: str, raw: str, style: str | None, base: int) -> tuple[int, ...]:
     """File offset of every character of a scalar, whatever its style and line folding."""
+    quotes = int(style in ("'", '"'))
+    if raw[quotes : len(raw) - quotes] == value:  # as most are
+        return tuple(range(base + quotes, base + quotes + len(value)))
     at = raw.find("\n") + 1 if style in ("|", ">") else 1 if style in ("'", '"') else 0
     found: list[int] = []
     for c in value:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from eqsat.model.egraph import EGraph
@@ -28,6 +31,7 @@ from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import Rows
 from eqsat.saturate.snapshot import snapshot, tables
 
+BINDINGS = "egglog.bindings"
 CHUNK = 20  # lines per egglog call: one big text is quadratic to load
 # A round runs these phases three times, the inner ones up to three times each. Every phase is a
 # call of its own, as nothing can stop egglog inside of one.
@@ -57,19 +61,23 @@ def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[
 
 @cache
 def _engine() -> Any:
-    """The class of egglog's e-graphs.
+    """The class of egglog's e-graphs, from its compiled part alone.
 
-    egglog keeps the frames it was imported from, and with them all that those hold: arrays of the
-    first call of a jitted function, say. So a thread imports it, which has no past.
+    The Python around that part takes longer to load than most searches take here, and keeps the
+    frames it was imported from, with all that those hold: arrays of the first call of a jitted
+    function, say. Who imports egglog gets all of it, before or after.
     """
-
-    def imported() -> Any:
-        from egglog.bindings import EGraph
-
-        return EGraph
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(imported).result()
+    loaded = sys.modules.get(BINDINGS)
+    package = find_spec(BINDINGS.partition(".")[0])
+    if loaded is not None or package is None:
+        return import_module(BINDINGS).EGraph
+    spec = PathFinder.find_spec(BINDINGS, package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return import_module(BINDINGS).EGraph
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules.pop(BINDINGS, None)  # a part of a package that is not imported
+    return module.EGraph
 
 
 class Saturation:

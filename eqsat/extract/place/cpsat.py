@@ -7,7 +7,6 @@ these only slow the search down on placements that are hard.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from eqsat.extract.place.problem import PlacementProblem
 
@@ -24,13 +23,13 @@ class Solver:
     """Minimises the height; `stop` ends it from another thread."""
 
     def __init__(self, problem: PlacementProblem, *, seed: int, work: float, seconds: float):
-        from ortools.sat.python import cp_model
+        from eqsat.extract import sat  # loads OR-Tools
 
         self.problem = problem
-        self.codes = (cp_model.OPTIMAL, cp_model.FEASIBLE)
-        self.impossible = cp_model.INFEASIBLE
-        self.model: Any = cp_model.CpModel()
-        self.solver = cp_model.CpSolver()
+        self.codes = (sat.OPTIMAL, sat.FEASIBLE)
+        self.impossible = sat.INFEASIBLE
+        self.model = sat.CpModel()
+        self.solver = sat.CpSolver()
         parameters = self.solver.parameters
         parameters.num_workers = 1
         parameters.linearization_level = 0
@@ -54,8 +53,7 @@ class Solver:
         height = self.model.new_int_var(bound, most, "height")
         offsets = [self.model.new_int_var(0, most - s, "") for s in sizes]
         intervals = [
-            self.model.new_fixed_size_interval_var(o, s, "")
-            for o, s in zip(offsets, sizes, strict=True)
+            self.model.new_fixed_size_interval(o, s) for o, s in zip(offsets, sizes, strict=True)
         ]
         # (P1) buffers that are live at once do not overlap: no_overlap(clique)
         for clique in self.problem.cliques:

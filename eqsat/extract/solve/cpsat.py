@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +15,11 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
 from eqsat.model.deadline import OutOfTime, seconds_left, tick
-from eqsat.model.progress import Progress, listener
+from eqsat.model.progress import listener
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
+    from eqsat.extract import sat
 
 
 EXACT = 2.0**53  # the solver counts in whole numbers, but tells them in floating point
@@ -48,10 +49,10 @@ class Model:
     """Variables and constraints of one problem; goals are added on request."""
 
     def __init__(self, problem: ExtractionProblem):
-        from ortools.sat.python import cp_model
+        from eqsat.extract import sat  # loads OR-Tools
 
         self.problem = problem
-        self.model = cp_model.CpModel()
+        self.model = sat.CpModel()
         self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(problem.options))]
         self._derived: list[tuple[Any, list[list[Any]]]] = []  # a literal: all of (any of …)
         self._roots()
@@ -205,7 +206,7 @@ class Model:
         for v in variables:
             self.model.add_hint(v, value[v.index])
 
-    def answer(self, solver: cp_model.CpSolver) -> Answer:
+    def answer(self, solver: sat.CpSolver) -> Answer:
         return tuple(i for i, v in enumerate(self.x) if solver.boolean_value(v))
 
 
@@ -230,7 +231,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     The answer is deterministic unless the clock, or somebody, stopped the solve. OutOfTime if the
     deadline it is under leaves no time for a solve.
     """
-    from ortools.sat.python import cp_model
+    from eqsat.extract import sat
 
     model = Model(problem)
     for goal, limit in request.caps.items():
@@ -238,7 +239,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     unit = model.minimise(request.weights)
     if request.hint is not None:
         model.hint(request.hint)
-    solver = cp_model.CpSolver()
+    solver = sat.CpSolver()
     if seconds_left() < LEAST_SECONDS:
         raise OutOfTime
     seconds = min(max(effort.seconds, LEAST_SECONDS), seconds_left())
@@ -247,21 +248,23 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     ending = effort.stop.calls(solver.stop_search) if effort.stop else nullcontext()
     with ending:
         status = solver.solve(model.model, _telling(problem, request, unit))
-    if status == cp_model.INFEASIBLE:
+    if status == sat.INFEASIBLE:
         return Solution("infeasible", None, 0, 0)
     least = solver.best_objective_bound
     bound = max(math.ceil(least - max(1e-6, abs(least) * ROUNDING)), 0) * unit
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status not in (sat.OPTIMAL, sat.FEASIBLE):
         return Solution("unknown", None, 0, bound)
     answer, value = model.answer(solver), round(solver.objective_value) * unit
     if solver.objective_value >= EXACT:
         value = problem.worth(answer, request.weights)
-    if status == cp_model.OPTIMAL:
+    if status == sat.OPTIMAL:
         return Solution("optimal", answer, value, value)
     return Solution("feasible", answer, value, min(bound, value))
 
 
-def _telling(problem: ExtractionProblem, request: Request, unit: int) -> Any:
+def _telling(
+    problem: ExtractionProblem, request: Request, unit: int
+) -> Callable[[float], None] | None:
     """Tells whoever listens what each new answer is worth; None if none of them is a real one.
 
     An answer is real if it has an order and keeps the budget.
@@ -271,15 +274,9 @@ def _telling(problem: ExtractionProblem, request: Request, unit: int) -> Any:
         return None
     if any(request.caps.get(goal, limit + 1) > limit for goal, limit in told.budget.items()):
         return None
-    return _callback(told, unit)
 
+    def tell(value: float) -> None:
+        if value < EXACT:
+            told.found(told.goal, round(value) * unit, None)
 
-def _callback(told: Progress, unit: int) -> Any:
-    from ortools.sat.python import cp_model
-
-    class Telling(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            if self.objective_value < EXACT:
-                told.found(told.goal, round(self.objective_value) * unit, None)
-
-    return Telling()
+    return tell
