@@ -45,6 +45,7 @@ def broken(s: Selection) -> dict[str, Selection]:
         "removed": replace(s, removed=(Removed("x", 1, 2, "vector", ""),)),
         "uncut": replace(s, stop="wall", cuts=(Cut("groups", 0, CAP),)),
         "cut": replace(s, stop="optimal", cuts=(Cut("groups", 3, CAP),)),
+        "candidates": replace(s, candidates=1),
         "bound": replace(s, goals=(("time", replace(time, bound=time.value + 1)), *s.goals[1:])),
         "no_goal": replace(s, goals=s.goals[1:]),
     }
@@ -67,7 +68,7 @@ def test_the_checker_is_not_fooled(what: str):
 
 
 def test_every_field_of_a_selection_is_tampered_with_above():
-    covered = {"groups", "ahead", "goals", "stop", "removed", "cuts"}
+    covered = {"groups", "ahead", "goals", "stop", "removed", "cuts", "candidates"}
     assert {f.name for f in fields(Selection)} - covered == {"seconds"}
 
 

@@ -72,6 +72,8 @@ class Checker:
             faults.append("nothing that can be cut was cut")
         if self.selection.cuts and self.selection.stop in ("optimal", "gap"):
             faults.append("candidates were cut, and yet all was searched")
+        if self.selection.candidates and self.selection.candidates < len(self.selection.groups):
+            faults.append("fewer candidates were looked at than were chosen")
         removed = (r for r in self.selection.removed if r.limit_name not in (CAP, TIME_LIMIT))
         if any(r.bytes <= r.limit for r in removed):
             faults.append("something was removed that keeps its limit")

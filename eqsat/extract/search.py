@@ -46,7 +46,7 @@ def extract(
         proven = outcome.status == "infeasible" and not session.assembly.cuts
         own = session.fallback
         if not proven and own is not None:
-            return _unbeaten(own, outcome.status), session.baseline
+            return _unbeaten(session, own, outcome.status), session.baseline
         left = start + time_limit - time.monotonic()
         raise inadmissible(session.assembly, target, search, proven, max(left, LEAST_SECONDS))
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
@@ -54,10 +54,11 @@ def extract(
     return _never_worse(session, found, goals), session.baseline
 
 
-def _unbeaten(baseline: Selection, status: str) -> Selection:
+def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     """The baseline as the answer of a search that ended without one; nothing bounds it."""
     goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
-    return replace(baseline, goals=goals, stop="wall" if status == "unknown" else status)
+    stop, over = "wall" if status == "unknown" else status, session.assembly
+    return replace(baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=over.looked_at)
 
 
 def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
@@ -78,7 +79,10 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
         return found
     known = dict(found.goals)
     own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
-    return replace(baseline, goals=tuple(own), stop=found.stop, removed=found.removed)
+    return replace(
+        baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
+        candidates=found.candidates,
+    )  # fmt: skip
 
 
 def _packed_bytes(egraph: EGraph, selection: Selection) -> int:

@@ -148,7 +148,7 @@ class Session:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
         progress.phase("check")
         found = selection_of(self.assembly, outcome, goals, seconds)
-        found = _bounded(found, self.floors)
+        found = bounded(found, self.floors)
         verify(self.egraph, self.target, found, self.linear)
         return found
 
@@ -261,10 +261,11 @@ def selection_of(
     groups = assembly.groups(outcome.answer)
     results = outcome.results(assembly.problem, goals)
     ahead, removed = assembly.ahead(groups), _largest(assembly.removed)
-    return Selection(groups, ahead, results, outcome.status, removed, seconds, assembly.cuts)
+    sides = removed, seconds, assembly.cuts, assembly.looked_at
+    return Selection(groups, ahead, results, outcome.status, *sides)
 
 
-def _bounded(found: Selection, floors: Mapping[str, int]) -> Selection:
+def bounded(found: Selection, floors: Mapping[str, int]) -> Selection:
     """With bounds that are no less than the floors; where candidates were cut nothing is proven.
 
     What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap

@@ -44,7 +44,7 @@ class Outcome:
             return f"{self.status}: {self.diagnostics[0].message}"
         s = self.run.summary()
         time_us = s["goals"]["time_us"]["value"]
-        return f"{s['counts']['dispatches']} dispatches, {time_text(time_us * 1e6)}, {s['stop']}"
+        return f"{s['counts']['dispatches']} dispatches, {time_text(time_us * 1e6)}, {s['claim']}"
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict: what was asked, and the run's summary flattened one level."""
@@ -75,7 +75,8 @@ class Outcome:
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
         name = self.run.goals[0].name
         first = goals[goal_key(name)[0]]
-        row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "stop", "rule_check")}
+        row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "rule_check")}
+        row |= {k: s[k] for k in ("stop", "claim", "candidates")}
         return row | {
             "bound": first["bound"],
             "gap": first["gap"],
@@ -181,7 +182,7 @@ def _cells(o: Outcome, timed: bool) -> tuple[str, ...]:
         goal_text("time", round(r["time_us"] * 1e6)),
         _versus(o.run),
         "–" if r["gap"] is None else f"{r['gap']:.1%}",
-        r["stop"],
+        r["claim"],
         _verified(r["verify"]),
     )
     return (*asked, *found, *([_measured(o.measured)] if timed else []))

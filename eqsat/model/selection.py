@@ -84,7 +84,8 @@ class Selection:
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which
     holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
     interrupted | memory. `cuts` say which candidates were left out: of those that the time limit
-    left out the bounds hold as well, of those that a cap left out they do not.
+    left out the bounds hold as well, of those that a cap left out they do not. `candidates`: how
+    many dispatches were looked at (0 in a run that did not count them).
     """
 
     groups: tuple[Group, ...]
@@ -94,6 +95,7 @@ class Selection:
     removed: tuple[Removed, ...] = ()
     seconds: float = 0.0
     cuts: tuple[Cut, ...] = ()
+    candidates: int = 0
 
     def verify(self) -> None:
         """ValueError if steps do not ascend, a bound passes its value, or a value is read unmade.
@@ -111,6 +113,36 @@ class Selection:
             if not g.members or not g.writes or g.time_ps < 0:
                 raise ValueError(f"group {i} computes nothing, or in no time")
 
+    @property
+    def capped(self) -> int:
+        """Places (e-nodes, values) at which candidates were left out."""
+        return sum(c.count for c in self.cuts)
+
+    @property
+    def among(self) -> str:
+        """What was looked at, where that is not every candidate; else ""."""
+        if not self.cuts:
+            return ""
+        places = "place" if self.capped == 1 else "places"
+        return f"{self.candidates:,} candidates, {self.capped:,} {places} capped"
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether bounds hold for the candidates that were looked at only."""
+        return any(c.by == CAP for c in self.cuts)
+
+    @property
+    def claim(self) -> str:
+        """How far the answer is proven, and over what: `stop` where no candidate was left out.
+
+        Else `best of 1,234 candidates, 5 places capped`, or `best found of …` if not even that is
+        proven of the first goal.
+        """
+        if not self.cuts:
+            return self.stop
+        proven = self.stop == "cut" and self.goals[0][1].gap == 0
+        return f"{'best' if proven else 'best found'} of {self.among}"
+
     def goal(self, name: str) -> GoalResult:
         return dict(self.goals)[name]
 
@@ -127,6 +159,7 @@ class Selection:
             "removed": [list(vars(r).values()) for r in self.removed],
             "seconds": self.seconds,
             "cuts": [list(vars(c).values()) for c in self.cuts],
+            "candidates": self.candidates,
         }
 
     @classmethod
@@ -136,7 +169,8 @@ class Selection:
         )
         goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
         removed = tuple(Removed(*r) for r in data["removed"])
-        rest = removed, data["seconds"], tuple(Cut(*c) for c in data.get("cuts", ()))
+        cuts = tuple(Cut(*c) for c in data.get("cuts", ()))
+        rest = removed, data["seconds"], cuts, data.get("candidates", 0)
         return cls(groups, tuple(data["ahead"]), goals, data["stop"], *rest)
 
     def to_text(self) -> str:
@@ -146,6 +180,6 @@ class Selection:
                 f"group {i} (step {g.step}, {g.time_ps} ps): nodes {list(g.members)}"
                 f" reads {list(g.reads)} writes {list(g.writes)}"
             )
-        return "\n".join([*lines, f"stop: {self.stop}", ""])
+        return "\n".join([*lines, f"stop: {self.claim}", ""])
 
     __str__ = to_text

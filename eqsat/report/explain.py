@@ -189,10 +189,11 @@ def _more(count: int) -> list[str]:
 def _answer(selection: Selection, goal: str) -> str:
     found = selection.goal(goal)
     gap = f"at most {found.gap:.1%} from the best" if found.gap else "proven best"
-    if selection.cuts:
-        gap = "not proven (candidates were cut), " + (gap if found.gap else "no better one found")
+    over = f"{gap} of this e-graph"
+    if selection.is_capped or (selection.cuts and not found.gap):
+        over = f"{gap} of {selection.among}" if found.gap else selection.claim
     nodes = count_text(len(selection.groups), "dispatch", "dispatches")
-    return f"{nodes}, {goal} {gap} of this e-graph under this cost model (stop: {selection.stop})"
+    return f"{nodes}, {goal} {over} under this cost model (stop: {selection.stop})"
 
 
 def _value_number(names: Names, value: str) -> int:

@@ -187,7 +187,7 @@ def _intro(run: Finished, selection: Selection) -> str:
         else f"at most {found.gap:.1%} above the best of this e-graph"
     )
     if selection.cuts:
-        (proof,) = cut_lines(run)
+        (proof,) = cut_lines(run)  # over what it is the best
     lines = [
         f"rules {run.rules.name}; goals {goals}",
         f"{first} {goal_text(first, found.value)}, {proof} (stop: {selection.stop})",

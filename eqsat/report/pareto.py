@@ -10,7 +10,7 @@ from typing import Any
 
 from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
-from eqsat.model.selection import GoalResult
+from eqsat.model.selection import GoalResult, Selection
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
@@ -21,7 +21,7 @@ from eqsat.report.units import bytes_text, count_text, goal_text, time_text
 WHY = {
     "complete": "proven: there is no other",
     "points": "more exist: `--points N` shows more",
-    "cut": "a cap left candidates out, there may be others",
+    "cut": "there may be others",
     "wall": "the time ended, there may be others",
     "interrupted": "interrupted, there may be others",
     "infeasible": "nothing is admissible (proven)",
@@ -55,8 +55,16 @@ class Front:
 
 
 def goal_of(run: Finished, goal: str) -> GoalResult:
-    _, selection, _ = chosen(run)
-    return selection.goal(goal)
+    return answer_of(run).goal(goal)
+
+
+def answer_of(run: Finished) -> Selection:
+    return chosen(run)[1]
+
+
+def is_proven(front: Front, run: Finished) -> bool:
+    """Whether a point is one of the front of every candidate there is."""
+    return not answer_of(run).cuts and not any(goal_of(run, g).gap for g in front.goals)
 
 
 def front_json(front: Front) -> dict[str, Any]:
@@ -69,6 +77,7 @@ def front_json(front: Front) -> dict[str, Any]:
         "at_least": front.at_least,
         "complete": front.complete,
         "stop": front.stop,
+        "among": among(front) or None,
         "baseline": front.baseline,
         "rule_check": front.runs[0].summary()["rule_check"] if front.runs else None,
         "seconds": round(front.seconds, 6),
@@ -142,7 +151,13 @@ def count_sentence(front: Front) -> str:
     shown = count_text(n, "point")
     if front.at_least > n:
         shown = f"{n} of at least {count_text(front.at_least, 'point')}"
-    return f"{shown} ({WHY[front.stop]})"
+    over = among(front)
+    return f"{shown} ({f'best of {over}: ' if over else ''}{WHY[front.stop]})"
+
+
+def among(front: Front) -> str:
+    """Over which candidates the points are the best, if that is not all there are."""
+    return answer_of(front.runs[0]).among if front.runs else ""
 
 
 def front_text(front: Front) -> str:
@@ -169,7 +184,7 @@ def front_warnings(front: Front) -> list[Diagnostic]:
     """E401 if the front is not proven."""
     if front.stop in ("complete", "points"):
         return []
-    open_points = sum(any(goal_of(r, g).gap for g in front.goals) for r in front.runs)
+    open_points = sum(not is_proven(front, r) for r in front.runs)
     found = f"{count_text(len(front.runs), 'point')} found, {open_points} of them not proven"
     return [
         Diagnostic(
@@ -230,7 +245,7 @@ def plot_svg(front: Front) -> str:
         return ""
     circles = []
     for i, ((x, y), run) in enumerate(zip(_places(front, _WIDE, _HIGH), front.runs, strict=True)):
-        proven = not any(goal_of(run, g).gap for g in front.goals)
+        proven = is_proven(front, run)
         values = ", ".join(f"{g} {goal_text(g, goal_of(run, g).value)}" for g in front.goals)
         at = f'cx="{_LEFT + x:.1f}" cy="{_TOP + _HIGH - y:.1f}"'
         look = "point" if proven else "point open"

@@ -50,6 +50,8 @@ def summary(run: Finished) -> dict[str, Any]:
         "egraph": _egraph(run),
         "goals": _goals(run),
         "stop": run.selection.stop if run.selection else None,
+        "claim": run.selection.claim if run.selection else None,
+        "candidates": run.selection.candidates if run.selection else None,
         "cuts": [dict(vars(c)) for c in run.selection.cuts] if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),

@@ -11,7 +11,7 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import CAP, TIME_LIMIT, Selection
+from eqsat.model.selection import CAP, TIME_LIMIT, GoalResult, Selection
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
@@ -45,12 +45,12 @@ def _border_lines(run: Finished) -> list[str]:
 
 
 def cut_lines(run: Finished) -> list[str]:
-    """A line where candidates were left out: then no gap is a proof."""
-    cuts = run.selection.cuts if run.selection else ()
-    if not cuts:
+    """A line where candidates were left out: of how many the answer is the best, and which."""
+    found = run.selection
+    if found is None or not found.cuts:
         return []
-    found = [f"{_CUT[c.what, c.by].format(c.count)}" for c in cuts]
-    return [f"not proven, as candidates were left out: {'; '.join(found)}"]
+    left_out = [_CUT[c.what, c.by].format(c.count) for c in found.cuts]
+    return [f"{found.claim}; left out {'; '.join(left_out)}"]
 
 
 _CUT = {
@@ -136,7 +136,13 @@ def _saturate_text(egraph: EGraph, rules: int) -> str:
 
 def _extract_text(selection: Selection) -> str:
     goals = ", ".join(f"{name} {goal_text(name, g.value)}" for name, g in selection.goals)
-    return f"{goals} ({selection.stop})"
+    return f"{goals} ({_ended(selection)})"
+
+
+def _ended(selection: Selection) -> str:
+    """What is claimed, and why the search ended before it could claim more."""
+    early = selection.cuts and selection.stop != "cut"
+    return f"{selection.claim}; {selection.stop}" if early else selection.claim
 
 
 def verification_text(v: Any) -> str:
@@ -171,8 +177,7 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
         found.append(_unsaturated(run.egraph))
     if run.selection is not None:
         asked = {g.name for g in run.goals}
-        capped = any(c.by == CAP for c in run.selection.cuts)
-        among = " among the candidates that are there" if capped else ""
+        among = f" among {run.selection.among}" if run.selection.is_capped else ""
         found += [
             Diagnostic(
                 "E401",
@@ -256,7 +261,7 @@ class Row:
     chosen: int
     bound: int | None
     gap: float | None
-    proof: str = ""  # relaxation | search, where the bound is met
+    proof: str = ""  # where the bound is met: relaxation | search, or of which candidates
 
     def cells(self) -> list[str]:
         """Printed: GOAL_COLUMNS."""
@@ -288,9 +293,17 @@ def goal_rows(run: Finished) -> list[Row]:
     rows = []
     for name, kind, x, y in values:
         goal = goals.get(name)
-        bound, gap, proof = (goal.bound, goal.gap, goal.proof) if goal else (None, None, "")
+        bound, gap, proof = None, None, ""
+        if goal:
+            bound, gap, proof = goal.bound, goal.gap, _proof(run.selection, goal)
         rows.append(Row(name, kind, x, y, bound, gap, proof))
     return rows
+
+
+def _proof(selection: Selection, goal: GoalResult) -> str:
+    """What proved a goal; where candidates were left out, over which of them it is the best."""
+    is_best = goal.gap == 0 and selection.stop == "cut"
+    return f"best of {selection.among}" if is_best else goal.proof
 
 
 def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
-from eqsat.extract.session import selection_of, verify
+from eqsat.extract.session import bounded, selection_of, verify
 from eqsat.extract.solve.goals import Outcome
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.problem import Answer
@@ -134,4 +134,4 @@ def _selection(found: Counterfactuals, answer: Answer) -> Selection:
     first = found.goals[0].name
     bounds = {first: found.chosen.goal(first).bound}
     outcome = Outcome("gap", answer, bounds)
-    return selection_of(found.assembly, outcome, found.goals, 0.0)
+    return bounded(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)

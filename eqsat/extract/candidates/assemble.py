@@ -39,6 +39,11 @@ class Assembly:
     seconds: float = 0.0  # what stating the problem took; under another order it takes no longer
 
     @property
+    def looked_at(self) -> int:
+        """How many candidates there are, whatever became of them."""
+        return len(self.variants.candidates)
+
+    @property
     def is_short_of_time(self) -> bool:
         """Whether candidates are missing that more time would have found."""
         return any(c.by == TIME_LIMIT for c in self.cuts)
