@@ -134,6 +134,19 @@ def counted(keys: Ints) -> tuple[Ints, Ints]:
     return keys[first], np.diff(np.concatenate([first, [len(keys)]]))
 
 
+def numbered_sets(rows: Ragged) -> Ints:
+    """Per row a number; equal sets, of ascending numbers, have equal ones."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    span = int(rows.index.max(initial=0)) + 2
+    for k in range(int(rows.counts.max(initial=0))):
+        longer = rows.counts > k
+        at = rows.start[:-1][longer] + k
+        keys = found * span
+        keys[longer] += rows.index[at] + 1
+        found = np.searchsorted(distinct(keys), keys)
+    return found
+
+
 def contains(keys: Ints, asked: Ints) -> Mask:
     """Per number asked about: whether it is among the keys, which ascend."""
     if not len(keys):

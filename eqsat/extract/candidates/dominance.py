@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.extract.candidates.prune import OTHERS
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.ragged import Ints, Ragged, counted, distinct, starts
+from eqsat.extract.ragged import Ints, counted, distinct, numbered_sets, starts
 from eqsat.model.deadline import tick
 
 WORD = 64
@@ -49,19 +49,6 @@ def undominated(table: OptionTable) -> Pruned:
             dropped.append(left[gone])
             by.append(left[leader])
     return Pruned(np.sort(np.concatenate(kept)), np.concatenate(dropped), np.concatenate(by))
-
-
-def numbered_sets(rows: Ragged) -> Ints:
-    """Per row a number; equal sets, of ascending numbers, have equal ones."""
-    found = np.zeros(len(rows), dtype=np.int64)
-    span = int(rows.index.max(initial=0)) + 2
-    for k in range(int(rows.counts.max(initial=0))):
-        longer = rows.counts > k
-        at = rows.start[:-1][longer] + k
-        keys = found * span
-        keys[longer] += rows.index[at] + 1
-        found = np.searchsorted(distinct(keys), keys)
-    return found
 
 
 def _batches(bucket: Ints) -> Iterator[tuple[int, int]]:

@@ -35,7 +35,7 @@ def entries(problem: AnyOrder) -> list[Supply]:
         first, readers = _entry(problem, buffers)
         is_source = v in problem.sources
         first = tuple(i for i in first if is_source or v in problem.computes[i])
-        sets = _sets(ways[v]) if v in ways else ()
+        sets = circles(ways[v]) if v in ways else ()
         found += [(first, readers), *(_entry(problem, s) for s in sets)]
     return [(first, readers) for first, readers in found if readers]
 
@@ -51,7 +51,7 @@ def _conversions(problem: AnyOrder) -> dict[int, dict[int, set[int]]]:
     return found
 
 
-def _sets(ways: dict[int, set[int]]) -> list[frozenset[int]]:
+def circles(ways: dict[int, set[int]]) -> list[frozenset[int]]:
     """Two layouts that are converted into each other, and all that are so in a longer circle."""
     pairs = [frozenset((a, b)) for a, to in ways.items() for b in to if a in ways.get(b, ())]
     reached = {a: _reached(ways, a) for a in ways}

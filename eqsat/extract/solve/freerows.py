@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct, joined
+from eqsat.extract.ragged import Ints, Ragged, distinct, joined
+from eqsat.extract.solve.freeentries import entries
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
 from eqsat.extract.solve.lp import Program, solve
 from eqsat.extract.solve.relax import SUPPORT, Relaxation
@@ -48,14 +49,13 @@ def free_relaxation(
     caps = caps or {}
     costs = sum((table.adds[:, linear.index(g)] * w for g, w in weights.items()), start=0)
     costs = np.broadcast_to(np.asarray(costs, dtype=np.int64), (len(table),))
-    rows, variables = _rows(table)
+    rows, upper = _rows(table)
     limits = [(table.adds[:, linear.index(g)], cap) for g, cap in caps.items()]
     blocks = [rows, *(_limit(of, cap) for of, cap in limits)]
     unit = math.gcd(*np.unique(costs).tolist()) or 1
-    goal = np.zeros(variables)
+    goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
-    zero, one = np.zeros(variables), np.ones(variables)
-    solved = solve(Program(goal, _below(blocks), zero, one, not caps))
+    solved = solve(Program(goal, _below(blocks), np.zeros(len(upper)), upper, not caps))
     if solved is None:
         return None
     reduced = (solved.reduced[: len(table)] * unit).tolist()
@@ -71,20 +71,25 @@ def _limit(of: Ints, cap: int) -> RowTable:
     return RowTable(np.array([-math.inf]), np.array([cap / size]), terms, of[used] / size)
 
 
-def _rows(table: FreeTable) -> tuple[RowTable, int]:
-    """Rows over options and one more variable per level (`supply.Level`); how many variables."""
+def _rows(table: FreeTable) -> tuple[RowTable, np.ndarray]:
+    """Rows over options and one more variable per level (`supply.Level`); how large these may be.
+
+    A level is how many of its writers are chosen: of a buffer one at most.
+    """
     found = [_sums(table.writers.take(table.roots), 1, 1)]
     found.append(_sums(table.computes.turned(table.span).take(table.needed), 1, math.inf))
     found += _exclusions(table)
     tick()
-    count = len(table)
-    for writers, claims, owner in (_of_buffers(table, needs(table)), _of_values(table)):
+    known, count, upper = needs(table), len(table), [np.ones(len(table))]
+    for of in (_of_buffers, _of_sets):
         tick()
+        writers, claims, owner = of(table, known)
         level = count + np.arange(len(writers))
         found.append(_at_most(Ragged(np.arange(len(level) + 1), level), writers))
         found.append(_at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner])))
+        upper.append(np.maximum(writers.counts, 1) if of is _of_sets else np.ones(len(level)))
         count += len(level)
-    return _below(found), count
+    return _below(found), np.concatenate(upper)
 
 
 def _sums(terms: Ragged, low: float, high: float) -> RowTable:
@@ -129,55 +134,32 @@ Levels = tuple[Ragged, Ragged, Ints]
 
 
 def _of_buffers(table: FreeTable, known: NeedTable) -> Levels:
-    """Whether a buffer is there: of readers that hold one number at most one is chosen.
+    """Whether a buffer is there, which one option writes at most."""
+    buffers = np.flatnonzero(table.readers.counts)
+    return _levels(table, known, table.writers.take(buffers), table.readers.take(buffers))
+
+
+def _of_sets(table: FreeTable, known: NeedTable) -> Levels:
+    """Which of several layouts of a value are there: of those who may write the first of them."""
+    return _levels(table, known, *entries(table))
+
+
+def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged) -> Levels:
+    """Of readers that hold one number at most one is chosen.
 
     None of them is chosen together with a writer that needs somebody else to hold it.
     """
-    buffers = np.flatnonzero(table.readers.counts)
-    readers, writers = table.readers.take(buffers), table.writers.take(buffers)
     owner, number, option = _holding(table, readers)
     span = int(table.exclusive.index.max(initial=0)) + 1
     pairs = distinct(owner * span + number)
     of, held = pairs // span, pairs % span
     others = writers.take(of)
-    is_needed = known.ask(others.index, held[others.rows])
-    more = others.where(is_needed)
+    more = others.where(known.ask(others.index, held[others.rows]))
     keys = np.concatenate([owner * span + number, pairs[more.rows]])
     claim = np.searchsorted(pairs, keys)
     claims = Ragged.grouped(claim, np.concatenate([option, more.index]), len(pairs))
     claims, owners = _with_singles(table, readers, claims, of)
     return writers, *_largest(claims, owners, len(table))
-
-
-def _of_values(table: FreeTable) -> Levels:
-    """Whether some layout of a value is there that was not converted from another one."""
-    span = table.span
-    layouts, read = table.writes.mapped(table.value_of), table.reads.mapped(table.value_of)
-    layouts, read = layouts.distinct(), read.distinct()
-    there = contains(table.computes.pairs(span), layouts.pairs(span))
-    first = table.is_source[layouts.index] & ~contains(read.pairs(span), layouts.pairs(span))
-    writers, readers = layouts.where(there | first).turned(span), read.turned(span)
-    values = np.flatnonzero((readers.counts > 0) & ~_is_one_buffer(table, writers.counts))
-    writers, readers = writers.take(values), readers.take(values)
-    owner, number, option = _holding(table, readers)
-    most = int(table.exclusive.index.max(initial=0)) + 1
-    pairs = distinct(owner * most + number)
-    claim = np.searchsorted(pairs, owner * most + number)
-    claims = Ragged.grouped(claim, option, len(pairs))
-    claims, owners = _with_singles(table, readers, claims, pairs // most)
-    return writers, *_largest(claims, owners, len(table))
-
-
-def _is_one_buffer(table: FreeTable, writers: Ints) -> Mask:
-    """Per value: whether it has one layout, and whoever writes that is among so many writers.
-
-    Then its rows say no more than those of the buffer.
-    """
-    used = np.flatnonzero(table.readers.counts + table.writers.counts)
-    layouts = np.bincount(table.value_of[used], minlength=table.span)
-    written = np.zeros(table.span, dtype=np.int64)
-    written[table.value_of[used]] = table.writers.counts[used]
-    return (layouts == 1) & (written == writers)
 
 
 def _holding(table: FreeTable, readers: Ragged) -> tuple[Ints, Ints, Ints]:
