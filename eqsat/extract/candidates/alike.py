@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.groups import State
+from eqsat.extract.candidates.checks import State
 from eqsat.extract.candidates.space import Space
 from eqsat.model.generic import Generic
 

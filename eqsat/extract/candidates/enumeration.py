@@ -13,8 +13,9 @@ from functools import cached_property
 from itertools import islice
 
 from eqsat.extract.candidates.alike import Alike
+from eqsat.extract.candidates.checks import State
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.groups import Candidate, Grower, State
+from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.templates import Templates, templates, widened
@@ -22,8 +23,6 @@ from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 
 GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
-# groups of a whole program: a bound that several tiles of everything come to; then few per node
-GROUPS, GROUPS_EACH, FEW = 10_000, 60, 16
 FIRST = 4  # groups of every op that are looked for before all of any op, where there is a deadline
 
 
@@ -114,7 +113,6 @@ class _Enumeration:
         started: set[int] = set()
         work = [r for r in space.roots if r not in done]
         found: list[Candidate] = []
-        enough = GROUPS + GROUPS_EACH * len(space.egraph.nodes)
         while work:
             b = work.pop()
             if b in done:
@@ -124,23 +122,22 @@ class _Enumeration:
                 found.append(_fill(pool, self.costs, pool.fills[b]))
             for sink in (p for p in pool.producers.get(b, ()) if p not in started):
                 started.add(sink)
-                most = GROUPS_PER_NODE if len(found) < enough else FEW
-                new = self._candidates(sink, most)
+                new = self._candidates(sink)
                 found += new
                 work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
         return found
 
-    def _candidates(self, sink: int, most: int) -> list[Candidate]:
-        """Those behind one op: all, the first `most`, or those that were there in time."""
+    def _candidates(self, sink: int) -> list[Candidate]:
+        """Those behind one op: all, the first of very many, or those that were there in time."""
         grower, own, makers = self.ways.of(sink)
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
             tick()
-            grown = list(groups.first(most))
-            if len(grown) >= most:
+            grown = list(groups.first(GROUPS_PER_NODE))
+            if len(grown) >= GROUPS_PER_NODE:
                 name = f"groups of {self.pool.space.name(sink)}"
-                self.capped.append(Removed(name, len(grown), most, CAP, ""))
+                self.capped.append(Removed(name, len(grown), GROUPS_PER_NODE, CAP, ""))
                 grown += own.grown(sink)  # the baseline's are among them
             grown += widened(makers, grown, sink)
         except OutOfTime:
@@ -156,7 +153,6 @@ def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
     merges = [r.limit_name for r in refused]
     found = (
         Cut("groups", len(work.capped), CAP),
-        Cut("merges", merges.count(CAP), CAP),
         Cut("groups", len(work.cut), TIME_LIMIT),
         Cut("merges", merges.count(TIME_LIMIT), TIME_LIMIT),
     )

@@ -85,8 +85,13 @@ class Legality:
         """Who reads what, and by which map."""
         return Uses(self.space, self.fusion)
 
+    @cached_property
+    def roots(self) -> tuple[bool, ...]:
+        """Per node: whether it is a contraction or a reduction."""
+        return tuple(k in ("contraction", "reduction") for k in self.space.kinds)
+
     def is_root(self, node: int) -> bool:
-        return self.space.kinds[node] in ("contraction", "reduction")
+        return self.roots[node]
 
     def is_contraction(self, node: int) -> bool:
         return self.space.kinds[node] == "contraction"
@@ -104,8 +109,18 @@ class Legality:
 
     def count_roots(self, nodes: Iterable[int]) -> int:
         """Roots among these ops, at the least: those that may be one by row blocks are one."""
-        roots = [n for n in nodes if self.is_root(n)]
-        return 1 if self.row_blocks.may_be(roots) else self.count_apart(roots)
+        is_root = self.roots
+        roots = tuple([n for n in nodes if is_root[n]])
+        if len(roots) < 2:
+            return len(roots)
+        if roots not in self._counted:
+            is_one = self.row_blocks.may_be(roots)
+            self._counted[roots] = 1 if is_one else self.count_apart(roots)
+        return self._counted[roots]
+
+    @cached_property
+    def _counted(self) -> dict[tuple[int, ...], int]:
+        return {}
 
     def count_apart(self, roots: Collection[int]) -> int:
         """How many roots these are; `row_reductions` reductions over the same rows count once.
@@ -119,6 +134,15 @@ class Legality:
 
     def rows(self, root: int) -> tuple[object, ...]:
         """What is equal of reductions over the same rows, and of nothing else."""
+        if root not in self._rows:
+            self._rows[root] = self._rows_of(root)
+        return self._rows[root]
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[object, ...]]:
+        return {}
+
+    def _rows_of(self, root: int) -> tuple[object, ...]:
         space = self.space
         if space.kinds[root] != "reduction":
             return ("alone", root)
@@ -367,6 +391,8 @@ class Legality:
 
         Every pipeline that would need more is kept in `crowded`.
         """
+        if not self.target.pipelines:
+            return False
         asked = tuple(roots)
         found = self.ways(asked)
         for w in found:

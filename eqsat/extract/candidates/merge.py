@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, order
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pairs import Pairs, Part
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.model.deadline import OutOfTime, tick
-from eqsat.model.selection import CAP, TIME_LIMIT, Removed
+from eqsat.model.deadline import OutOfTime
+from eqsat.model.selection import TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
-PAIRS = 20_000  # merges tried per shared node or operand, smallest groups first
 
 Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A small group that may become part of a merge, with what merging asks of it."""
-
-    candidate: Candidate
-    nodes: frozenset[int]
-    ops: frozenset[int]  # without views and fills
-    makers: dict[int, int]  # buffer -> the node that computes it; the first if several do
-    touched: frozenset[int]  # buffers it reads or writes from outside
-    value: int  # that of its result
-    at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
 
 
 @dataclass(frozen=True)
@@ -55,7 +41,7 @@ class Merger:
         """What the vector limit removed while merging, largest per name."""
         return {}
 
-    def _part(self, c: Candidate) -> _Part:
+    def _part(self, c: Candidate) -> Part:
         space = self.space
         makers: dict[int, int] = {}
         for m in sorted(c.members):
@@ -64,7 +50,7 @@ class Merger:
         ops = frozenset(m for m in c.members if space.is_op[m])
         touched = frozenset(space.buffer[r] for r in (*c.reads, *c.writes))
         value = space.value[c.writes[0]]
-        return _Part(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
+        return Part(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
 
     def _readers(self, c: Candidate) -> dict[int, tuple[int, int]]:
         """Per buffer read, also through a relaxed view: the first op (or fill) and operand."""
@@ -101,51 +87,38 @@ class Merger:
             self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
         return list(found.values())
 
-    def _merge_all(self, found: dict[Key, Candidate], parts: list[_Part]) -> None:
-        fusion = self.legality.fusion
+    def _merge_all(self, found: dict[Key, Candidate], parts: list[Part]) -> None:
+        fusion, pairs = self.legality.fusion, Pairs(self.space, self.legality, parts)
         if fusion.multi_result:
-            for _, a, b in self._pairs(self._by_node(parts), "node "):
-                self._merge(found, a, b)
-        if fusion.siblings:
-            for operand, a, b in self._pairs(self._by_operand(parts), "c"):
-                if a.ops.isdisjoint(b.ops) and self._may_be_siblings(operand, a, b):
+            for _, bucket in sorted(self._by_node(parts).items()):
+                for a, b in pairs.of(bucket, apart=False):
                     self._merge(found, a, b)
+        if fusion.siblings:
+            for operand, bucket in sorted(self._by_operand(parts).items()):
+                for a, b in pairs.of(bucket, apart=True):
+                    if self._may_be_siblings(operand, a, b):
+                        self._merge(found, a, b)
 
-    def _pairs(self, by: dict[int, list[_Part]], what: str) -> Iterator[tuple[int, _Part, _Part]]:
-        for key in sorted(by):
-            tried = 0
-            tick()
-            for a, b in combinations(by[key], 2):
-                if a.value == b.value:
-                    continue
-                tried += 1
-                if tried > PAIRS:
-                    name = f"merges around {what}{key}"
-                    self.removed[name] = Removed(name, tried, PAIRS, CAP, "")
-                    break
-                yield key, a, b
-
-    def _by_node(self, parts: list[_Part]) -> dict[int, list[_Part]]:
+    def _by_node(self, parts: list[Part]) -> dict[int, list[int]]:
         """Parts by the ops they compute inside."""
-        by: dict[int, list[_Part]] = {}
-        for p in parts:
+        by: dict[int, list[int]] = {}
+        for at, p in enumerate(parts):
             sink = (self.space.buffer[p.candidate.writes[0]],)
             for m in p.candidate.members:
                 if m in p.ops and self.space.made[m] != sink:
-                    by.setdefault(m, []).append(p)
+                    by.setdefault(m, []).append(at)
         return by
 
-    def _by_operand(self, parts: list[_Part]) -> dict[int, list[_Part]]:
+    def _by_operand(self, parts: list[Part]) -> dict[int, list[int]]:
         """Parts by the buffers they read, weights apart."""
-        by: dict[int, list[_Part]] = {}
-        for p in parts:
-            for r in p.candidate.reads:
-                b = self.space.buffer[r]
+        by: dict[int, list[int]] = {}
+        for at, p in enumerate(parts):
+            for b in dict.fromkeys([self.space.buffer[r] for r in p.candidate.reads]):
                 if b not in self.pool.resident:
-                    by.setdefault(b, []).append(p)
+                    by.setdefault(b, []).append(at)
         return by
 
-    def _may_be_siblings(self, operand: int, a: _Part, b: _Part) -> bool:
+    def _may_be_siblings(self, operand: int, a: Part, b: Part) -> bool:
         first, second = sorted((a.at[operand], b.at[operand]))
         unfused = self.legality.unfused(first, second)
         if unfused is None or unfused[1] is None:
@@ -156,7 +129,7 @@ class Merger:
                 self.removed[unfused[1].what] = unfused[1]
         return False
 
-    def _merge(self, found: dict[Key, Candidate], a: _Part, b: _Part) -> None:
+    def _merge(self, found: dict[Key, Candidate], a: Part, b: Part) -> None:
         """Add both groups as one dispatch, unless these nodes were merged before."""
         writes = tuple(sorted((*a.candidate.writes, *b.candidate.writes)))
         key = (a.nodes | b.nodes, writes)
@@ -164,36 +137,15 @@ class Merger:
         if joined is not None:
             found[key] = joined
 
-    def _agree(self, a: _Part, b: _Part) -> bool:
-        """Neither computes what the other reads or writes, and both compute alike."""
-        one, two = a.makers, b.makers
-        if not (a.touched.isdisjoint(two) and b.touched.isdisjoint(one)):
-            return False
-        kinds = self.space.kinds
-        return all(
-            one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
-            for o in (one.keys() & two.keys())
-        )
-
-    def _joined(self, a: _Part, b: _Part) -> Candidate | None:
-        """Both groups as one dispatch; None if they contradict each other or it grows too big."""
-        if not self._agree(a, b):
-            return None
+    def _joined(self, a: Part, b: Part) -> Candidate | None:
+        """A pair of groups as one dispatch; None if their roots crowd."""
         legality, space, ops = self.legality, self.space, a.ops | b.ops
-        fusion, buffer = legality.fusion, space.buffer
-        one, two = a.candidate, b.candidate
+        buffer, one, two = space.buffer, a.candidate, b.candidate
         writes = (*one.writes, *two.writes)
         reads = tuple({buffer[r]: r for r in (*two.reads, *one.reads)}.values())
-        roots = sum(legality.is_root(m) for m in ops)
-        if len(ops) > fusion.members or roots > fusion.roots:
-            return None
-        if len(reads) + len(writes) > fusion.operands:
-            return None
-        computed, nobody = space.computes(ops), frozenset[int]()
-        if any(space.consumers.get(space.value[w], nobody) <= computed for w in writes):
-            return None  # a result nobody outside needs
         members = order(space, a.nodes | b.nodes)
-        if roots and legality.crowds(legality.roots_inside(members)):
+        has_roots = any(map(legality.is_root, ops))
+        if has_roots and legality.crowds(legality.roots_inside(members)):
             return None
         exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))
         price = self.costs.price(members, reads, writes)

@@ -8,7 +8,7 @@ rules; `schedule.rowblocks` asks the same of a schedule.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Makers = Mapping[int, int]  # buffer -> the node that computes it inside, views included
 Reads = Mapping[int, list[tuple[int, Use]]]  # per root: roots whose results it reads, and how
+# the same as numbers, of uses too: what groups are told apart by
+Numbers = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,33 @@ class RowBlocks:
         roots = self._roots(makers)
         if len(roots) == 1 or not any(map(self.legality.is_contraction, roots)):
             return not by_rows and self.legality.count_apart(roots) <= self.legality.fusion.roots
-        below = {r: list(self._reads(makers, r)) for r in roots}
+        below = tuple([(r, self._reads(makers, r)) for r in roots])
+        if (below, by_rows) not in self._legal:
+            self._legal[below, by_rows] = self._is_legal(self._named(below), by_rows)
+        return self._legal[below, by_rows]
+
+    @cached_property
+    def _legal(self) -> dict[tuple[Numbers, bool], bool]:
+        """Answers: groups differ less in their roots, and in how these read each other."""
+        return {}
+
+    def _is_legal(self, below: Reads, by_rows: bool) -> bool:
         if not by_rows and not self._chained(below):
-            return self.legality.count_apart(roots) <= self.legality.fusion.roots
+            return self.legality.count_apart(tuple(below)) <= self.legality.fusion.roots
         rows = self._found(below)
         limit = self.legality.target.limits.scratch_bytes
         return rows is not None and (limit is None or rows.scratch_bytes <= limit)
+
+    def _named(self, below: Numbers) -> Reads:
+        uses = self.legality.uses
+        return {r: [(maker, uses[u]) for maker, u in reads] for r, reads in below}
 
     def found(self, makers: Makers) -> Rows | None:
         """The rows of a dispatch; None if there are none, or if they are not read by rows."""
         roots = self._roots(makers)
         if len(roots) < 2 or not self.is_on:
             return None
-        return self._found({r: list(self._reads(makers, r)) for r in roots})
+        return self._found(self._named(tuple((r, self._reads(makers, r)) for r in roots)))
 
     def _found(self, below: Reads) -> Rows | None:
         roots, kinds = list(below), self.legality.space.kinds
@@ -123,17 +139,20 @@ class RowBlocks:
             if self.legality.is_contraction(r) and any(repeats(r, use.operand) for _, use in reads)
         ]
 
-    def _reads(self, makers: Makers, root: int) -> Iterator[tuple[int, Use]]:
-        """Roots inside whose results a root reads, and how, through all ops between."""
-        found: dict[tuple[int, Use], None] = {}
+    def _reads(self, makers: Makers, root: int) -> tuple[tuple[int, int], ...]:
+        """Roots inside whose results a root reads, and the numbers of its uses of them."""
+        found: dict[tuple[int, int], None] = {}
+        direct = self.legality.uses.direct
         for i, b in enumerate(self.legality.space.operands[root]):
-            self._follow(makers, Use(root, i), b, found)
-        yield from found
+            if b in makers:
+                self._follow(makers, direct((root, i)), b, found)
+        return tuple(found)
 
     def _follow(
-        self, makers: Makers, use: Use, buffer: int, found: dict[tuple[int, Use], None]
+        self, makers: Makers, use: int, buffer: int, found: dict[tuple[int, int], None]
     ) -> None:
-        space, node = self.legality.space, makers.get(buffer)
+        """Through all ops between."""
+        space, node, uses = self.legality.space, makers.get(buffer), self.legality.uses
         while node is not None and self._is_view(node, buffer):
             buffer = space.operands[node][0]
             node = makers.get(buffer)
@@ -143,7 +162,8 @@ class RowBlocks:
             found.setdefault((node, use))
             return
         for i, b in enumerate(space.operands[node]):
-            self._follow(makers, use.below(node, i), b, found)
+            if b in makers:
+                self._follow(makers, uses.below(use, (node, i)), b, found)
 
     def _is_view(self, node: int, buffer: int) -> bool:
         space = self.legality.space

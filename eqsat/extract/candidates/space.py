@@ -124,6 +124,11 @@ class Space:
         return tuple(tuple(self.buffer[c] for c in n.children) for n in self.egraph.nodes)
 
     @cached_property
+    def needs(self) -> tuple[frozenset[int], ...]:
+        """Per node: the other buffers it reads."""
+        return tuple(frozenset(o) - {r} for o, r in zip(self.operands, self.result, strict=True))
+
+    @cached_property
     def inputs(self) -> frozenset[int]:
         """Buffers the caller hands over."""
         return frozenset(self.buffer[n.eclass] for n in self.egraph.nodes if n.op == "input")

@@ -6,10 +6,11 @@ large group: the group with everything that joins it and serves nobody else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.candidates.groups import Grower, State, order
+from eqsat.extract.candidates.checks import EMPTY, State
+from eqsat.extract.candidates.groups import Grower, order
 from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
@@ -33,6 +34,20 @@ def widened(makers: tuple[Templates, ...], states: list[State], sink: int) -> li
     return list(found.values())
 
 
+@dataclass
+class _Seen:
+    """What was looked at behind one op.
+
+    Groups that read the same and compute the same differ in their layouts inside. From one that may
+    compute no more of its operands than another, the way leads to the same ones.
+    """
+
+    reached: tuple[Reached, Reached] = field(default_factory=lambda: (set(), set()))
+    # per buffers read and values computed: what it reads that it was not legal to compute inside
+    done: dict[tuple[frozenset[int], frozenset[int]], tuple[int, ...]] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)  # the same of the last group
+
+
 @dataclass(frozen=True)
 class Templates:
     """Widens the groups of one grower."""
@@ -50,13 +65,17 @@ class Templates:
         found: dict[Key, State] = {}
         if not legality.has_templates:
             return []
-        reached: tuple[Reached, Reached] = (set(), set())
-        cloned: Reached = set()
+        computes, seen, cloned = self.grower.space.computes, _Seen(), set[frozenset[int]]()
         for state in states:
             tick()
             if state.members < legality.fusion.members or not self._takes(state):
                 continue
-            own = self._widened(state, sink, reached, cloning=False)
+            what = frozenset(state.reads), computes(state.inside.values())
+            refused = seen.done.get(what)
+            if refused is not None and not self._may_hold_any(state, sink, refused, what[1]):
+                continue
+            own = self._widened(state, sink, seen, cloning=False)
+            seen.done.setdefault(what, tuple(b for b in state.reads if b in seen.refused))
             if own.roots != 1:
                 continue  # a root behind something cloned would have to be computed again as well
             if own is not state:
@@ -66,7 +85,7 @@ class Templates:
             reads = frozenset(own.reads)
             if reads not in cloned:  # of groups that read the same, the first
                 cloned.add(reads)
-                wider = self._widened(own, sink, reached, cloning=True)
+                wider = self._widened(own, sink, seen, cloning=True)
                 if wider is not own:
                     self._keep(found, wider)
         return list(found.values())
@@ -85,14 +104,14 @@ class Templates:
         also adds reads each row twice. Once with conversions in front, once without.
         """
         space, is_root = self.grower.space, self.grower.legality.is_root
+        if sum(map(is_root, state.inside.values())) < 2:
+            return []
         behind: set[int] = set()  # roots, and what is computed from them
         made = order(space, {*state.inside.values(), *state.views})
         for n in made:
             reads = {state.inside[b] for b in space.operands[n] if b in state.inside}
             if is_root(n) or (not behind.isdisjoint(reads)):
                 behind.add(n)
-        if sum(map(is_root, behind)) < 2:
-            return []
         turned = behind | {n for n in made if space.kinds[n] == "conversion"}
         found = [self._grown(state, sink, only) for only in (behind, turned)]
         return [s for s in found if s is not None and s.members < state.members]
@@ -100,7 +119,7 @@ class Templates:
     def _grown(self, whole: State, sink: int, only: set[int]) -> State | None:
         """The part of a group that these of its nodes make; None if that is no dispatch."""
         grower = self.grower
-        state = grower.add(State({}, {}, {}, (), (), frozenset(), {}), None, sink)
+        state = grower.add(EMPTY, None, sink)
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]
             node = whole.inside.get(b)
@@ -116,10 +135,16 @@ class Templates:
         return not self.program_only or self.grower.space.egraph.nodes[node].rule == -1
 
     def _takes(self, state: State) -> bool:
+        may_hold = self._may_hold
+        return all([may_hold[n] for n in state.inside.values()])
+
+    @cached_property
+    def _may_hold(self) -> tuple[bool, ...]:
+        """Per node: whether a template may have it inside."""
         kinds, legality = self.grower.space.kinds, self.grower.legality
-        return all(
+        return tuple(
             self._allows(n) and (kinds[n] == "view" or legality.is_template_kind(n))
-            for n in state.inside.values()
+            for n in range(len(kinds))
         )
 
     @cached_property
@@ -134,31 +159,42 @@ class Templates:
         found = {b: tuple(n for n in nodes if self._allows(n)) for b, nodes in by.items()}
         return {b: nodes for b, nodes in found.items() if nodes}
 
-    def _widened(
-        self, state: State, sink: int, reached: tuple[Reached, Reached], *, cloning: bool
-    ) -> State:
+    def _widened(self, state: State, sink: int, seen: _Seen, *, cloning: bool) -> State:
         """With every operand computed inside that may be; as it is if that adds conversions only.
 
         A pack more or less in front of a large group is not worth its candidates. It stays as it
         is too if it comes by a group that was `reached` before: the way from there is the same.
         """
+        seen.refused = set()
         if not self._may_widen(state, cloning):
             return state
-        start, grown, kinds = state, True, self.grower.space.kinds
+        space, kinds, reached = self.grower.space, self.grower.space.kinds, seen.reached[cloning]
+        start, grown, computed = state, True, space.computes(state.inside.values())
         while grown:
             grown = False
             for b in [b for b in state.reads if b in self._joining]:
-                wider = self._absorbed(state, sink, b, cloning=cloning)
+                ways = self._ways(state, b, computed, cloning=cloning)
+                wider = self._absorbed(state, sink, b, ways) if ways else None
                 if wider is None:
+                    if ways:
+                        seen.refused.add(b)
                     continue
                 state, grown = wider, True
+                computed = space.computes(state.inside.values())
                 nodes = frozenset((*state.inside.values(), *state.views))
-                if nodes in reached[cloning]:
+                if nodes in reached:
                     return start
-                reached[cloning].add(nodes)
+                reached.add(nodes)
         old = start.inside.values()
         added = [n for n in state.inside.values() if n not in old]
         return state if any(kinds[n] not in ("conversion", "view") for n in added) else start
+
+    def _may_hold_any(
+        self, state: State, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
+    ) -> bool:
+        """Whether one of these reads may be computed inside."""
+        found = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
+        return any(w and self._absorbed(state, sink, b, w) is not None for b, w in found)
 
     def _may_widen(self, state: State, cloning: bool) -> bool:
         """Whether it reads a value that is its own (or cheap) and that it could compute itself."""
@@ -225,33 +261,36 @@ class Templates:
             found[b] = tuple(p for p in turned if kinds[p] == "conversion")
         return {b: ps for b, ps in found.items() if ps}
 
-    def _absorbed(self, state: State, sink: int, buffer: int, *, cloning: bool) -> State | None:
+    def _absorbed(
+        self, state: State, sink: int, buffer: int, ways: tuple[int, ...]
+    ) -> State | None:
         """The state that computes one of its reads inside, in the first way that is legal."""
-        ways = self._ways(state, buffer, cloning=cloning)
-        if not ways:
-            return None
-        reads = {b: c for b, c in state.reads.items() if b != buffer}
-        base = state._replace(reads=reads, at=state.at - 1)
+        grower = self.grower
+        joined, above = grower.joined(state, buffer), grower.above(state, buffer)
         for p in ways:
-            wider = self._closed(self.grower.add(base, buffer, p))
-            if wider is not None and self.grower.fits(wider, sink):
+            if p not in joined or grower.recomputes(state, p, above):
+                continue
+            reads = {b: c for b, c in state.reads.items() if b != buffer}
+            base = state.reading(reads, -1)
+            wider = self._closed(grower.put(base, buffer, p, above))
+            if wider is not None and grower.fits(wider, sink):
                 return wider
         return None
 
-    def _ways(self, state: State, buffer: int, *, cloning: bool) -> tuple[int, ...]:
-        """Producers that may be computed inside, by who else reads them and by their readers."""
+    def _ways(
+        self, state: State, buffer: int, computed: frozenset[int], *, cloning: bool
+    ) -> tuple[int, ...]:
+        """Producers that may be computed inside, by who else reads them and by roots."""
         legality, space = self.grower.legality, self.grower.space
         if state.members >= legality.fusion.template:
             return ()
         ways = self._joining[buffer]
-        users = space.consumers.get(space.value[buffer], frozenset())
-        if not users <= space.computes(state.inside.values()):
-            ways = tuple(p for p in ways if cloning and legality.is_cloneable(p))
+        users = space.consumers.get(space.value[buffer], _NOBODY)
+        if not users <= computed:
+            ways = tuple([p for p in ways if legality.is_cloneable(p)]) if cloning else ()
         if state.roots:
-            ways = tuple(p for p in ways if self._adds_no_root(state, p))
-        if not ways:
-            return ()
-        return tuple(p for p in ways if self.grower.joins(p, state, buffer))
+            ways = tuple([p for p in ways if self._adds_no_root(state, p)])
+        return ways
 
     def _closed(self, state: State | None) -> State | None:
         """With all open operands read, through a relaxed view where nothing computes them."""
@@ -263,3 +302,6 @@ class Templates:
                 views = self._relaxed.get(b, ())
                 state = self.grower.add(state, b, views[0]) if views else None
         return state
+
+
+_NOBODY = frozenset[int]()

@@ -56,13 +56,51 @@ class Uses:
             for n, k, d in zip(self.space.egraph.nodes, kinds, self.dequantises, strict=True)
         )
 
-    def of(self, readers: Readers, buffer: int) -> list[Use]:
+    # ---- uses have numbers: groups of one e-graph make the same ones again and again -------------
+    @cached_property
+    def _known(self) -> list[Use]:
+        return []
+
+    @cached_property
+    def _direct(self) -> dict[Reader, int]:
+        """Per reader: the number of the use that it makes itself."""
+        return {}
+
+    @cached_property
+    def _below(self) -> dict[tuple[int, Reader], int]:
+        """Per use, and reader in front of it: the number of the use through that reader."""
+        return {}
+
+    def direct(self, reader: Reader) -> int:
+        """The number of a use without anything between."""
+        if reader not in self._direct:
+            self._direct[reader] = len(self._known)
+            self._known.append(Use(*reader))
+        return self._direct[reader]
+
+    def below(self, number: int, reader: Reader) -> int:
+        """The number of a use through one more op that computes nothing."""
+        key = number, reader
+        if key not in self._below:
+            self._below[key] = len(self._known)
+            self._known.append(self._known[number].below(*reader))
+        return self._below[key]
+
+    def __getitem__(self, number: int) -> Use:
+        return self._known[number]
+
+    def numbers(self, readers: Readers, buffer: int) -> tuple[int, ...]:
         """The uses of a buffer that these readers, all of one dispatch, make of it."""
-        found: list[Use] = []
-        for q, i in readers.get(buffer, ()):
-            above = self.of(readers, self.space.made[q][0]) if self.carries[q] else []
-            found += [u.below(q, i) for u in above] or [Use(q, i)]
-        return found
+        found: list[int] = []
+        for reader in readers.get(buffer, ()):
+            q = reader[0]
+            above = self.numbers(readers, self.space.made[q][0]) if self.carries[q] else ()
+            found += [self.below(u, reader) for u in above] or [self.direct(reader)]
+        return tuple(found)
+
+    def of(self, readers: Readers, buffer: int) -> list[Use]:
+        """The same as uses."""
+        return [self._known[u] for u in self.numbers(readers, buffer)]
 
     # ---- the map of a use ----------------------------------------------------------------------
     @cached_property

@@ -1,0 +1,268 @@
+"""What a group of nodes may still hold, and whether it is a dispatch as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.uses import Reader
+from eqsat.model.movement import Move
+
+
+class State(NamedTuple):
+    """A group in the making: operands up to `at` are decided (read, or computed inside).
+
+    A tuple, and never changed: thousands are made per layer, and they share their parts.
+    """
+
+    inside: dict[int, int]  # buffer -> node that computes it here
+    reads: dict[int, int]  # buffer -> class, as its first reader sees it
+    readers: dict[int, tuple[Reader, ...]]
+    queue: tuple[int, ...]  # buffers to decide
+    views: tuple[int, ...]
+    repeated: frozenset[int]  # nodes below a broadcast: they run more often than needed
+    runs: dict[int, int]  # how often each node runs
+    at: int = 0
+    members: int = 0
+    roots: int = 0
+    met: bool = False  # something inside is read again from further down: `runs` may be too low
+
+    def reading(self, reads: dict[int, int], decided: int) -> State:
+        """The same group with these reads, and so many more operands decided."""
+        at = self.at + decided
+        return State(
+            self.inside, reads, self.readers, self.queue, self.views, self.repeated, self.runs,
+            at, self.members, self.roots, self.met,
+        )  # fmt: skip
+
+
+EMPTY = State({}, {}, {}, (), (), frozenset(), {})
+
+
+@dataclass(slots=True)
+class Above:
+    """What a group asks of a node that computes one of its buffers inside, whichever node."""
+
+    readers: tuple[Reader, ...]
+    runs: int = 0  # how often the most frequent reader runs, of those that keep nothing in scratch
+    is_repeated: bool = False  # a reader is below a broadcast, or is one
+    # how often the readers need a value at least, and picoseconds of arithmetic that hide behind
+    # the traffic of the group; -1: nobody has asked yet
+    evaluations: int = -1
+    hidden_ps: float = -1.0
+
+
+class _Slack(dict[int, float]):
+    """Per node: picoseconds its own traffic takes longer than its arithmetic."""
+
+    def __init__(self, costs: Costs):
+        super().__init__()
+        self.costs = costs
+
+    def __missing__(self, node: int) -> float:
+        costs, space = self.costs, self.costs.space
+        sides = (*space.egraph.nodes[node].children, *space.outputs[node])
+        traffic = sum([costs.class_ps[c] for c in sides])
+        self[node] = max(0.0, traffic - costs.least_ps(node, costs.iterations[node]))
+        return self[node]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Asked about groups in the making, on one device."""
+
+    pool: Pool
+    costs: Costs
+    device: str = ""  # whose dispatches these are, if there are several
+
+    @cached_property
+    def space(self) -> Space:
+        return self.pool.space
+
+    @cached_property
+    def legality(self) -> Legality:
+        return self.pool.legality.part(self.device)
+
+    @cached_property
+    def held(self) -> frozenset[int]:
+        return self.pool.held
+
+    def joined(self, state: State, buffer: int) -> tuple[int, ...]:
+        """Producers of a buffer that may be computed inside of all who use it here."""
+        return self.joining(buffer, self.legality.uses.numbers(state.readers, buffer))
+
+    def joining(self, buffer: int, uses: tuple[int, ...]) -> tuple[int, ...]:
+        """Producers of a buffer that may be computed inside of the users of these numbers."""
+        key = buffer, uses
+        if key not in self._joining:
+            known, producers = self.legality.uses, self.pool.producers.get(buffer, ())
+            users = [known[u] for u in uses]
+            self._joining[key] = tuple(
+                p for p in producers if all([known.may_join(p, u) for u in users])
+            )
+        return self._joining[key]
+
+    @cached_property
+    def _joining(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        return {}
+
+    def may_read(self, state: State, buffer: int) -> bool:
+        """Whether a buffer is where its readers are, and is read by a map the target allows."""
+        return self._is_here(state, buffer) and self._is_read_well(state, buffer)
+
+    def _is_read_well(self, state: State, buffer: int) -> bool:
+        if not self._reads_in_step:
+            return True
+        uses = self.legality.uses
+        return all(map(uses.may_read, uses.of(state.readers, buffer)))
+
+    @cached_property
+    def _reads_in_step(self) -> bool:
+        return self.legality.fusion.index_relation == "identity"
+
+    def _is_here(self, state: State, buffer: int) -> bool:
+        """Whether a buffer is on the device of its readers; a transfer reads from elsewhere."""
+        if not self.device:
+            return True
+        kinds = self.space.kinds
+        crosses = any(kinds[q] == "transfer" for q, _ in state.readers[buffer])
+        return crosses or self.pool.legality.devices.may_read(self.device, buffer)
+
+    def above(self, state: State, buffer: int) -> Above:
+        """What the readers of a buffer ask of everything that may compute it."""
+        readers, keeps = state.readers[buffer], self.legality.row_blocks.keeps
+        repeats, found = self.legality.repeats, Above(readers)
+        for q, i in readers:
+            if not keeps(q):
+                found.runs = max(found.runs, state.runs[q])
+                found.is_repeated = found.is_repeated or q in state.repeated or repeats(q, i)
+        return found
+
+    def recomputes(self, state: State, node: int, above: Above) -> bool:
+        """Whether computing an op again for each run of its reader certainly takes longer.
+
+        Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
+        group, or of the op by itself, is free.
+        """
+        own, least_ps = self.costs.iterations[node], self.costs.least_ps
+        if above.runs <= own:
+            return False
+        extra = least_ps(node, above.runs) - (least := least_ps(node, own))
+        if extra <= 0:
+            return False
+        if above.hidden_ps < 0:
+            above.hidden_ps = sum([self._slack[n] for n in {*state.inside.values()}])
+        most = self.costs.target.launch_ps + above.hidden_ps
+        if node not in state.inside.values():
+            most += self._slack[node]
+        if extra <= most:
+            return False
+        if above.evaluations < 0:
+            above.evaluations = self._evaluations(state, above.readers)
+        runs = min(above.runs, above.evaluations)
+        return runs > own and least_ps(node, runs) - least > most
+
+    def _evaluations(self, state: State, readers: Iterable[Reader]) -> int:
+        """How often these readers need a value at least: an index once per row it takes."""
+        found = 0
+        for q, i in readers:
+            attr = self.space.egraph.nodes[q].attr
+            if i == 1 and isinstance(attr, Move) and attr.op == "gather":
+                found = max(found, math.prod(attr.sources[1]))
+                continue
+            above = [r for b in self.space.made[q] for r in state.readers.get(b, ())]
+            found = max(found, self.costs.iterations[q], self._evaluations(state, above))
+        return found
+
+    @cached_property
+    def _slack(self) -> _Slack:
+        return _Slack(self.costs)
+
+    def _reads_itself(self, state: State, node: int, readers: tuple[Reader, ...]) -> bool:
+        """Whether a node reads what is computed from its own result."""
+        inside = state.inside
+        below = {inside[b] for b in self.space.operands[node] if b in inside}
+        work = list(readers) if below else []
+        while work:
+            q, _ = work.pop()
+            if q in below:
+                return True
+            for b in self.space.made[q]:
+                work += state.readers.get(b, ())
+        return False
+
+    def _turns_inside(self, state: State, node: int, readers: tuple[Reader, ...]) -> bool:
+        """Whether a rule's conversion would stand between two elementwise ops of one group.
+
+        The same group with the conversion at its rim exists too: every op has its own layout.
+        """
+        kinds, nodes = self.space.kinds, self.space.egraph.nodes
+        if kinds[node] != "elementwise":
+            return False
+        work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
+        while work:
+            q = work.pop()
+            above = [r for r, _ in state.readers.get(self.space.made[q][0], ())]
+            if any(kinds[r] == "elementwise" for r in above):
+                return True
+            work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
+        return False
+
+    def _joins_roots(
+        self, state: State, root: int, runs: int, roots: int, is_repeated: bool
+    ) -> bool:
+        """Whether a contraction or reduction may be one root more."""
+        if is_repeated and self._recomputes_root(state, root, runs):
+            return False
+        return roots <= self.legality.fusion.roots and not self._crowds(state, (root,))
+
+    def fits(self, state: State, sink: int) -> bool:
+        if len(state.inside) > 1 and self._has_twice(state):
+            return False
+        made = state.inside.values()
+        legality = self.legality
+        if state.roots > 1 and self._crowds(state, filter(legality.is_root, made)):
+            return False
+        fusion, blocks = legality.fusion, legality.row_blocks
+        if blocks.is_on and state.members > 1:
+            again = any(n in state.repeated for n in made if legality.is_contraction(n))
+            if not blocks.is_legal(state.inside, by_rows=again):
+                return False
+        operands = len(state.reads) + len(self.space.outputs[sink])
+        return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
+
+    def _has_twice(self, state: State) -> bool:
+        """Whether a value is computed twice, or computed and read."""
+        value, is_new = self.space.value, self._is_new
+        computed = [value[b] for b, n in state.inside.items() if is_new[n]]
+        distinct = set(computed)
+        if len(distinct) < len(computed):
+            return True
+        return not distinct.isdisjoint([value[b] for b in state.reads])
+
+    @cached_property
+    def _is_new(self) -> tuple[bool, ...]:
+        """Per node: whether it computes a value, and not a layout of one."""
+        return tuple(k not in ("view", "conversion") for k in self.space.kinds)
+
+    def _recomputes_root(self, state: State, root: int, runs: int) -> bool:
+        """Whether a root below a broadcast is computed again, and not kept by rows either."""
+        legality = self.legality
+        if not legality.recomputes_root(root, runs):
+            return False
+        roots = {n for n in (root, *state.inside.values()) if legality.is_root(n)}
+        return not legality.row_blocks.may_be(roots)
+
+    def _crowds(self, state: State, roots: Iterable[int]) -> bool:
+        """Whether these roots together break the scratch limit, read as they are read here."""
+        legality = self.legality
+        if not legality.target.pipelines:
+            return False
+        return legality.crowds([legality.inside(n, state.readers) for n in roots])

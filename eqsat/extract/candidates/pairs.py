@@ -1,0 +1,155 @@
+"""Which of many small groups may be one dispatch with which: pairs by products of 0/1 matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.space import Space
+from eqsat.model.deadline import tick
+
+CELLS = 1 << 20  # of a block of pairs that is looked at at once
+
+Matrix = NDArray[np.float32]
+TOUCHED, MADE = 1, 2  # of a buffer: it is read or written from outside; it is computed
+COMPUTED, USER = 1, 2  # of a value: it is computed; it is computed from the result, and not here
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A small group that may become part of a merge, with what merging asks of it."""
+
+    candidate: Candidate
+    nodes: frozenset[int]
+    ops: frozenset[int]  # without views and fills
+    makers: dict[int, int]  # buffer -> the node that computes it; the first if several do
+    touched: frozenset[int]  # buffers it reads or writes from outside
+    value: int  # that of its result
+    at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
+
+
+class Pairs:
+    """Asked about buckets of some parts: which two of a bucket may be one dispatch.
+
+    Two parts contradict each other if one computes what the other reads or writes, or if both
+    compute a buffer by different nodes; views may differ. Both results must be for somebody
+    outside, and together they must keep the numbers of ops, roots and operands that fusion allows.
+    """
+
+    def __init__(self, space: Space, legality: Legality, parts: Sequence[Part]):
+        self.space, self.legality, self.parts = space, legality, parts
+        self._first = [0]  # where the facts of a part begin
+        self._facts: list[tuple[int, int]] = []  # (number of a thing, what of it)
+        for p in parts:
+            self._facts += self._of(p)
+            self._first.append(len(self._facts))
+        self._table = np.array(self._facts, np.int64).reshape(-1, 2)
+
+    # ---- facts of parts ------------------------------------------------------------------------
+    @cached_property
+    def _ways(self) -> dict[tuple[int, int], int]:
+        return {}
+
+    def _of(self, p: Part) -> list[tuple[int, int]]:
+        """Its buffers, makers of buffers, ops, roots, reads and values."""
+        space, kinds = self.space, self._kinds
+        buffers = dict.fromkeys(p.touched, TOUCHED)
+        for b in p.makers:
+            buffers[b] = buffers.get(b, 0) | MADE
+        ways = [self._ways.setdefault(w, len(self._ways)) for w in p.makers.items()]
+        computed = space.computes(p.ops)
+        users = space.consumers.get(p.value, frozenset()) - computed
+        caller = len(space.egraph.types)
+        return [
+            *buffers.items(),
+            *((kinds["way"] + w, 1) for w in ways),
+            *((kinds["op"] + n, 1) for n in p.ops),
+            *((kinds["root"] + n, 1) for n in p.ops if self.legality.is_root(n)),
+            *((kinds["read"] + space.buffer[r], 1) for r in p.candidate.reads),
+            *((kinds["view"] + n, 1) for n in p.makers.values() if space.kinds[n] == "view"),
+            *((kinds["value"] + v, COMPUTED) for v in computed),
+            *((kinds["value"] + (caller if v < 0 else v), USER) for v in users),
+        ]
+
+    @cached_property
+    def _kinds(self) -> dict[str, int]:
+        """Per kind of thing: its first number. The caller is one more value."""
+        size = max(len(self.space.egraph.types), len(self.space.egraph.nodes)) + 2
+        size = max(size, sum(len(p.makers) for p in self.parts))
+        names = ("buffer", "way", "op", "root", "read", "view", "value", "end")
+        return {name: (1 + at) * size if at else 0 for at, name in enumerate(names)}
+
+    # ---- pairs of a bucket -----------------------------------------------------------------------
+    def of(self, bucket: Sequence[int], *, apart: bool) -> Iterator[tuple[Part, Part]]:
+        """Pairs of parts that may be one dispatch, in order; `apart` ones share no op."""
+        if len(bucket) < 2:
+            return
+        facts = self._matrices(bucket)
+        values = np.array([self.parts[p].value for p in bucket])
+        step = max(1, CELLS // len(bucket))
+        for first in range(0, len(bucket), step):
+            tick()
+            rows = slice(first, min(len(bucket), first + step))
+            fine = self._fits(facts, rows, apart) & (values[rows, None] != values[None, :])
+            at = np.argwhere(np.triu(fine, k=1 + first))
+            for i, j in at.tolist():
+                tick()
+                a, b = self.parts[bucket[first + i]], self.parts[bucket[j]]
+                if self._agree(a, b):
+                    yield a, b
+
+    def _matrices(self, bucket: Sequence[int]) -> dict[str, Matrix]:
+        """Per kind of thing: a row per part of a bucket, a column per thing that one has."""
+        first = self._first
+        at = np.concatenate([np.arange(first[p], first[p + 1]) for p in bucket])
+        sizes = [first[p + 1] - first[p] for p in bucket]
+        row = np.repeat(np.arange(len(bucket)), sizes)
+        things, column = np.unique(self._table[at, 0], return_inverse=True)
+        found = np.zeros((len(bucket), len(things)), np.float32)
+        found[row, column] = self._table[at, 1]
+        names = list(self._kinds)
+        ends = np.searchsorted(things, list(self._kinds.values()))
+        return {n: found[:, a:b] for n, a, b in zip(names, ends, ends[1:], strict=False)}
+
+    def _fits(self, facts: dict[str, Matrix], rows: slice, apart: bool) -> NDArray[np.bool_]:
+        """Of some rows of a bucket with all of it."""
+        fusion, buffers = self.legality.fusion, facts["buffer"]
+        fine = _together(facts["op"], rows) <= fusion.members
+        fine &= _together(facts["root"], rows) <= fusion.roots
+        fine &= _together(facts["read"], rows) + 2 <= fusion.operands  # and two results
+        if apart:
+            fine &= facts["op"][rows] @ facts["op"].T == 0
+        touched, made = _is(buffers, TOUCHED), (buffers >= MADE).astype(np.float32)
+        touched += buffers == TOUCHED + MADE
+        fine &= touched[rows] @ made.T + made[rows] @ touched.T == 0
+        has_view = facts["view"].sum(axis=1) > 0
+        alike = made[rows] @ made.T == facts["way"][rows] @ facts["way"].T
+        fine &= alike | has_view[rows, None] | has_view[None, :]
+        computed, users = _is(facts["value"], COMPUTED), _is(facts["value"], USER)
+        missing = users.sum(axis=1)
+        fine &= users[rows] @ computed.T < missing[rows, None]
+        return fine & (computed[rows] @ users.T < missing[None, :])
+
+    def _agree(self, a: Part, b: Part) -> bool:
+        """Whether both compute alike what both compute."""
+        one, two, kinds = a.makers, b.makers, self.space.kinds
+        return all(
+            one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
+            for o in (one.keys() & two.keys())
+        )
+
+
+def _is(matrix: Matrix, what: int) -> Matrix:
+    return (matrix == what).astype(np.float32)
+
+
+def _together(matrix: Matrix, rows: slice) -> Matrix:
+    """How many things two parts have together."""
+    sizes = matrix.sum(axis=1)
+    return sizes[rows, None] + sizes[None, :] - matrix[rows] @ matrix.T
