@@ -11,14 +11,15 @@ import pytest
 
 import eqsat
 from eqsat.hunt.networks import is_hard, network
-from eqsat.lab import searches
+from eqsat.hunt.repeated import ALIKE, BROKEN, repeated
+from eqsat.lab import copying, searches
 from eqsat.lab.searches import make_case, run_case, search
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import fail
 from eqsat.model.program import prune
 from eqsat.model.selection import GoalResult
 
-SAMPLE = (6, 9, 17, 21, 24, 33, 36, 44, 61, 70, 79, 90)
+SAMPLE = (3, 6, 9, 17, 21, 24, 33, 36, 44, 61, 70, 79, 90, 107)
 
 
 @pytest.mark.parametrize("seed", SAMPLE)
@@ -39,6 +40,29 @@ def test_the_draw_holds_what_it_says():
     assert {n["target"] for n in names} == set(searches.MACHINES)
     assert {n["setting"] for n in names} == set(searches.VARIED)
     assert len({n["goals"] for n in names}) == len(searches.GOALS)
+
+
+def test_blocks_are_alike_or_differ_in_every_way():
+    found = [repeated(seed) for seed in range(150)]
+    for program, _ in found:
+        program.verify()
+    assert {kind for _, kind in found[::2]} == set(ALIKE)
+    assert {kind for _, kind in found[1::2]} == set(BROKEN)
+    assert found[7] == repeated(7)
+    assert make_case(4 * 7 + 3).program == found[7][0]
+
+
+def test_one_proof_against_another_is_a_finding():
+    run = eqsat.optimize(parse_program(HARD, "hard.eqs"), target="reference")
+    assert run.selection is not None
+    assert not copying.contradictions(run, run.selection, run.selection)
+    goals = dict(run.selection.goals)
+    goals["memory"] = GoalResult(goals["memory"].value - 1, 0)
+    open_gap = replace(run.selection, goals=tuple(goals.items()))
+    assert not copying.contradictions(run, open_gap, run.selection)
+    goals["memory"] = GoalResult(goals["memory"].value, goals["memory"].value)
+    proven = replace(run.selection, goals=tuple(goals.items()))
+    assert "the optimum of `memory`" in copying.contradictions(run, proven, run.selection)[0]
 
 
 HARD = """
@@ -70,7 +94,7 @@ def test_a_case_is_the_same_every_time():
 # ---- the judge can find fault --------------------------------------------------------------------
 @pytest.fixture
 def case() -> searches.Case:
-    found = make_case(3)
+    found = make_case(5)
     return replace(
         found, target="reference", settings=(), budget={}, goals=searches.GOALS[0], executes=False
     )
@@ -156,7 +180,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def row(seed: int, value: float | None, baseline: float | None, failure: str = "") -> dict:
-    names = dict.fromkeys(("target", "setting", "rules", "budget", "goals"), "any")
+    names = dict.fromkeys(("target", "setting", "rules", "budget", "goals", "blocks"), "any")
     outcome = "inadmissible" if value is None else "found"
     found = searches.Verdict(
         seed, names, 5, True, outcome=outcome, value=value, baseline=baseline, failure=failure

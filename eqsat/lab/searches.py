@@ -1,6 +1,8 @@
 """One random search, judged: right by all checkers, never worse than its input, how much better.
 
 A program, a subset of the rules, a target with settings, a budget and goals are drawn from a seed.
+One program in four is made of blocks, which are equal, or equal but for one thing; what its search
+finds is compared with a search that copies nothing from one block to another.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from eqsat.api import Run, Source
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.verify import verify_on_arena
 from eqsat.hunt.networks import is_hard, network
+from eqsat.hunt.repeated import repeated
+from eqsat.lab.copying import differences
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
@@ -28,6 +32,9 @@ from eqsat.saturate import Limits
 
 NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
 LIMITS = Limits(nodes=800, rounds=30, seconds=10.0)
+BLOCKS = 4  # of so many searches the last has a program of equal blocks, or of nearly equal ones
+BLOCK_LIMITS = replace(LIMITS, nodes=3_000)
+NO_BLOCKS = "none"
 SEVERAL = (
     "tiles.matmul=[{mnk: [4, 8, 1], rate: 1.0}, {mnk: [8, 8, 8], rate: 1.0},"
     " {mnk: [16, 16, 1], rate: 0.8}]"
@@ -152,7 +159,11 @@ def _machines() -> tuple[str, ...]:
 def make_case(seed: int) -> Case:
     """Search number `seed`; deterministic for one set of rule and target files."""
     rng = random.Random(f"search {seed}")
-    program = network(seed)
+    blocks = NO_BLOCKS
+    if seed % BLOCKS == BLOCKS - 1:
+        program, blocks = repeated(seed // BLOCKS)
+    else:
+        program = network(seed)
     machine = rng.choice(_machines())
     target, settings, _ = MACHINES[machine]
     varied = rng.choice(list(VARIED)) if rng.random() < 0.5 else "as it is"
@@ -164,6 +175,7 @@ def make_case(seed: int) -> Case:
     names = {
         "target": machine, "setting": varied, "rules": " + ".join(sets) + share,
         "budget": "memory" if budget else "none", "goals": " ".join(map(_goal_text, goals)),
+        "blocks": blocks,
     }  # fmt: skip
     asked = (*settings, *VARIED[varied])
     return Case(seed, program, rules, target, asked, budget, goals, rng.random() < 0.25, names)
@@ -220,9 +232,10 @@ def search(seed: int, seconds: float = 6.0) -> Verdict:
 def run_case(case: Case, seconds: float, rules: RuleSet | None = None) -> Run:
     """The search itself, with the drawn rules or with others."""
     source = Source(case.program, drawn_weights(case.program))
+    limits = LIMITS if case.names["blocks"] == NO_BLOCKS else BLOCK_LIMITS
     return api.optimize(
         source, rules=case.rules if rules is None else rules, target=case.target,
-        settings=case.settings, budget=case.budget, goals=case.goals, limits=LIMITS,
+        settings=case.settings, budget=case.budget, goals=case.goals, limits=limits,
         time_limit=seconds, seed=case.seed,
     )  # fmt: skip
 
@@ -248,6 +261,8 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
     value, baseline = _worth(run)
     if baseline is None and _is_admissible(case, seconds):
         faults.append("the baseline is called inadmissible, but the input itself is admissible")
+    if case.names["blocks"] != NO_BLOCKS:
+        faults += differences(run, seconds)
     if baseline is not None and value > baseline:
         faults.append(f"worse than the input: {value:g} against {baseline:g}")
     return replace(
