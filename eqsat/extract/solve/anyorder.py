@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from eqsat.extract.solve.firsts import entries
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
-from eqsat.extract.solve.watch import Copy, Watch, copies, watches
+from eqsat.extract.solve.watch import Copy, Facts, Watch, copies, watches
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class AnyOrder(ExtractionProblem):
     def supplies(self) -> tuple[Supply, ...]:
         """Who may write the first layout of a value, and who reads one."""
         return tuple(entries(self))
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What must-analysis tells about its items."""
+        return Facts(self)
 
     @cached_property
     def watches(self) -> tuple[Watch, ...]:

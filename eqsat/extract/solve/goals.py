@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
+from eqsat.extract.solve.fits import Fits, fitting
 from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -103,6 +105,7 @@ class Search:
     seed: int
     hints: tuple[Answer, ...] = ()
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
+    fits: dict[int, tuple[int, ...]] = field(default_factory=dict)  # options by bytes, likewise
     stop: Stop | None = None
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that are known already
 
@@ -209,6 +212,8 @@ class Search:
     @cached_property
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a search."""
+        if isinstance(self.problem, AnyOrder):
+            return Fits(self.problem).least_bytes
         found = least_bytes(self.problem)
         return self.problem.most_bytes + 1 if found is None else found
 
@@ -238,6 +243,10 @@ class Search:
         """What is left under the caps, with its relaxation; None if that is nothing."""
         problem = self.problem
         kept = set(range(len(problem.options)) if among is None else among)
+        if isinstance(problem, AnyOrder) and MEMORY in caps:
+            kept &= set(self._fitting(problem, caps[MEMORY]))
+            if not kept and problem.roots:
+                return None
         for goal in caps.keys() & self.budget.keys():  # later caps are known to `among`
             relaxed = self.relaxation(goal)
             if relaxed is None or relaxed.bound > caps[goal]:
@@ -249,6 +258,12 @@ class Search:
         chosen, small = _chosen(chosen, useful), small.restricted(useful)
         found = self._relaxation(small, weights, caps)
         return None if found is None else _Stage(chosen, small, found)
+
+    def _fitting(self, problem: AnyOrder, cap: int) -> tuple[int, ...]:
+        """Options that answers of at most so many bytes may hold."""
+        if cap not in self.fits:
+            self.fits[cap] = fitting(problem, cap)
+        return self.fits[cap]
 
     def _relaxation(
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]

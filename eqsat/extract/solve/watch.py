@@ -71,19 +71,22 @@ class Copy:
 
 def copies(problem: AnyOrder) -> tuple[Copy, ...]:
     """The largest few, in the order of their buffers."""
-    found = _Facts(problem).copies()
+    found = problem.facts.copies()
     largest = sorted(found, key=lambda c: (-c.nbytes, c.buffer))[:COPIES]
     return tuple(sorted(largest, key=lambda c: c.buffer))
 
 
 def watches(problem: AnyOrder) -> tuple[Watch, ...]:
     """Items every answer makes, with what may be live meanwhile."""
-    return _Facts(problem).watches()
+    return problem.facts.watches()
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """Items are bits; an item is named by its value, or by its buffer with a minus and one off."""
+class Facts:
+    """Who makes and reads which items, and in what order they are made in every answer.
+
+    An item is named by its value, or by its buffer with a minus and one off. Sets of them are bits.
+    """
 
     problem: AnyOrder
 
@@ -116,12 +119,14 @@ class _Facts:
         return [self._items(o.reads) for o in self.problem.options]
 
     @cached_property
+    def written(self) -> list[set[int]]:
+        """Per option: items it makes or converts, and writes."""
+        return [self._items(o.writes) for o in self.problem.options]
+
+    @cached_property
     def touched(self) -> list[set[int]]:
         """Per option: items it makes, or reads or writes a layout of."""
-        return [
-            m | r | self._items(o.writes)
-            for m, r, o in zip(self.made, self.reads, self.problem.options, strict=True)
-        ]
+        return [m | r | w for m, r, w in zip(self.made, self.reads, self.written, strict=True)]
 
     @cached_property
     def bit(self) -> dict[int, int]:
@@ -129,18 +134,24 @@ class _Facts:
         return {n: 1 << i for i, n in enumerate(items)}
 
     @cached_property
-    def _made_bits(self) -> list[int]:
+    def made_bits(self) -> list[int]:
+        """Per option: `made` as bits."""
         return [sum(self.bit[n] for n in made) for made in self.made]
+
+    @cached_property
+    def before(self) -> list[int]:
+        """Per option: items that are made before it, however what it reads is provided, as bits."""
+        return self._needs[0]
 
     @cached_property
     def _needs(self) -> tuple[list[int], dict[int, int]]:
         """Per option the items made before it, per buffer those made until it is written."""
         p, everything = self.problem, sum(self.bit.values())
-        before = made_before(p, self._made_bits, everything)
+        before = made_before(p, self.made_bits, everything)
         held = dict.fromkeys(p.writers, everything)
         for i, o in enumerate(p.options):
             for b in o.writes:
-                held[b] &= before[i] | self._made_bits[i]
+                held[b] &= before[i] | self.made_bits[i]
         return before, held
 
     @cached_property
@@ -163,13 +174,12 @@ class _Facts:
     @cached_property
     def need(self) -> dict[int, int]:
         """Per needed item: those made before it or with it, as bits."""
-        before, _ = self._needs
-        found = {}
+        before, found = self.before, {}
         for n in self.needed:
             tick()
             new = sum(self.bit.values())
             for i in self.makers[n]:
-                new &= before[i] | self._made_bits[i]
+                new &= before[i] | self.made_bits[i]
             found[n] = new | self.bit[n]
         return found
 
@@ -194,17 +204,22 @@ class _Facts:
                 found.setdefault(a, []).append(z)
         return found
 
-    def _is_once(self, item: int) -> bool:
+    @cached_property
+    def once(self) -> frozenset[int]:
+        """Needed items that one chosen option makes, and no other."""
+        return frozenset(n for n in self.needed if self.is_once(n))
+
+    def is_once(self, item: int) -> bool:
+        """Whether at most one chosen option makes it."""
         held = [set(self.problem.options[i].exclusive) for i in self.makers[item]]
         return item < 0 or len(held) == 1 or bool(set.intersection(*held))
 
     def watches(self) -> tuple[Watch, ...]:
         number = {n: i for i, n in enumerate(self.needed)}
-        once = {n: self._is_once(n) for n in self.needed}
         found = []
         for v in self.needed:
             held = [
-                self._held(a, v, number, () if once[a] else self.makers[a])
+                self._held(a, v, number, () if a in self.once else self.makers[a])
                 for a in self.needed
                 if a != v and not self.need[a] & self.bit[v] and self.nbytes.get(a)
             ]
@@ -212,12 +227,12 @@ class _Facts:
             before = frozenset(
                 number[a] for a in self.needed if a != v and self.need[v] & self.bit[a]
             )
-            found.append(Watch(self.makers[v], once[v], before, kept))
+            found.append(Watch(self.makers[v], v in self.once, before, kept))
         return tuple(found)
 
     def copies(self) -> list[Copy]:
         p, found = self.problem, []
-        once = {n: set(self.makers[n]) for n in self.needed if self._is_once(n)}
+        once = {n: set(self.makers[n]) for n in self.needed if n in self.once}
         number = {n: i for i, n in enumerate(self.needed)}
         for b, writers in p.writers.items():
             tick()
@@ -241,8 +256,8 @@ class _Facts:
         if not always:
             later = tuple(number[z] for z in direct if not self.need[v] & self.bit[z])
             if self.need[v] & self.bit[a]:
-                before, _ = self._needs
-                readers = tuple(h for h in self.readers.get(a, ()) if before[h] & self.bit[v])
+                before, bit = self.before, self.bit[v]
+                readers = tuple(h for h in self.readers.get(a, ()) if before[h] & bit)
         touching = tuple(i for i in self.makers[v] if a in self.touched[i])
         return Held(number[a], self.nbytes[a], touching, makers, always, readers, later)
 

@@ -1,0 +1,129 @@
+"""Options cut by bytes, in any order: what is cut is in no answer that fits, by brute force."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from problems import every_answer
+
+from eqsat.extract.order import best_order, work_of
+from eqsat.extract.solve.anyorder import AnyOrder, any_order
+from eqsat.extract.solve.fits import Fits, fitting
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
+
+SIZES = (4, 8, 64, 100)
+
+
+def free_problem(seed: int) -> AnyOrder:
+    """A few values in one or two layouts each; some are computed inside of others' dispatches."""
+    rng = random.Random(seed)
+    values = range(rng.randint(3, 5))
+    layouts = {v: [10 * v + k for k in range(rng.choice((1, 1, 2)))] for v in values}
+    once = {v: rng.random() < 0.6 for v in values}
+    weights = [1000, 1001, 1010]
+    options: list[Option] = []
+    computes: list[tuple[int, ...]] = []
+
+    def add(reads: set[int], writes: set[int], computed: set[int]) -> None:
+        resident = tuple(sorted(rng.sample(weights, rng.choice((0, 0, 1, 1, 2)))))
+        held = tuple(sorted(100 + v for v in computed if once[v]))
+        adds = (rng.randint(1, 20), rng.randint(0, 3), 1)
+        options.append(Option(0, adds, tuple(sorted(reads)), resident, tuple(sorted(writes)), held))
+        computes.append(tuple(sorted(computed)))
+
+    for v in values:
+        for _ in range(rng.randint(1, 2)):
+            computed, earlier = {v}, rng.sample(range(v), rng.randint(min(v, 1), min(v, 2)))
+            if earlier and rng.random() < 0.4:  # the last of them inside of it
+                inside = earlier.pop()
+                computed.add(inside)
+                earlier = [u for u in {*earlier, *range(inside)} if u != inside][:2]
+            written = {rng.choice(layouts[u]) for u in computed if u == v or rng.random() < 0.3}
+            add({rng.choice(layouts[u]) for u in earlier}, written, computed)
+        for a in layouts[v]:
+            for b in layouts[v]:
+                if a != b:
+                    add({a}, {b}, set())
+    last = [layouts[values[-1]][0]]
+    nbytes = {b: rng.choice(SIZES) for v in values for b in layouts[v]}
+    nbytes |= {w: rng.choice(SIZES) for w in weights}
+    value_of = {b: b // 10 for b in nbytes}
+    problem = ExtractionProblem(tuple(options), nbytes, tuple(last), 16, ())
+    return any_order(problem, tuple(computes), value_of, frozenset({100, 101}))
+
+
+def peaks(problem: AnyOrder) -> dict[Answer, int]:
+    """Per answer that has an order: its peak in the best one."""
+    found = {}
+    for a in every_answer(problem):
+        try:
+            best = best_order(work_of(problem, a))
+        except ValueError:
+            continue
+        assert best.is_proven
+        found[a] = best.peak_bytes
+    return found
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_no_option_of_an_answer_that_fits_is_cut(part: int):
+    proven = cut = asked = 0
+    for seed in range(2400 + part * 60, 2460 + part * 60):
+        problem = free_problem(seed)
+        known = peaks(problem)
+        if not known:
+            continue
+        least = min(known.values())
+        assert Fits(problem).least_bytes <= least, seed
+        asked += 1
+        proven += not fitting(problem, least - 1)
+        for cap in sorted(set(known.values())):
+            kept = set(fitting(problem, cap))
+            assert all(kept.issuperset(a) for a, peak in known.items() if peak <= cap), (seed, cap)
+            cut += len(problem.options) - len(kept)
+    assert asked > 40
+    assert proven > asked / 2
+    assert cut > asked
+
+
+def chain(carried: int) -> AnyOrder:
+    """x is read by the first and by the last of three; made again, it is read from a larger y."""
+
+    def option(reads: tuple[int, ...], write: int, *exclusive: int) -> Option:
+        return Option(0, (1, 0, 1), reads, (), (write,), exclusive)
+
+    y, x, a, b, c = range(5)
+    options = (
+        option((), y, y),
+        option((y,), x),
+        option((x,), a, a),
+        option((a,), b, b),
+        option((b, x), c, c),
+        option((b, y), c, c),
+    )
+    nbytes = {y: 2 * carried, x: carried, a: 100, b: 100, c: 100}
+    problem = ExtractionProblem(options, nbytes, (c,), 0, ())
+    computes = ((y,), (x,), (a,), (b,), (c,), (x, c))
+    return any_order(problem, computes, {n: n for n in range(5)}, frozenset())
+
+
+def test_what_is_carried_is_one_of_several_items():
+    problem = chain(16)
+    # no single item is carried in every answer: x may be made again, from y
+    assert Fits(problem).least_bytes == 200
+    assert min(peaks(problem).values()) == 216
+    assert fitting(problem, 215) == ()
+    assert fitting(problem, 216) == (0, 1, 2, 3, 4)
+    assert fitting(problem, 232) == (0, 1, 2, 3, 4, 5)
+
+
+def test_a_search_without_an_order_asks_what_fits():
+    search = Search(chain(16), {}, math.inf, 0)
+    below = search.minimise({"memory": 1}, {"memory": 215}, None, 10.0)
+    assert below.status == "infeasible"
+    least = search.minimise({"time": 1}, {"memory": 216}, None, 10.0)
+    assert least.stage is not None
+    assert least.stage.kept == (0, 1, 2, 3, 4)
