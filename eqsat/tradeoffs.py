@@ -143,7 +143,8 @@ def pareto(
     told = progress_of(run, time_limit, progress)
     told.begin, told.points = start, list(run.curve.points if run.curve else ())
     with heard(told):
-        session = prepare(run.egraph, run.target, run.goals, time_limit=left, seed=seed, stop=stop)
+        asked = run.egraph, run.target, run.goals
+        session = prepare(*asked, time_limit=left, seed=seed, stop=stop, whole=True)
         left = start + time_limit - time.monotonic()
         phase("front")
         found, selections = search(session, tuple(goals), points=points, seconds=left)

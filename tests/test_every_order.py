@@ -142,12 +142,15 @@ def test_dispatches_that_wait_for_each_other_are_barred_as_a_kind():
     assert replace(problem, barred=(barred,)).restricted((2, 3, 4)).barred == (((0, 1), 1),)
 
 
-def test_without_time_for_other_orders_nothing_is_proven(monkeypatch: pytest.MonkeyPatch):
+def test_without_time_for_other_orders_only_the_first_goal_is_proven(
+    monkeypatch: pytest.MonkeyPatch,
+):
     from eqsat.extract import joint
 
     monkeypatch.setattr(joint, "ENOUGH", math.inf)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))
     found = searched(spelled(ONE), 0, goals)
     assert found.stop == "wall"
-    time_ps = found.goal("time")
-    assert 0 < time_ps.bound < time_ps.value and time_ps.proof == ""
+    time_ps, dispatches = found.goal("time"), found.goal("dispatches")
+    assert time_ps.bound == time_ps.value and time_ps.proof == "relaxation"
+    assert 0 < dispatches.bound < dispatches.value and dispatches.proof == ""

@@ -15,8 +15,7 @@ from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
 from eqsat.extract.order.work import blocks
-from eqsat.extract.ordered import Ordered, in_best_order, under
-from eqsat.extract.session import known_answers
+from eqsat.extract.ordered import Ordered, greedily, in_best_order, under
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.lang.rulesets import load_rulesets
@@ -163,7 +162,7 @@ def assembly_of(seed: int) -> Assembly:
 def some_answers(assembly: Assembly, seed: int) -> list[tuple[int, ...]]:
     """Greedy answers, and those of least time or memory among random options."""
     rng, problem = random.Random(seed), assembly.problem
-    found = list(known_answers(assembly, "time"))
+    found = list(greedily(assembly, "time"))
     for goal in ("time", "memory", "dispatches"):
         must = set(found[0]) if found else set(range(len(problem.options)))
         kept = tuple(i for i in range(len(problem.options)) if i in must or rng.random() < 0.5)

@@ -37,17 +37,20 @@ def with_order(
     budget: Mapping[str, int],
     limits: Limits,
     known: Sequence[Group] = (),
+    least: Mapping[str, tuple[int, str]] | None = None,
 ) -> tuple[Assembly, Outcome]:
     """The outcome under the best order found, with bounds that hold in every order.
 
     No goal is worse than before by the requests' priority. `known` are the groups of an answer in
-    an order of its own that the first goal must not be worse than.
+    an order of its own that the first goal must not be worse than; `least` are bounds that hold in
+    every order, and what proved them.
     """
     assert outcome.answer is not None
     best = Ordered(assembly, outcome.answer)
     if len(requests) == 1:
         requests = (replace(requests[0], weight=None),)
     joint = _Joint(assembly, requests, budget, limits, dict(reference or {}), outcome, best)
+    joint.least |= least or {}
     joint.bound()
     if requests[0].weight is not None:
         joint.weigh()
@@ -73,7 +76,8 @@ class _Joint:
     proofs: dict[str, str] = field(default_factory=dict)
     status: str = "optimal"
     every: EveryOrder | None = None
-    least: dict[str, int] = field(default_factory=dict)  # bounds that need no search
+    # bounds that need no search, and what they are from
+    least: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     # ---- goals in order of priority ----------------------------------------------------------
     def improve(self, known: Sequence[Group]) -> None:
@@ -147,9 +151,10 @@ class _Joint:
         known = 0
         try:
             if len(weights) == 1:
-                known = min(self._known(*weights), value)
-            if weights == {MEMORY: 1} and self.every is None and known == value:
-                return Least("proven", value)
+                known, proof = self._known(*weights)
+                known = min(known, value)
+                if known == value:
+                    return Least("proven", value, proof)
             if self.every is None and not self._has_time():
                 return Least(self.limits.ended, known)
             seconds = self.limits.seconds * SHARE
@@ -164,9 +169,9 @@ class _Joint:
             self.every = EveryOrder.of(self.assembly, self.budget, self.limits)
         return self.every
 
-    def _known(self, goal: str) -> int:
-        """What a goal is at least in any order and under any caps, as far as that is known."""
-        return self.least.get(goal, 0)
+    def _known(self, goal: str) -> tuple[int, str]:
+        """What a goal is at least in any order, as far as that is known, and what it is from."""
+        return self.least.get(goal, (0, "search"))
 
     def bound(self) -> None:
         """Every goal's bound that takes no search: what is left of a proof if time ends before.
@@ -175,13 +180,16 @@ class _Joint:
         """
         with suppress(OutOfTime):
             if any(r.name == MEMORY for r in self.requests):
-                self.least[MEMORY] = self.assembly.least_bytes()
+                self.least[MEMORY] = self.assembly.least_bytes(), "search"
             if self.outcome.status == "optimal" or not self._has_time():
                 return
             search = self._every().search
             for goal in [r.name for r in self.requests if r.name != MEMORY]:
                 relaxed = search.relaxation(goal)
-                self.least[goal] = 0 if relaxed is None else relaxed.bound
+                known, proof = self._known(goal)
+                if relaxed is not None and relaxed.bound > known:
+                    known, proof = relaxed.bound, "relaxation"
+                self.least[goal] = known, proof
 
     def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
         """A better answer under the order of one that does not quite keep the caps.

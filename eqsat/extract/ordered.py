@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.problem import Answer
 from eqsat.model.cycles import uncollected
 from eqsat.model.selection import Group
@@ -91,3 +92,15 @@ def under(assembly: Assembly, groups: Sequence[Group]) -> Ordered | None:
     with uncollected():
         own = assembly.reordered(groups)
     return next((Ordered(own, answer) for answer in own.locate(groups)), None)
+
+
+def greedily(assembly: Assembly, goal: str) -> tuple[Answer, ...]:
+    """Greedy answers, without regard to budgets."""
+    kinds = assembly.pool.space.kinds
+    singles = frozenset(
+        i
+        for i, c in enumerate(assembly.candidates)
+        if sum(kinds[m] not in ("leaf", "view") for m in c.members) <= 1
+        and len(assembly.problem.options[i].writes) == len(c.writes)
+    )
+    return greedy(assembly.problem, singles, goal)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
 from eqsat.extract.candidates.legality import Legality
@@ -15,9 +15,9 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.joint import with_order, within_budget
-from eqsat.extract.ordered import Limits, under
+from eqsat.extract.narrow import narrow
+from eqsat.extract.ordered import Limits, greedily, under
 from eqsat.extract.solve.goals import Outcome, Search
-from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.problem import Answer
 from eqsat.model import progress
@@ -51,7 +51,9 @@ class Session:
     """The assembled problem of an e-graph on a target; searches share it.
 
     `hints` are legal answers known without a search, the baseline's among them; `reference` holds
-    the baseline's value per goal, None if the input program is not admissible.
+    the baseline's value per goal, None if the input program is not admissible. `least`: what goals
+    are at least in any order, and what proves it; known where only the options are left that hold
+    an answer no worse than the best hint by the first goal (`narrow`).
     """
 
     egraph: EGraph
@@ -63,6 +65,7 @@ class Session:
     seed: int
     stop: Stop | None = None  # who may end its searches early
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that hold whatever was cut
+    least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -82,7 +85,8 @@ class Session:
         """A search under the target's budget, or another one; it ends after so many seconds."""
         kept = dict(self.target.budget) if budget is None else dict(budget)
         deadline = time.monotonic() + seconds
-        return Search(self.assembly.problem, kept, deadline, self.seed, self.hints, stop=self.stop)
+        known = self.assembly.problem, kept, deadline, self.seed, self.hints
+        return Search(*known, stop=self.stop, least=self.least)
 
     def ordered(
         self,
@@ -94,14 +98,14 @@ class Session:
         progress.phase("order")
         limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
         known = () if self.baseline is None else self.baseline.groups
-        sides = self.reference, dict(self.target.budget), limits, known
+        sides = self.reference, dict(self.target.budget), limits, known, self.least
         try:
             with until(limits.deadline, self.stop):
                 assembly, better = with_order(self.assembly, goals, outcome, *sides)
         except (MemoryError, OutOfTime) as e:  # the answer stays; what no order beats is not known
             status = OUT_OF_MEMORY if isinstance(e, MemoryError) else limits.ended
             return self, replace(outcome, status=status, bounds={}, proofs={})
-        return replace(self, assembly=assembly, hints=()), better
+        return replace(self, assembly=assembly, hints=(), least={}), better
 
     def answer(
         self, goals: tuple[GoalRequest, ...], seconds: float
@@ -165,11 +169,13 @@ def prepare(
     time_limit: float = 60.0,
     seed: int = 0,
     stop: Stop | None = None,
+    whole: bool = False,
 ) -> Session:
-    """Search the baseline, then assemble the whole problem.
+    """Search the baseline, then assemble the problem of what may be better.
 
     `time_limit` (seconds) is that of the whole extraction. Where it is too short to state the whole
     problem, fewer candidates are looked for, and at the least those of the input program alone.
+    whole: leave nothing out, for questions about answers that are worse by the first goal.
     """
     end = time.monotonic() + time_limit
 
@@ -182,35 +188,79 @@ def prepare(
     progress.phase("baseline")
     baseline_end, space = share(BASELINE), Space(egraph)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
+    sides = _Sides(egraph, target, linear, goals, seed, stop, whole)
     with uncollected():
-        enough = share(OWN_ENOUGH)
-        own = assemble(space, target, True, linear, enough=enough, asked=asked)
-        with until(baseline_end, stop):
-            hints = known_answers(own, goals[0].name)
-    session = Session(egraph, target, linear, own, hints, None, seed, stop)
+        found = choices(space, target, True, linear, enough=share(OWN_ENOUGH), asked=asked)
     with progress.heard(None):
-        baseline = _baseline(session, goals, baseline_end - time.monotonic())
+        own = sides.own(found, baseline_end)
+        baseline = _baseline(own, goals, baseline_end - time.monotonic())
     if stop is not None and baseline is not None:
         stop.has_answer = True
-    session = replace(session, baseline=baseline)
-    if (known := session.fallback) is not None:
-        progress.found(goals[0].name, known.goal(goals[0].name).value)
+    own = replace(own, baseline=baseline)
+    if (best := own.fallback) is not None:
+        progress.found(goals[0].name, best.goal(goals[0].name).value)
     progress.phase("candidates")
     try:
         with uncollected(), until(share(STATED), stop):
-            theirs, enough = own.variants.candidates, share(ENOUGH)
-            assembly = assemble(
-                space, target, False, linear, known=theirs, enough=enough, asked=asked
-            )
-            session = replace(session, assembly=assembly)
-            hints = known_answers(assembly, goals[0].name)
+            known, enough = found.variants.candidates, share(ENOUGH)
+            every = choices(space, target, False, linear, known=known, enough=enough, asked=asked)
+            session = sides.session(every, baseline, share(STATED))
     except OutOfTime:
-        session, hints = _with_own(session), session.hints
+        session = _with_own(own)
     if baseline is not None:
-        hints += session.assembly.locate(baseline.groups)
+        hints = session.hints + session.assembly.locate(baseline.groups)
+        session = replace(session, hints=tuple(dict.fromkeys(hints)))
     bounds = _floors(session, share(STATED))
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    return replace(session, hints=hints, floors=bounds)
+    return replace(session, floors=bounds)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """What is asked of the choices there are."""
+
+    egraph: EGraph
+    target: Target
+    linear: Mapping[str, Goal]
+    goals: tuple[GoalRequest, ...]
+    seed: int
+    stop: Stop | None
+    whole: bool
+
+    def session(self, found: Choices, baseline: Selection | None, deadline: float) -> Session:
+        """Of what may be no worse than the best known answer; OutOfTime."""
+        limits = Limits(deadline, self.seed, self.stop)
+        budget = dict(self.target.budget)
+        small = None if self.whole else narrow(found, self.goals, budget, limits, baseline)
+        if small is None:
+            return self._of(found.ordered(), baseline)
+        session = self._session(small.assembly, small.hints, baseline)
+        return replace(session, least=small.least)
+
+    def own(self, found: Choices, deadline: float) -> Session:
+        """Of the input program, for which there is time whatever the deadline."""
+        strict = replace(self, goals=_strict(self.goals))
+        with suppress(OutOfTime), until(deadline, self.stop):
+            return strict.session(found, None, deadline)
+        with uncollected():
+            assembly = found.ordered()
+        with until(deadline, self.stop):
+            return self._of(assembly, None)
+
+    def _of(self, assembly: Assembly, baseline: Selection | None) -> Session:
+        hints = greedily(assembly, self.goals[0].name)
+        return self._session(assembly, hints, baseline)
+
+    def _session(
+        self, assembly: Assembly, hints: tuple[Answer, ...], baseline: Selection | None
+    ) -> Session:
+        known = assembly, hints, baseline, self.seed, self.stop
+        return Session(self.egraph, self.target, self.linear, *known)
+
+
+def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
+    """The goals without tolerances, as the baseline is searched for."""
+    return tuple(GoalRequest(g.name, g.weight) for g in goals)
 
 
 def _floors(session: Session, deadline: float) -> dict[str, int]:
@@ -233,24 +283,12 @@ def _with_own(session: Session) -> Session:
 def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:
     """The input program's own nodes with the best legal fusion; None if that is inadmissible."""
     start = time.monotonic()
-    strict = tuple(GoalRequest(g.name, g.weight) for g in goals)
+    strict = _strict(goals)
     session, _, outcome = session.answer(strict, seconds)
     if outcome.answer is None:
         return None
     session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
     return session.selection(outcome, goals, time.monotonic() - start)
-
-
-def known_answers(assembly: Assembly, goal: str) -> tuple[Answer, ...]:
-    """Greedy answers, without regard to budgets."""
-    kinds = assembly.pool.space.kinds
-    singles = frozenset(
-        i
-        for i, c in enumerate(assembly.candidates)
-        if sum(kinds[m] not in ("leaf", "view") for m in c.members) <= 1
-        and len(assembly.problem.options[i].writes) == len(c.writes)
-    )
-    return greedy(assembly.problem, singles, goal)
 
 
 def selection_of(

@@ -16,7 +16,7 @@ from eqsat.extract.candidates.places import Places, answer_places, program_place
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import possible, undominated
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variants, group_of
+from eqsat.extract.candidates.variants import Variant, Variants, group_of
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -109,7 +109,8 @@ class Assembly:
     def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
         """The same choice under another order: that of these groups, which it can express."""
         places = answer_places(self.pool.space, self.pool.held, groups)
-        return _assembly(self.variants, self.removed, self.cuts, places, keep_all=keep_all)
+        choices = Choices(self.variants, self.removed, self.cuts)
+        return choices.ordered(places, keep_all=keep_all)
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
@@ -154,6 +155,58 @@ class Assembly:
         return self.pool.ahead_nodes(b for b in buffers if b in self.pool.resident)
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What there is to choose from, whatever the order, and what was left out of it."""
+
+    variants: Variants
+    removed: tuple[Removed, ...]
+    cuts: tuple[Cut, ...]
+
+    def ordered(self, places: Places | None = None, *, keep_all: bool = False) -> Assembly:
+        """The problem under an order, or under the program's.
+
+        keep_all: dominated options stay, for questions about choices that are in no best answer.
+        """
+        start = time.monotonic()
+        variants, pool = self.variants, self.variants.pool
+        found = variants.found(places or program_places(pool.space, pool.held))
+        kept = possible(pool, found if keep_all else undominated(found))
+        covers = covers_of(pool.space, variants.needed, kept)
+        problem = problem_of(pool, kept, covers, tuple(variants.goals))
+        useful = range(len(kept)) if keep_all else presolve(problem)
+        candidates = tuple(kept[i].candidate for i in useful)
+        small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
+        return Assembly(pool, small, candidates, self.removed, self.cuts, variants, seconds)
+
+    def among(self, options: tuple[Variant, ...]) -> Choices:
+        """With these options and no others."""
+        return replace(self, variants=replace(self.variants, options=options))
+
+
+def choices(
+    space: Space,
+    target: Target,
+    input_only: bool,
+    goals: Mapping[str, Goal] = OWN,
+    *,
+    known: Sequence[Candidate] = (),
+    enough: float = math.inf,
+    asked: frozenset[str] = frozenset(),
+) -> Choices:
+    """Dispatches of all nodes, or of those of the input program.
+
+    known: the input program's candidates, which stay if there is no time for all. enough: when (of
+    time.monotonic()) no further candidates are looked for. asked: names of the goals and budgets,
+    on which it depends what is worth making from weights in every run.
+    """
+    pool = Pool(Legality(space, target), input_only, asked)
+    costs = Costs(space, target)
+    with until(enough):
+        found = enumerated(pool, costs, known)
+    return Choices(Variants(pool, costs, found.candidates, goals), found.removed, found.cuts)
+
+
 def assemble(
     space: Space,
     target: Target,
@@ -161,41 +214,12 @@ def assemble(
     goals: Mapping[str, Goal] = OWN,
     *,
     keep_all: bool = False,
-    known: Sequence[Candidate] = (),
     enough: float = math.inf,
     asked: frozenset[str] = frozenset(),
 ) -> Assembly:
-    """The problem of choosing among all nodes, or among those of the input program.
+    """The problem of these choices under the program's order.
 
-    keep_all: dominated options stay, for questions about choices that are in no best answer.
-    known: the input program's candidates, which stay if there is no time for all. enough: when (of
-    time.monotonic()) no further candidates are looked for. OutOfTime if stating the problem takes
-    longer than the deadline it is under. asked: names of the goals and budgets, on which it depends
-    what is worth making from weights in every run.
+    OutOfTime if stating it takes longer than the deadline it is under.
     """
-    pool = Pool(Legality(space, target), input_only, asked)
-    costs = Costs(space, target)
-    with until(enough):
-        found = enumerated(pool, costs, known)
-    variants = Variants(pool, costs, found.candidates, goals)
-    places = program_places(space, pool.held)
-    return _assembly(variants, found.removed, found.cuts, places, keep_all=keep_all)
-
-
-def _assembly(
-    variants: Variants,
-    removed: tuple[Removed, ...],
-    cuts: tuple[Cut, ...],
-    places: Places,
-    *,
-    keep_all: bool = False,
-) -> Assembly:
-    start = time.monotonic()
-    pool, found = variants.pool, variants.found(places)
-    kept = possible(pool, found if keep_all else undominated(found))
-    covers = covers_of(pool.space, variants.needed, kept)
-    problem = problem_of(pool, kept, covers, tuple(variants.goals))
-    useful = range(len(kept)) if keep_all else presolve(problem)
-    candidates = tuple(kept[i].candidate for i in useful)
-    small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
-    return Assembly(pool, small, candidates, removed, cuts, variants, seconds)
+    found = choices(space, target, input_only, goals, enough=enough, asked=asked)
+    return found.ordered(keep_all=keep_all)

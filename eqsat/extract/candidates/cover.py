@@ -6,9 +6,12 @@ Without a cut per needed value CP-SAT does not prove layout graphs (`docs/decisi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.pool import Pool
 from eqsat.model.deadline import tick
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.pool import Pool
 
 _SKIP = ("leaf", "view", "conversion")
 

@@ -9,7 +9,7 @@ import math
 from contextlib import suppress
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import entries, needed_values
+from eqsat.extract.candidates.cover import entries
 from eqsat.extract.candidates.pool import Pool
 from eqsat.model.control import Control
 from eqsat.model.deadline import OutOfTime, tick
@@ -55,7 +55,7 @@ def _weight_bytes(pool: Pool) -> int:
         return 0
     least, ways = _least_layouts(pool), entries(pool)
     most: list[tuple[set[int], int]] = []  # weights that may be read, bytes; disjoint sets
-    for v in needed_values(pool):
+    for v in pool.needed:
         tick()
         own = {w for reads in ways[v] for w in reads if w in least}
         nbytes = min(sum(least.get(w, 0) for w in reads) for reads in ways[v])
@@ -84,7 +84,7 @@ def _least_layouts(pool: Pool) -> dict[int, int]:
 def _compute_ps(pool: Pool, costs: Costs) -> float:
     """Arithmetic of the needed values, each by the cheapest op that computes it."""
     space = pool.space
-    needed = set(needed_values(pool))
+    needed = set(pool.needed)
     least: dict[int, float] = {}
     for p in {p for producers in pool.producers.values() for p in producers}:
         computed = space.computes((p,))

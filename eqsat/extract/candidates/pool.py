@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.extract.candidates.cover import needed_values
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
@@ -168,6 +169,11 @@ class Pool:
     def optional(self) -> frozenset[int]:
         """Of these, those that may be made in every run instead, where that can be better."""
         return found_optional(self)
+
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """Values every answer computes."""
+        return needed_values(self)
 
     @cached_property
     def held(self) -> frozenset[int]:

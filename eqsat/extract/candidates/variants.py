@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import entries, needed_values
+from eqsat.extract.candidates.cover import entries
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.places import BEGIN, Places
 from eqsat.extract.candidates.pool import Pool
@@ -63,12 +63,13 @@ def group_of(
 
 @dataclass(frozen=True)
 class Variants:
-    """The options of all candidates of one pool."""
+    """The options of all candidates of one pool, or those of them that are left."""
 
     pool: Pool
     costs: Costs
     candidates: tuple[Candidate, ...]
     goals: Mapping[str, Goal]
+    options: tuple[Variant, ...] | None = None  # if answers hold no others
 
     @cached_property
     def space(self) -> Space:
@@ -85,6 +86,8 @@ class Variants:
     @cached_property
     def timeless(self) -> tuple[Variant, ...]:
         """The options without regard to when they run; each is at the begin."""
+        if self.options is not None:
+            return self.options
         return tuple(v for c in self.candidates for v in self._of(c))
 
     def _of(self, c: Candidate) -> list[Variant]:
@@ -222,10 +225,10 @@ class Variants:
         owned = [values[n] for n in exclusive if n in values]
         return frozenset([v for v in owned if not outside.get(v, nobody) <= computed])
 
-    @cached_property
+    @property
     def needed(self) -> tuple[int, ...]:
         """Values every answer computes."""
-        return needed_values(self.pool)
+        return self.pool.needed
 
     @cached_property
     def _values(self) -> dict[int, int]:

@@ -107,7 +107,8 @@ class Search:
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
     fits: dict[int, tuple[int, ...]] = field(default_factory=dict)  # options by bytes, likewise
     stop: Stop | None = None
-    floors: Mapping[str, int] = field(default_factory=dict)  # bounds that are known already
+    # per goal a bound that is known already, and what proved it
+    least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def run(
         self,
@@ -158,13 +159,9 @@ class Search:
         among: tuple[int, ...] | None,
     ) -> Found:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
-        for goal, least in self.floors.items():
-            if (
-                hint is not None
-                and weights == {goal: 1}
-                and self.problem.worth(hint, weights) <= least
-            ):
-                return Found("optimal", hint, least)
+        known = next((v for g, v in self.least.items() if weights == {g: 1}), None)
+        if hint is not None and known and self.problem.worth(hint, weights) <= known[0]:
+            return Found("optimal", hint, *known)
         if self._is_too_little(weights, caps):
             return Found("infeasible")
         stage = self.stage(weights, caps, among)
@@ -187,7 +184,7 @@ class Search:
         found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
 
-    def _tried(
+    def tried(
         self,
         weights: dict[str, int],
         caps: dict[str, int],
@@ -342,7 +339,7 @@ class Search:
         for n, r in enumerate(requests):
             left = max(self.deadline - time.monotonic(), 0.1)
             share = left if n + 1 == len(requests) else left * 0.7
-            found = self._tried({r.name: 1}, caps, answer, share, among)
+            found = self.tried({r.name: 1}, caps, answer, share, among)
             if found.answer is None:
                 return Outcome(found.status)
             stop = stop if found.status == "optimal" else found.status
@@ -387,7 +384,7 @@ class Search:
             reference = self.problem.values(hint) if hint is not None else {}
         weights = weigh(requests, reference)
         seconds = max(self.deadline - time.monotonic(), 0.1)
-        found = self._tried(weights, self.budget, None, seconds)
+        found = self.tried(weights, self.budget, None, seconds)
         if found.answer is None:
             return Outcome(found.status)
         return Outcome(found.status, found.answer, weights=weights)

@@ -1,0 +1,110 @@
+"""What the relaxation without an order rules out is never stated under one.
+
+The first goal is minimised without an order: its relaxation bounds every answer in every order, and
+the options near that bound hold an answer that is good. Whatever lifts the bound above that answer
+is in no better one. What is left, a few options of a hundred, is the problem from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.extract.candidates.assemble import Assembly, Choices
+from eqsat.extract.candidates.places import answer_places
+from eqsat.extract.candidates.variants import Variant
+from eqsat.extract.ordered import Limits, greedily, in_best_order
+from eqsat.extract.solve.problem import Answer
+from eqsat.extract.solve.requests import limit
+from eqsat.extract.survivors import narrowed
+from eqsat.model import progress
+from eqsat.model.cycles import uncollected
+from eqsat.model.selection import GoalRequest, Group, Selection
+
+SHARE = 0.25  # of the time there is, for one look for a first answer
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """The options that answers no worse than the best known one hold, under its order.
+
+    `hints` is that answer. `least` says per goal what no answer is below in any order, and what
+    proves it.
+    """
+
+    assembly: Assembly
+    hints: tuple[Answer, ...]
+    least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+def narrow(
+    choices: Choices,
+    goals: tuple[GoalRequest, ...],
+    budget: Mapping[str, int],
+    limits: Limits,
+    baseline: Selection | None = None,
+) -> Narrowed | None:
+    """The problem without what no answer as good as the best known one holds, if that is known.
+
+    Answers are compared by the first goal, within its tolerance. None where that is not a sum over
+    dispatches, where there is more than one in one sum, or where a budget is no sum. OutOfTime if
+    there is no time to state the problem without an order.
+    """
+    first, sums = goals[0], choices.variants.goals.keys()
+    if first.weight is not None or first.name not in sums or not budget.keys() <= sums:
+        return None
+    best = _Best(choices, first.name, budget, limits)
+    if baseline is not None:
+        best.offer(baseline.goal(first.name).value, baseline.groups)
+    reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
+    weights, known = {first.name: 1}, best.value if best.groups else None
+    with uncollected():
+        found = narrowed(
+            choices.variants,
+            weights,
+            budget,
+            known,
+            best.find,
+            lambda v: limit(first, v, reference),
+        )
+    if found is None or not best.groups:
+        return None
+    assembly = best.ordered(found.options)
+    least = {first.name: (found.bound, "relaxation")}
+    progress.found(first.name, best.value, found.bound)
+    return Narrowed(assembly, assembly.locate(best.groups), least)
+
+
+@dataclass
+class _Best:
+    """The best answer by one goal, as groups in an order of theirs."""
+
+    choices: Choices
+    goal: str
+    budget: Mapping[str, int]
+    limits: Limits
+    value: int = 0
+    groups: Sequence[Group] = ()
+
+    def offer(self, value: int, groups: Sequence[Group]) -> None:
+        if not self.groups or value < self.value:
+            self.value, self.groups = value, groups
+
+    def find(self, options: tuple[Variant, ...]) -> int | None:
+        """What the best answer is worth, after a look among these in the program's order."""
+        assembly = self.choices.among(options).ordered()
+        hints = greedily(assembly, self.goal)
+        search = self.limits.search(assembly, self.budget, *hints)
+        seconds = self.limits.seconds * SHARE
+        found = search.tried({self.goal: 1}, dict(self.budget), None, seconds)
+        best = None if found.answer is None else in_best_order(assembly, found.answer)
+        if best is not None:
+            self.offer(best.value(self.goal), best.groups)
+        return self.value if self.groups else None
+
+    def ordered(self, options: tuple[Variant, ...]) -> Assembly:
+        """These under the order of the best answer."""
+        pool = self.choices.variants.pool
+        places = answer_places(pool.space, pool.held, self.groups)
+        with uncollected():
+            return self.choices.among(options).ordered(places)
