@@ -3,8 +3,8 @@
 Without an order, dispatches could wait for each other: one writes a layout while it reads another,
 and the other way round. But of any set of buffers somebody writes the first one, and reads none of
 them: if one of them is read, one of these *entries* is chosen. After the cuts of arborescences
-(Edmonds 1967); stated for all layouts of a value, for two that are converted into each other, and
-for those that are so in a longer circle, they make the relaxation of encoder layers exact.
+(Edmonds 1967); stated for all layouts of a value, and for those that are converted into each other,
+they make the relaxation of encoder layers exact.
 """
 
 from __future__ import annotations
@@ -52,12 +52,10 @@ def _conversions(problem: AnyOrder) -> dict[int, dict[int, set[int]]]:
 
 
 def circles(ways: dict[int, set[int]]) -> list[frozenset[int]]:
-    """Two layouts that are converted into each other, and all that are so in a longer circle."""
-    pairs = [frozenset((a, b)) for a, to in ways.items() for b in to if a in ways.get(b, ())]
+    """Layouts that can be converted into each other, in one step or more."""
     reached = {a: _reached(ways, a) for a in ways}
-    longer = [frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in ways]
-    sets = dict.fromkeys(s for s in (*pairs, *longer) if len(s) > 1)
-    return sorted(sets, key=sorted)
+    sets = (frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in ways)
+    return sorted({s for s in sets if len(s) > 1}, key=sorted)
 
 
 def _reached(ways: dict[int, set[int]], layout: int) -> set[int]:
