@@ -70,7 +70,7 @@ class AnyOrder(ExtractionProblem):
             h.nbytes
             for h in watch.held
             if first not in h.touching
-            and h.item in watch.before
+            and watch.is_after(h.item)
             and len(chosen.intersection(h.makers)) < 2
             and (h.always or not chosen.isdisjoint(h.readers))
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
+from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.watch import Copy, Held, Watch
 from eqsat.model.deadline import tick
@@ -60,11 +60,7 @@ class AnyOrderRows:
     def _orders(self) -> None:
         """Literals for pairs in either order, and that they make an order with what is known."""
         watches, cp = self.problem.watches, self.model.model
-        free = [
-            (a, b)
-            for a, b in permutations(range(len(watches)), 2)
-            if a not in watches[b].before and b not in watches[a].before
-        ]
+        free = self._unordered()
         if len(free) > 2 * PAIRS:
             return
         self.first = {pair: cp.new_bool_var("") for pair in free}
@@ -72,7 +68,7 @@ class AnyOrderRows:
             tick()
             if a < b:
                 cp.add_bool_or([literal, self.first[b, a]])
-            for u in watches[a].before:
+            for u in bits(watches[a].before):
                 if (u, b) in self.first:
                     cp.add_implication(literal, self.first[u, b])
                 if (b, u) in self.first and (b, a) in self.first:
@@ -87,15 +83,30 @@ class AnyOrderRows:
                         [literal.negated(), self.first[b, c].negated(), self.first[a, c]]
                     )
 
+    def _unordered(self) -> list[tuple[int, int]]:
+        """Pairs of items of which necessity tells no order, both ways round; not many too many."""
+        watches = self.problem.watches
+        behind: list[list[int]] = [[] for _ in watches]
+        for n, w in enumerate(watches):
+            for u in bits(w.before):
+                behind[u].append(n)
+        everything, found = (1 << len(watches)) - 1, []
+        for n, w in enumerate(watches):
+            free = everything & ~(w.before | mask(behind[n]) | 1 << n)
+            found += [(n, other) for other in bits(free)]
+            if len(found) > 2 * PAIRS:
+                break
+        return found
+
     # ---- layouts of arguments that not every answer makes ------------------------------------
     def _comes_first(self, a: int, b: int) -> Any:
         """Whether item a is made before item b or with it: a literal, or it is known.
 
         None if that is not known and has no literal.
         """
-        if a == b or a in self.problem.watches[b].before:
+        if a == b or self.problem.watches[b].is_after(a):
             return True
-        if b in self.problem.watches[a].before:
+        if self.problem.watches[a].is_after(b):
             return False
         return self.first.get((a, b))
 
@@ -174,7 +185,7 @@ class AnyOrderRows:
         tick()
         excuses = [first[i] for i in held.touching]
         excuses += [self._computed_again(held.makers)] if len(held.makers) > 1 else []
-        if held.item not in watch.before:
+        if not watch.is_after(held.item):
             if (held.item, number) not in self.first:
                 return None
             excuses.append(self.first[held.item, number].negated())

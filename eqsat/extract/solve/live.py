@@ -117,7 +117,7 @@ class _Builder:
         read, base = [], 0
         for h in watch.held:
             tick()
-            if h.item not in watch.before or len(h.makers) > 1:
+            if not watch.is_after(h.item) or len(h.makers) > 1:
                 continue
             if h.always:
                 base += h.nbytes

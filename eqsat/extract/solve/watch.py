@@ -8,11 +8,12 @@ needed to see what is live at the first dispatch that makes an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.presolve import made_before
 from eqsat.model.deadline import tick
 
@@ -47,13 +48,17 @@ class Watch:
     """An item of every answer: the options that make it, one of which is the first; what is held.
 
     `is_once`: only one of them can be chosen. `before` are the watches of items that are always
-    made before it, or by the same dispatch.
+    made before it, or by the same dispatch, as bits.
     """
 
     options: tuple[int, ...]
     is_once: bool
-    before: frozenset[int]
+    before: int
     held: tuple[Held, ...]
+
+    def is_after(self, other: int) -> bool:
+        """Whether the item of another watch is always made before this one, or with it."""
+        return bool(self.before >> other & 1)
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,13 @@ class Facts:
         return [m | r | w for m, r, w in zip(self.made, self.reads, self.written, strict=True)]
 
     @cached_property
+    def _touched_with(self) -> dict[int, set[int]]:
+        """Per needed item: items that some of its makers make, read or write."""
+        return {
+            n: set[int]().union(*(self.touched[i] for i in self.makers[n])) for n in self.needed
+        }
+
+    @cached_property
     def bit(self) -> dict[int, int]:
         items = dict.fromkeys(n for made in self.made for n in sorted(made))
         return {n: 1 << i for i, n in enumerate(items)}
@@ -136,7 +148,7 @@ class Facts:
     @cached_property
     def made_bits(self) -> list[int]:
         """Per option: `made` as bits."""
-        return [sum(self.bit[n] for n in made) for made in self.made]
+        return [sum_bits(self.bit[n] for n in made) for made in self.made]
 
     @cached_property
     def before(self) -> list[int]:
@@ -146,7 +158,7 @@ class Facts:
     @cached_property
     def _needs(self) -> tuple[list[int], dict[int, int]]:
         """Per option the items made before it, per buffer those made until it is written."""
-        p, everything = self.problem, sum(self.bit.values())
+        p, everything = self.problem, (1 << len(self.bit)) - 1
         before = made_before(p, self.made_bits, everything)
         held = dict.fromkeys(p.writers, everything)
         for i, o in enumerate(p.options):
@@ -166,22 +178,35 @@ class Facts:
     def needed(self) -> tuple[int, ...]:
         """Items every answer makes."""
         _, held = self._needs
-        total = 0
-        for r in self.problem.roots:
-            total |= held.get(r, 0)
-        return tuple(n for n, bit in self.bit.items() if total & bit)
+        total = sum_bits(held.get(r, 0) for r in self.problem.roots)
+        items = tuple(self.bit)
+        return tuple(items[i] for i in bits(total))
 
     @cached_property
     def need(self) -> dict[int, int]:
         """Per needed item: those made before it or with it, as bits."""
-        before, found = self.before, {}
+        before = self.before
+        found, everything = {}, (1 << len(self.bit)) - 1
         for n in self.needed:
             tick()
-            new = sum(self.bit.values())
+            new = everything
             for i in self.makers[n]:
                 new &= before[i] | self.made_bits[i]
             found[n] = new | self.bit[n]
         return found
+
+    @cached_property
+    def _behind(self) -> dict[int, int]:
+        """Per needed item: the needed ones made behind it or with it, as bits."""
+        found: dict[int, list[int]] = {n: [] for n in self.needed}
+        items = tuple(self.bit)
+        for n in self.needed:
+            tick()
+            at = self.bit[n].bit_length() - 1
+            for i in bits(self.need[n]):
+                if items[i] in found:
+                    found[items[i]].append(at)
+        return {n: mask(behind) for n, behind in found.items()}
 
     @cached_property
     def nbytes(self) -> dict[int, int]:
@@ -216,49 +241,81 @@ class Facts:
 
     def watches(self) -> tuple[Watch, ...]:
         number = {n: i for i, n in enumerate(self.needed)}
-        found = []
-        for v in self.needed:
-            held = [
-                self._held(a, v, number, () if a in self.once else self.makers[a])
-                for a in self.needed
-                if a != v and not self.need[a] & self.bit[v] and self.nbytes.get(a)
-            ]
-            kept = tuple(h for h in held if h.always or h.readers or h.later)
-            before = frozenset(
-                number[a] for a in self.needed if a != v and self.need[v] & self.bit[a]
-            )
-            found.append(Watch(self.makers[v], v in self.once, before, kept))
-        return tuple(found)
+        items = tuple(self.bit)
+        held: dict[int, list[Held]] = {n: [] for n in self.needed}
+        for a in self.needed:
+            if not self.nbytes.get(a):
+                continue
+            makers = () if a in self.once else self.makers[a]
+            always, perhaps = self._live_while(a)
+            for i in bits(always | perhaps):
+                v = items[i]
+                held[v].append(self._held(a, v, number, makers, always=bool(always >> i & 1)))
+        place = {self.bit[n].bit_length() - 1: i for n, i in number.items()}
+        before = {
+            n: mask(place[i] for i in bits(self.need[n] & ~self.bit[n]) if i in place)
+            for n in self.needed
+        }
+        return tuple(
+            Watch(self.makers[v], v in self.once, before[v], tuple(held[v])) for v in self.needed
+        )
+
+    @cached_property
+    def _needed_bits(self) -> int:
+        return sum_bits(self.bit[n] for n in self.needed)
+
+    def _live_while(self, a: int) -> tuple[int, int]:
+        """Needed items, as bits, at whose first dispatch an item is read later always; or may be.
+
+        Neither of them holds what is always made before the item.
+        """
+        tick()
+        others = self._needed_bits & ~self.need[a]
+        direct = self.always_read.get(a, ())
+        always = sum_bits(self.need[z] & ~self.bit[z] for z in direct) & others
+        perhaps = sum_bits(others & ~self._behind[z] & ~self.bit[z] for z in direct)
+        behind = self._behind[a] & others
+        if behind & ~(always | perhaps):
+            before = self.before
+            perhaps |= sum_bits(before[h] for h in self.readers.get(a, ())) & behind
+        return always, perhaps & ~always
 
     def copies(self) -> list[Copy]:
         p, found = self.problem, []
-        once = {n: set(self.makers[n]) for n in self.needed if n in self.once}
         number = {n: i for i, n in enumerate(self.needed)}
         for b, writers in p.writers.items():
             tick()
             is_item = -1 - b in number or p.value_of[b] not in self._loose
             if is_item or b in p.roots or not p.nbytes[b]:
                 continue
-            sides = []
-            for options in (set(writers), set(p.readers.get(b, ()))):
-                both = ((number[n], tuple(sorted(made & options))) for n, made in once.items())
-                sides.append(tuple((n, o) for n, o in both if o))
+            sides = [self._made_once(o, number) for o in (writers, p.readers.get(b, ()))]
             if all(sides):
                 found.append(Copy(b, p.nbytes[b], *sides))
         return found
 
-    def _held(self, a: int, v: int, number: dict[int, int], makers: tuple[int, ...]) -> Held:
-        tick()
-        direct = [z for z in self.always_read.get(a, ()) if z != v]
-        always = any(self.need[z] & self.bit[v] for z in direct)
+    def _made_once(
+        self, options: Iterable[int], number: Mapping[int, int]
+    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Per watch that only one chosen option can make: which of these options do."""
+        found: dict[int, list[int]] = {}
+        for i in options:
+            for n in self.made[i] & self.once:
+                found.setdefault(number[n], []).append(i)
+        return tuple((n, tuple(found[n])) for n in sorted(found))
+
+    def _held(
+        self, a: int, v: int, number: dict[int, int], makers: tuple[int, ...], *, always: bool
+    ) -> Held:
         later: tuple[int, ...] = ()
         readers: tuple[int, ...] = ()
         if not always:
-            later = tuple(number[z] for z in direct if not self.need[v] & self.bit[z])
+            direct = self.always_read.get(a, ())
+            later = tuple(number[z] for z in direct if z != v and not self.need[v] & self.bit[z])
             if self.need[v] & self.bit[a]:
-                before, bit = self.before, self.bit[v]
-                readers = tuple(h for h in self.readers.get(a, ()) if before[h] & bit)
-        touching = tuple(i for i in self.makers[v] if a in self.touched[i])
+                before = self.before
+                readers = tuple(h for h in self.readers.get(a, ()) if before[h] & self.bit[v])
+        touched = self._touched_with[v]
+        touching = tuple(i for i in self.makers[v] if a in self.touched[i]) if a in touched else ()
         return Held(number[a], self.nbytes[a], touching, makers, always, readers, later)
 
 
