@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -56,6 +56,9 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Ints:
         return self.index[self.start[row] : self.start[row + 1]]
+
+    def __iter__(self) -> Iterator[Ints]:
+        return (self[r] for r in range(len(self)))
 
     def pairs(self, span: int) -> Ints:
         """(row, number) as one number each; `span` is more than any number."""

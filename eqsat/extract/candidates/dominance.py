@@ -33,11 +33,10 @@ def undominated(table: OptionTable) -> Pruned:
     is left of each is kept, and what it dominates is dropped.
     """
     bucket = numbered_sets(table.writes)
-    sizes = np.array([(len(c.members), len(c.reads)) for c in table.candidates], dtype=np.int64)
-    sizes = sizes.reshape(-1, 2)[table.candidate]
+    sizes = [c.counts[table.candidate] for c in (table.candidates.members, table.candidates.reads)]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [table.adds[:, k] for k in range(table.adds.shape[1])]
-    order = np.lexsort((*sizes.T, needs, *goals[::-1], bucket))
+    order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
     kept, dropped, by = [order[:0]], [order[:0]], [order[:0]]
     for rows in _batches(bucket[order]):
         tick()

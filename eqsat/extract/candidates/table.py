@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
-from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.places import BEGIN
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant
@@ -23,7 +21,7 @@ class OptionTable:
     the candidate's own results, `computes` the values it computes anew.
     """
 
-    candidates: Sequence[Candidate]
+    candidates: CandidateTable
     candidate: Ints  # [options]
     adds: Ints  # [options, goals]
     reads: Ragged
@@ -51,7 +49,7 @@ class OptionTable:
         return tuple(self._variant(space, int(i)) for i in rows)
 
     def _variant(self, space: Space, i: int) -> Variant:
-        c = self.candidates[self.candidate[i]]
+        c = self.candidates[int(self.candidate[i])]
         sinks = dict.fromkeys(space.buffer[w] for w in c.writes)
         return Variant(
             c,
@@ -63,30 +61,3 @@ class OptionTable:
             frozenset(self.exclusive[i].tolist()),
             bool(self.is_conversion[i]),
         )
-
-
-def table_of(space: Space, variants: Sequence[Variant]) -> OptionTable:
-    """Options that are objects already."""
-    number: dict[int, int] = {}
-    candidates: list[Candidate] = []
-    for v in variants:
-        if id(v.candidate) not in number:
-            number[id(v.candidate)] = len(candidates)
-            candidates.append(v.candidate)
-    goals = len(variants[0].adds) if variants else 0
-    sinks = [{space.buffer[w] for w in v.candidate.writes} for v in variants]
-    extras = [[b for b in v.writes if b not in s] for v, s in zip(variants, sinks, strict=True)]
-    computes = [space.computes(c.members) for c in candidates]
-    candidate = np.array([number[id(v.candidate)] for v in variants], dtype=np.int64)
-    return OptionTable(
-        candidates,
-        candidate,
-        np.array([v.adds for v in variants], dtype=np.int64).reshape(len(variants), goals),
-        Ragged.of([v.reads for v in variants]).distinct(),
-        Ragged.of([v.resident for v in variants]).distinct(),
-        Ragged.of([v.writes for v in variants]).distinct(),
-        Ragged.of(extras),
-        Ragged.of([v.exclusive for v in variants]).distinct(),
-        Ragged.of(computes).distinct().take(candidate),
-        np.array([v.is_conversion for v in variants], dtype=bool),
-    )

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
@@ -28,9 +29,9 @@ class _Tabulation:
     def __init__(self, variants: Variants):
         self.variants, self.pool = variants, variants.pool
         self.space, self.costs = variants.space, variants.costs
-        self.candidates = variants.candidates
+        self.candidates = CandidateTable(variants.candidates, variants.copies)
         tick()
-        self.members = Ragged.of([c.members for c in self.candidates])
+        self.members = self.candidates.members
         self.buffer = np.array(self.space.buffer, dtype=np.int64)
         self.value = np.array(self.space.value, dtype=np.int64)
         self.nodes, self.classes = len(self.space.egraph.nodes), len(self.buffer)
@@ -52,11 +53,11 @@ class _Tabulation:
     # ---- per candidate -----------------------------------------------------------------------
     @cached_property
     def reads(self) -> Ragged:
-        return Ragged.of([c.reads for c in self.candidates]).mapped(self.buffer).distinct()
+        return self.candidates.reads.mapped(self.buffer).distinct()
 
     @cached_property
     def sinks(self) -> Ragged:
-        return Ragged.of([c.writes for c in self.candidates]).mapped(self.buffer).distinct()
+        return self.candidates.writes.mapped(self.buffer).distinct()
 
     @cached_property
     def exclusive(self) -> Ragged:
@@ -89,11 +90,10 @@ class _Tabulation:
             fusion = self.pool.legality.fusion
             operands, several = fusion.operands, fusion.multi_result
         else:
-            of = [self.pool.legality.of(c.members).fusion for c in self.candidates]
+            of = [self.pool.legality.of(m.tolist()).fusion for m in self.members]
             operands = np.array([f.operands for f in of], dtype=np.int64)
             several = np.array([f.multi_result for f in of], dtype=bool)
-        reads = np.array([len(c.reads) for c in self.candidates], dtype=np.int64)
-        room = operands - reads - self.sinks.counts
+        room = operands - self.candidates.reads.counts - self.sinks.counts
         return np.where((room > 0) & several, room, -1)
 
     @cached_property
@@ -106,14 +106,14 @@ class _Tabulation:
     @cached_property
     def useful(self) -> Ragged:
         """Per candidate with room: inner buffers that others may read."""
-        shown = Ragged.of([c.exposable for c in self.candidates])
+        shown = self.candidates.exposable
         shown = shown.where((self.room > 0)[shown.rows])
         users = self._users.take(self.value[shown.index])
         candidates = shown.rows[users.rows]
         outside = ~contains(self._computed, candidates * self.classes + users.index)
         wanted = users.any(outside | (users.index == self.classes))
         buffers = shown.mapped(self.buffer)
-        wanted &= self.is_one_of(self.variants.read)[buffers.index]
+        wanted &= self._is_read[buffers.index]
         wanted &= ~contains(self.sinks.pairs(self.classes), buffers.pairs(self.classes))
         return buffers.where(wanted).distinct()
 
@@ -139,6 +139,13 @@ class _Tabulation:
         order = np.flatnonzero(kept)
         order = order[np.argsort(owners[order], kind="stable")]
         return owners[order], found.take(order)
+
+    @cached_property
+    def _is_read(self) -> Mask:
+        """Per buffer: whether some candidate or the caller reads it."""
+        found = self._is_root.copy()
+        found[self.reads.index] = True
+        return found
 
     @cached_property
     def _is_root(self) -> Mask:
@@ -230,16 +237,28 @@ class _Tabulation:
 
     # ---- what it adds to the goals -------------------------------------------------------------
     def _time_ps(self, owners: Ints, extras: Ragged) -> Ints:
-        time_ps = np.array([c.time_ps for c in self.candidates], dtype=np.int64)[owners]
+        time_ps = self.candidates.time_ps[owners]
         if self.costs.target.is_planned or self.pool.legality.target.devices:
-            for i in np.flatnonzero(extras.counts).tolist():
-                tick()
-                c = self.candidates[owners[i]]
-                time_ps[i] = self.costs.of(c.members).wider_ps(c, extras[i].tolist())
-            return time_ps
-        slack = np.array([c.slack_ps for c in self.candidates], dtype=np.int64)[owners]
+            return self._asked_ps(time_ps, owners, extras)
+        slack = self.candidates.slack_ps[owners]
         class_ps = np.array(self.costs.class_ps, dtype=np.int64)
         return time_ps + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0)
+
+    def _asked_ps(self, time_ps: Ints, owners: Ints, extras: Ragged) -> Ints:
+        """What writes more costs what its plan does; a copy what its origin does."""
+        there = self.candidates.image("buffer", extras.index, owners[extras.rows], back=True)
+        known: dict[tuple[int, ...], int] = {}
+        for i in np.flatnonzero(extras.counts).tolist():
+            tick()
+            number, own = int(owners[i]), extras[i].tolist()
+            first = there[extras.start[i] : extras.start[i + 1]].tolist()
+            origin = int(self.candidates.origin[number])
+            key = (number, *own) if -1 in first else (origin, *first)
+            if key not in known:
+                c = self.candidates[number]
+                known[key] = self.costs.of(c.members).wider_ps(c, own)
+            time_ps[i] = known[key]
+        return time_ps
 
     def _adds(self, owners: Ints, extras: Ragged) -> Ints:
         found = np.empty((len(owners), len(self.variants.goals)), dtype=np.int64)
@@ -273,7 +292,7 @@ class _Tabulation:
         if not self.variants.has_loops:
             return np.ones(len(self.candidates), dtype=np.int64)
         egraph = self.space.egraph
-        return np.array([kernels(egraph, c.members) for c in self.candidates], dtype=np.int64)
+        return np.array([kernels(egraph, m.tolist()) for m in self.members], dtype=np.int64)
 
     # ---- all of it -----------------------------------------------------------------------------
     def table(self) -> OptionTable:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import entries
@@ -29,6 +29,9 @@ from eqsat.model.control import Control
 from eqsat.model.deadline import tick
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.copies import Copies
 
 EXTRAS = 2  # inner values a group may write beside its results, the program's results apart
 
@@ -70,10 +73,17 @@ class Variants:
     candidates: tuple[Candidate, ...]
     goals: Mapping[str, Goal]
     options: tuple[Variant, ...] | None = None  # if answers hold no others
+    copies: Copies | None = None  # of the candidates, in other blocks
 
     @cached_property
     def space(self) -> Space:
         return self.pool.space
+
+    @property
+    def every(self) -> tuple[Candidate, ...]:
+        """The candidates and their copies, as objects."""
+        more = () if self.copies is None else self.copies.of(self.candidates)
+        return (*self.candidates, *more)
 
     def found(self, places: Places) -> list[Variant]:
         """Every option at every moment it may run."""
@@ -88,7 +98,7 @@ class Variants:
         """The options without regard to when they run; each is at the begin."""
         if self.options is not None:
             return self.options
-        return tuple(v for c in self.candidates for v in self._of(c))
+        return tuple(v for c in self.every for v in self._of(c))
 
     def _of(self, c: Candidate) -> list[Variant]:
         tick()
@@ -170,7 +180,7 @@ class Variants:
     def read(self) -> frozenset[int]:
         """Buffers some candidate or the caller reads."""
         space = self.pool.space
-        reads = {space.buffer[r] for c in self.candidates for r in c.reads}
+        reads = {space.buffer[r] for c in self.every for r in c.reads}
         return frozenset(reads | set(space.roots))
 
     def _extra_sets(
