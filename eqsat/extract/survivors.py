@@ -73,11 +73,17 @@ def narrowed(
         bound = relaxed.bound
         cap = None if look.best is None else loose(look.best)
         free = _within(free, relaxed, cap).presolved()
+        if cap is not None and look.best is not None and look.best > bound:
+            tighter = _of_sums(free, sums, weights, caps, circles=True)
+            if tighter is not None:
+                look.near(free, tighter)
+                # what is worth more than the cap is not among the options any more
+                bound, cap = max(bound, min(tighter.bound, cap)), loose(look.best)
+                free = _within(free, tighter, cap).presolved()
     if len(sums) < len(weights) or not caps.keys() <= variants.goals.keys():
         relaxed = _of_all(free, weights, caps)
         if relaxed is not None:
             look.near(free, relaxed)
-            # what is worth more than the cap is not among the options any more
             bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
             cap = None if look.best is None else loose(look.best)
             free = _within(free, relaxed, cap)
@@ -95,7 +101,12 @@ def _within_memory(free: FreeOptions, caps: Mapping[str, int]) -> FreeOptions | 
 
 
 def _of_sums(
-    free: FreeOptions, sums: Mapping[str, int], weights: Mapping[str, int], caps: Mapping[str, int]
+    free: FreeOptions,
+    sums: Mapping[str, int],
+    weights: Mapping[str, int],
+    caps: Mapping[str, int],
+    *,
+    circles: bool = False,
 ) -> Relaxation | None:
     """What sums over dispatches come to, and what memory is at least; None: nothing keeps the caps.
 
@@ -103,7 +114,7 @@ def _of_sums(
     """
     goals = free.variants.goals
     limits = {g: v for g, v in caps.items() if g in goals}
-    found = free_relaxation(free.problem, tuple(goals), sums, limits)
+    found = free_relaxation(free.problem, tuple(goals), sums, limits, circles=circles)
     if found is None or len(sums) == len(weights):
         return found
     least = weights.get(MEMORY, 0) * free.least_bytes

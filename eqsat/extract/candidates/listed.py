@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.ragged import Ints, Ragged, joined
-
-if TYPE_CHECKING:
-    from eqsat.extract.candidates.copies import Copies
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class CandidateTable:
     """The direct candidates, then the copies; an object is made of a copy only where asked for."""
 
     direct: Sequence[Candidate]
-    copies: Copies | None = None
+    copies: Any = None
 
     def __len__(self) -> int:
         return len(self.direct) + len(self.blocks)

@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct, joined
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
 from eqsat.extract.solve.firsts import circles
 from eqsat.extract.solve.freetable import FreeTable
-from eqsat.model.deadline import tick
 
 
-def entries(table: FreeTable) -> tuple[Ragged, Ragged]:
-    """Per set of layouts: options that may write the first, and those that read one of them.
+def of_values(table: FreeTable) -> tuple[Ragged, Ragged]:
+    """Per value: options that may write its first layout, and those that read one.
 
-    All layouts of a value, and those that are converted in a circle. Sets nobody reads are left
-    out, and values of which the rows would say no more than those of their only layout.
+    A value that is not there from the start is computed by the former. Without values nobody reads,
+    and those of which the rows would say no more than those of their only layout.
     """
     span = table.span
     used = np.flatnonzero(table.readers.counts + table.writers.counts)
     whole = Ragged.grouped(table.value_of[used], used, span)
     values = np.flatnonzero(whole.counts)
-    sets = joined([whole.take(values), Ragged.of(_in_circles(table))])
-    tick()
-    of_buffer = sets.turned(span)
-    count = len(sets)
+    sets = whole.take(values)
+    written, read = _sides(table, sets)
+    computed = values[written.index] + written.rows * span
+    is_made = contains(table.computes.pairs(span), computed)
+    first = is_made | table.is_source[values[written.index]]
+    writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
+    kept = (readers.counts > 0) & ~_is_one_buffer(table, sets, writers.counts)
+    return writers.take(np.flatnonzero(kept)), readers.take(np.flatnonzero(kept))
+
+
+def of_circles(table: FreeTable) -> tuple[Ragged, Ragged]:
+    """The same per set of layouts that are converted into each other."""
+    sets = Ragged.of(_in_circles(table))
+    written, read = _sides(table, sets)
+    return written.turned(len(sets)), read.turned(len(sets))
+
+
+def _sides(table: FreeTable, sets: Ragged) -> tuple[Ragged, Ragged]:
+    """Per option: the sets of which it writes a layout and reads none, and those it reads."""
+    of_buffer, count = sets.turned(table.span), max(len(sets), 1)
     read = table.reads.spread(of_buffer).distinct()
     written = table.writes.spread(of_buffer).distinct()
-    first = ~contains(read.pairs(count), written.pairs(count))
-    value = table.value_of[sets.index[sets.start[:-1]]]
-    computed = value[written.index] + written.rows * span
-    is_made = contains(table.computes.pairs(span), computed)
-    is_whole = np.arange(count) < len(values)
-    first &= ~is_whole[written.index] | table.is_source[value[written.index]] | is_made
-    writers, readers = written.where(first).turned(count), read.turned(count)
-    alone = is_whole & _is_one_buffer(table, sets, writers.counts)
-    kept = np.flatnonzero((readers.counts > 0) & ~alone)
-    return writers.take(kept), readers.take(kept)
+    return written.where(~contains(read.pairs(count), written.pairs(count))), read
 
 
 def _is_one_buffer(table: FreeTable, sets: Ragged, writers: Ints) -> Mask:

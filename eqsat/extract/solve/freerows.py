@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.ragged import Ints, Ragged, distinct, joined
-from eqsat.extract.solve.freeentries import entries
+from eqsat.extract.solve.freeentries import of_circles, of_values
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
 from eqsat.extract.solve.lp import Program, solve
 from eqsat.extract.solve.relax import SUPPORT, Relaxation
 from eqsat.model.deadline import tick
+
+ROUNDS = 6  # of rows that the solution before breaks; the last bound is true whatever is left
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,34 @@ def free_relaxation(
     linear: Sequence[str],
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
+    *,
+    circles: bool = False,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal over the linear goals, under caps on such; None: no solution.
 
-    If the deadline it is under ends the LP solver, the bound is the trivial one; OutOfTime if there
-    is no time to state it.
+    circles: with rows against conversions in a circle. They are many and few of them matter: those
+    that a solution breaks are added, and it is solved again. If the deadline it is under ends the
+    LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
     """
     caps = caps or {}
     costs = sum((table.adds[:, linear.index(g)] * w for g, w in weights.items()), start=0)
     costs = np.broadcast_to(np.asarray(costs, dtype=np.int64), (len(table),))
-    rows, upper = _rows(table)
+    known = needs(table)
+    rows, upper = _rows(table, known)
     limits = [(table.adds[:, linear.index(g)], cap) for g, cap in caps.items()]
     blocks = [rows, *(_limit(of, cap) for of, cap in limits)]
     unit = math.gcd(*np.unique(costs).tolist()) or 1
     goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
-    solved = solve(Program(goal, _below(blocks), np.zeros(len(upper)), upper, not caps))
+    low = np.zeros(len(upper))
+    solved = solve(Program(goal, _below(blocks), low, upper, not caps))
+    levels = _levels(table, known, *of_circles(table)) if circles else None
+    for _ in range(ROUNDS):
+        broken = None if levels is None or solved is None else _broken(levels, solved.values)
+        if broken is None or not len(broken.low):
+            break
+        blocks.append(broken)
+        solved = solve(Program(goal, _below(blocks), low, upper, not caps))
     if solved is None:
         return None
     reduced = (solved.reduced[: len(table)] * unit).tolist()
@@ -71,7 +85,15 @@ def _limit(of: Ints, cap: int) -> RowTable:
     return RowTable(np.array([-math.inf]), np.array([cap / size]), terms, of[used] / size)
 
 
-def _rows(table: FreeTable) -> tuple[RowTable, np.ndarray]:
+def _broken(levels: Levels, values: np.ndarray) -> RowTable:
+    """Rows of levels that a solution breaks: claims that are more than the level's writers."""
+    writers, claims, owner = levels
+    chosen, there = claims.sums(values[claims.index]), writers.sums(values[writers.index])
+    rows = np.flatnonzero(chosen > there[owner] + SUPPORT)
+    return _at_most(claims.take(rows), writers.take(owner[rows]))
+
+
+def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:
     """Rows over options and one more variable per level (`supply.Level`); how large these may be.
 
     A level is how many of its writers are chosen: of a buffer one at most.
@@ -80,14 +102,14 @@ def _rows(table: FreeTable) -> tuple[RowTable, np.ndarray]:
     found.append(_sums(table.computes.turned(table.span).take(table.needed), 1, math.inf))
     found += _exclusions(table)
     tick()
-    known, count, upper = needs(table), len(table), [np.ones(len(table))]
-    for of in (_of_buffers, _of_sets):
+    count, upper = len(table), [np.ones(len(table))]
+    for of in (_of_buffers, of_values):
         tick()
-        writers, claims, owner = of(table, known)
+        writers, claims, owner = _levels(table, known, *of(table))
         level = count + np.arange(len(writers))
         found.append(_at_most(Ragged(np.arange(len(level) + 1), level), writers))
         found.append(_at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner])))
-        upper.append(np.maximum(writers.counts, 1) if of is _of_sets else np.ones(len(level)))
+        upper.append(np.maximum(writers.counts, 1) if of is of_values else np.ones(len(level)))
         count += len(level)
     return _below(found), np.concatenate(upper)
 
@@ -133,19 +155,16 @@ def _exclusions(table: FreeTable) -> list[RowTable]:
 Levels = tuple[Ragged, Ragged, Ints]
 
 
-def _of_buffers(table: FreeTable, known: NeedTable) -> Levels:
-    """Whether a buffer is there, which one option writes at most."""
+def _of_buffers(table: FreeTable) -> tuple[Ragged, Ragged]:
+    """Per buffer somebody reads: who writes it, one of them at most, and who reads it."""
     buffers = np.flatnonzero(table.readers.counts)
-    return _levels(table, known, table.writers.take(buffers), table.readers.take(buffers))
-
-
-def _of_sets(table: FreeTable, known: NeedTable) -> Levels:
-    """Which of several layouts of a value are there: of those who may write the first of them."""
-    return _levels(table, known, *entries(table))
+    return table.writers.take(buffers), table.readers.take(buffers)
 
 
 def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged) -> Levels:
-    """Of readers that hold one number at most one is chosen.
+    """Whether something is there that some write and others read.
+
+    Of readers that hold one number at most one is chosen.
 
     None of them is chosen together with a writer that needs somebody else to hold it.
     """
