@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from eqsat.extract.contained import better_of, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.session import Session, prepare
+from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import moved_bytes
 from eqsat.extract.solve.requests import check_requests
+from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.stopping import Stop
@@ -16,7 +19,22 @@ from eqsat.model.target import Target
 
 PACKS = frozenset({"pack", "unpack", "retype"})
 RESERVE = 0.05  # of the time limit, for checking the answer
+LARGER = 0.6  # of the time for all rules, if a contained set may have to be searched alone
 LEAST_SECONDS = 1.0  # for a message that says what the budgets would have to be
+
+
+@dataclass(frozen=True)
+class Searched:
+    """One search: its selection, or what was asked of it, and whether it is proven to have none."""
+
+    session: Session
+    selection: Selection | None
+    search: Search
+    is_proven: bool = False
+
+    @property
+    def baseline(self) -> Selection | None:
+        return self.session.baseline
 
 
 def extract(
@@ -32,26 +50,67 @@ def extract(
     """The best choice of nodes, dispatches and order, and the baseline.
 
     The baseline is the input program's own nodes with the best legal fusion and order; None if
-    that is not admissible on the target. `time_limit` is in seconds; `stop` may end the search
-    early, with the best answer so far. EqsatError: E404 for contradicting goals, E410 (exit code 3)
-    if nothing is admissible, E90x if the answer does not pass the checker. `threads` is accepted
-    for symmetry: the workers are interleaved, so that the answer does not depend on it.
+    that is not admissible on the target. Where the rule set contains another one, and not all is
+    proven in a share of the time, what the other one reaches is searched alone in the rest of it.
+    `time_limit` is in seconds; `stop` may end the search early, with the best answer so far.
+    EqsatError: E404 for contradicting goals, E410 (exit code 3) if nothing is admissible, E90x if
+    the answer does not pass the checker. `threads` is accepted for symmetry: the workers are
+    interleaved, so that the answer does not depend on it.
     """
     check_requests(goals)
+    end = time.monotonic() + time_limit
+    smaller = contained(egraph)
+    share = 1.0 if smaller is None else LARGER
+    found = _searched(egraph, target, goals, time_limit * share, seed, stop)
+    if smaller is not None and _is_open(found, goals, stop):
+        progress.phase("contained rules")
+        with progress.heard(None):
+            left = max(end - time.monotonic(), 0.0)
+            start = _searched(smaller, target, goals, left, seed, stop)
+        found = _with(found, start, goals)
+    if found.selection is None:
+        left = max(end - time.monotonic(), LEAST_SECONDS)
+        assembly = found.session.assembly
+        raise inadmissible(assembly, target, found.search, found.is_proven, left)
+    return found.selection, found.baseline
+
+
+def _searched(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    time_limit: float,
+    seed: int,
+    stop: Stop | None,
+) -> Searched:
     start = time.monotonic()
     limit = time_limit * (1 - RESERVE)
     session = prepare(egraph, target, goals, time_limit=limit, seed=seed, stop=stop)
     session, search, outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
-        own = session.fallback
-        if not proven and own is not None:
-            return _unbeaten(session, own, outcome.status), session.baseline
-        left = start + time_limit - time.monotonic()
-        raise inadmissible(session.assembly, target, search, proven, max(left, LEAST_SECONDS))
+        own = None if proven else session.fallback
+        known = None if own is None else _unbeaten(session, own, outcome.status)
+        return Searched(session, known, search, proven)
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     found = session.selection(outcome, goals, time.monotonic() - start)
-    return _never_worse(session, found, goals), session.baseline
+    return Searched(session, _never_worse(session, found, goals), search)
+
+
+def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
+    """Whether it is worth asking what fewer rules reach."""
+    asked = stop is not None and stop.is_requested
+    return not asked and not found.is_proven and may_be_beaten(found.selection, goals)
+
+
+def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Searched:
+    """The search of all rules, with the answer of the contained ones where that is better."""
+    if part.selection is None:
+        return found
+    whole = found.selection or _unbeaten(found.session, part.selection, "wall")
+    best = better_of(whole, part.selection, goals, found.session.reference)
+    progress.found(goals[0].name, best.goal(goals[0].name).value)
+    return replace(found, selection=best)
 
 
 def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:

@@ -14,7 +14,7 @@ from eqsat.lang.rule import RuleReader
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
 from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
-from eqsat.model.rules import Rule, RuleSet
+from eqsat.model.rules import Rule, RuleSet, parts
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
@@ -74,7 +74,8 @@ def load_rulesets(names: Iterable[str | Path], folders: Folders = ()) -> RuleSet
     problems: list[Diagnostic] = []
     rules = _merged([r for s in sets for r in s.rules], problems)
     refuse(problems)
-    return RuleSet(" + ".join(s.name for s in sets), "; ".join(s.doc for s in sets), tuple(rules))
+    name, doc = " + ".join(s.name for s in sets), "; ".join(s.doc for s in sets)
+    return RuleSet(name, doc, tuple(rules), parts(sets, rules))
 
 
 def read_ruleset(text: str, file: str, folders: Folders = ()) -> RuleSet:
@@ -104,7 +105,8 @@ class _Loader:
             _read_what_fits(source, problems)
             refuse(problems)
             raise AssertionError("a refused record has problems")
-        imported = self._imports(source, above, problems)
+        sets = self._imports(source, above, problems)
+        imported = _merged([r for s in sets for r in s.rules], problems)
         imported = _selected(imported, record, source, problems)
         imported = overridden(imported, record, source, problems)
         own: list[Rule] = []
@@ -114,19 +116,19 @@ class _Loader:
         _refuse_repeated_bodies(own, problems)
         rules = _merged([*imported, *own], problems)
         refuse(problems)
-        return RuleSet(record.ruleset, record.doc, tuple(rules))
+        return RuleSet(record.ruleset, record.doc, tuple(rules), parts(sets, rules))
 
     def _imports(
         self, source: Source, above: tuple[Path, ...], problems: list[Diagnostic]
-    ) -> list[Rule]:
-        found: list[Rule] = []
+    ) -> list[RuleSet]:
+        found: list[RuleSet] = []
         for placed in source.strings(("import",)):
             try:
                 path = find_rules(placed.text, self.folders, placed.whole())
-                found += self.load(path, placed.whole(), above).rules
+                found.append(self.load(path, placed.whole(), above))
             except EqsatError as error:
                 problems += error.diagnostics
-        return _merged(found, problems)
+        return found
 
 
 def _read_what_fits(source: Source, problems: list[Diagnostic]) -> None:

@@ -18,7 +18,8 @@ class ENode:
     """One e-node. `rule` is an index into `EGraph.rules`, -1 for the input program.
 
     `source` is the node the rule matched (its left side's outermost node), -1 if none.
-    `subsumed`: a rule with `apply: replace` took it out of the search.
+    `subsumed`: a rule with `apply: replace` took it out of the search. `extra`: the rule set that
+    the search's own contains (`RuleSet.start`) does not reach it alone.
     """
 
     op: str
@@ -28,6 +29,7 @@ class ENode:
     rule: int = -1
     source: int = -1
     subsumed: bool = False
+    extra: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class EGraph:
         attrs: dict[Attr, int] = {}
         nodes = [
             [n.op, attrs.setdefault(n.attr, len(attrs)), list(n.children), n.eclass, n.rule,
-             n.source, int(n.subsumed)]
+             n.source, n.subsumed + 2 * n.extra]
             for n in self.nodes
         ]  # fmt: skip
         return {
@@ -158,8 +160,8 @@ class EGraph:
     def from_json(cls, data: dict[str, Any]) -> EGraph:
         attrs = [attr_from_json(a) for a in data["attrs"]]
         nodes = tuple(
-            ENode(op, attrs[a], tuple(ch), c, rule, source, bool(sub))
-            for op, a, ch, c, rule, source, sub in data["nodes"]
+            ENode(op, attrs[a], tuple(ch), c, rule, source, bool(marks & 1), marks > 1)
+            for op, a, ch, c, rule, source, marks in data["nodes"]
         )
         types = tuple(tuple(TensorType.parse(t) for t in c) for c in data["types"])
         rules = tuple(RuleStat(*r) for r in data["rules"])

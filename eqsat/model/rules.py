@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -142,11 +143,28 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules in the order of their files; imports are already resolved."""
+    """Rules in the order of their files; imports are already resolved.
+
+    `imports`: the sets that this one contains, with the names of their rules.
+    """
 
     name: str
     doc: str
     rules: tuple[Rule, ...]
+    imports: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def start(self) -> frozenset[str]:
+        """Rules of the set to begin with: the largest one that this set contains; none if none.
+
+        It is most of this set, but not all. Rules with `apply: replace` belong to every part: what
+        they take out of the search is out of it for all.
+        """
+        known = {r.name for r in self.rules}
+        always = {r.name for r in self.rules if r.apply == "replace"}
+        parts = [known & {*names, *always} for _, names in self.imports]
+        most = max((p for p in parts if len(p) < len(known)), key=len, default=set[str]())
+        return frozenset(most if len(most) * 2 > len(known) else ())
 
     def without(self, *names: str) -> RuleSet:
         """The same set without these rules (or tags)."""
@@ -182,7 +200,18 @@ class RuleSet:
     def __add__(self, other: RuleSet) -> RuleSet:
         known = {r.name for r in self.rules}
         more = tuple(r for r in other.rules if r.name not in known)
-        return RuleSet(f"{self.name} + {other.name}", self.doc, self.rules + more)
+        rules = self.rules + more
+        return RuleSet(f"{self.name} + {other.name}", self.doc, rules, parts((self, other), rules))
+
+
+Part = tuple[str, tuple[str, ...]]  # a rule set's name and those of its rules
+
+
+def parts(sets: Iterable[RuleSet], rules: Iterable[Rule]) -> tuple[Part, ...]:
+    """Those of these sets of which all rules are in here as they were (`RuleSet.imports`)."""
+    known = {r.name: r for r in rules}
+    whole = (s for s in sets if all(known.get(r.name) == r for r in s.rules))
+    return tuple((s.name, tuple(r.name for r in s.rules)) for s in whole)
 
 
 def _plain(value: Any) -> Any:

@@ -56,8 +56,8 @@ def cut_lines(run: Finished) -> list[str]:
 _CUT = {
     ("groups", CAP): "by a cap groups behind {:,} e-nodes (bounds are of the others)",
     ("merges", CAP): "by a cap merges around {:,} values (bounds are of the others)",
-    ("groups", TIME_LIMIT): "by the time limit groups behind {:,} e-nodes",
-    ("merges", TIME_LIMIT): "by the time limit merges",
+    ("groups", TIME_LIMIT): "for want of time groups behind {:,} e-nodes",
+    ("merges", TIME_LIMIT): "for want of time merges",
 }
 
 

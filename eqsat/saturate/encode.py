@@ -15,6 +15,7 @@ from eqsat.saturate.rows import Variant, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
+EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
 # ops whose attribute 0 means "leave the operand as it is"
 OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
 MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
@@ -128,6 +129,19 @@ def prelude(found: set[Signature], bounds: Iterable[int] = ()) -> str:
         if (op, 1) in found
     ]
     return "\n".join(lines)
+
+
+def first_stage(found: Iterable[Signature]) -> str:
+    """What remembers every node that is there, to be run when the first stage ends.
+
+    A table beside the nodes, so that nodes that become one later are still known.
+    """
+    lines = []
+    for op, arity in sorted(found):
+        name, at = constructor(op, arity), " ".join(["a", *(f"x{i}" for i in range(arity))])
+        lines.append(f"(relation first_{name} ({' '.join(['i64'] + ['T'] * arity)}))")
+        lines.append(f"(rule ((= e ({name} {at}))) ((first_{name} {at})) :ruleset phase_first)")
+    return "\n".join(["(ruleset phase_first)", *lines])
 
 
 def value_name(i: int) -> str:

@@ -26,7 +26,15 @@ from eqsat.ops.interchange import index_relation
 from eqsat.ops.orders import target_orders
 from eqsat.ops.tiles import target_tiles
 from eqsat.saturate.clock import Clock
-from eqsat.saturate.encode import ASKS, Interner, RuleText, prelude, program_lines, variants
+from eqsat.saturate.encode import (
+    ASKS,
+    Interner,
+    RuleText,
+    first_stage,
+    prelude,
+    program_lines,
+    variants,
+)
 from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import Rows
 from eqsat.saturate.snapshot import snapshot, tables
@@ -120,6 +128,8 @@ class Saturation:
         self.matches = 0  # that were looked at
         self.nodes = self.fresh = 0  # at the last count, and what phases added since at the most
         self.work = Work(Counter(), defaultdict(float))
+        self.is_second_stage = False
+        self.waiting = self._staged()  # rules that begin when the others are done
 
     def run(self) -> EGraph:
         begin = time.perf_counter()
@@ -140,9 +150,33 @@ class Saturation:
             self._count(size)
             added = 0 if stop else self._answer(size)
             stop = stop or self._stop(rounds, added, before, size)
+            if stop == self.ended and self._begin_waiting():
+                stop = ""
         # what is left alone has no class of its own, also where a limit cuts the search short
         self._call("(run-schedule (saturate (run phase_leave)))")
         return rounds, stop
+
+    def _staged(self) -> list[RuleText]:
+        """Rules that a set has beside the one it contains, whose e-graph is made first.
+
+        So it is known which nodes are of that e-graph (`ENode.extra` are not), and it is whole
+        where a limit ends the search later. All rules are one stage if one of them asks for what
+        depends on when it looks.
+        """
+        first = self.rules.start
+        if not first or any(t.marked for t in self.texts):
+            return []
+        return [t for t in self.texts if t.v.rule.name not in first]
+
+    def _begin_waiting(self) -> bool:
+        texts, self.waiting = self.waiting, []
+        if texts:
+            self.is_second_stage = True
+            self._call(first_stage(self.signatures))
+            self._call("(run-schedule (run phase_first))")
+        for text in texts:
+            self._call(text.text)
+        return bool(texts)
 
     # ---- a round ------------------------------------------------------------------------------
     def _step(self) -> str:
@@ -217,7 +251,8 @@ class Saturation:
     def _load(self, with_rules: bool) -> None:
         self._call(prelude(self.signatures, self.bounds))
         for text in self.texts if with_rules else ():
-            self._call(text.text)
+            if text not in self.waiting:
+                self._call(text.text)
         lines = program_lines(self.program, self.uses, self.interner, self.bounds)
         for i in range(0, len(lines), CHUNK):
             self._call("\n".join(lines[i : i + CHUNK]))

@@ -11,7 +11,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.program import Program, infer
 from eqsat.model.tensor import TensorType
-from eqsat.saturate.encode import SOURCE_BITS, constructor, value_name
+from eqsat.saturate.encode import EXTRA, SOURCE_BITS, constructor, value_name
 
 if TYPE_CHECKING:
     from eqsat.saturate.search import Saturation
@@ -38,8 +38,9 @@ def tables(run: Saturation) -> Tables:
     ids: dict[Any, int] = {}
     nodes: list[Raw] = []
     made: Made = {}
+    first: set[tuple[str, int, tuple[int, ...]]] = set()
     for name, function in functions.items():
-        op = names.get(name.removeprefix("made_"))
+        op = names.get(name.removeprefix("made_").removeprefix("first_"))
         if op is None:
             continue
         for row in function.rows:
@@ -48,11 +49,15 @@ def tables(run: Saturation) -> Tables:
             if attr == 0:
                 continue
             children = tuple(ids.setdefault(c, len(ids)) for c in inner)
-            if name.startswith("made_"):
+            if name.startswith("first_"):
+                first.add((op, attr, children))
+            elif name.startswith("made_"):
                 made[op, attr, children] = to_int(row.output)
             else:
                 cls = ids.setdefault(row.output, len(ids))
                 nodes.append((op, attr, children, cls, row.subsumed))
+    if run.is_second_stage:
+        made = {k: by if by < 0 or k in first else by | EXTRA for k, by in made.items()}
     lets = (functions[value_name(i)].rows[0].output for i in range(len(run.program.nodes)))
     return Tables(nodes, made, [ids[v] for v in lets])
 
@@ -175,17 +180,20 @@ def _nodes(run: Saturation, found: Tables, order: list[Renamed]) -> list[ENode]:
     at: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for i, (cls, attr, op, _, _) in enumerate(order):
         at[cls, attr, op].append(i)
-    made_by, sources = [-1] * len(order), [-1] * len(order)
+    made_by, sources, extra = [-1] * len(order), [-1] * len(order), [False] * len(order)
     for i, (cls, attr, op, _, place) in enumerate(order):
         by = found.made.get((op, attr, found.nodes[place][2]), -1)
         if by >= 0:
-            made_by[i], matched = rules[by >> SOURCE_BITS]
+            made_by[i], matched = rules[(by & ~EXTRA) >> SOURCE_BITS]
+            extra[i] = bool(by & EXTRA)
             fitting = at.get((cls, by & ((1 << SOURCE_BITS) - 1), matched), ())
             sources[i] = next((j for j in fitting if j != i), -1)
     _cut_cycles(sources)
     return [
-        ENode(op, run.interner[attr], inner, cls, rule, source, found.nodes[place][4])
-        for (cls, attr, op, inner, place), rule, source in zip(order, made_by, sources, strict=True)
+        ENode(op, run.interner[attr], inner, cls, by, source, found.nodes[place][4], late)
+        for (cls, attr, op, inner, place), by, source, late in zip(
+            order, made_by, sources, extra, strict=True
+        )
     ]
 
 
