@@ -22,9 +22,8 @@ def differences(run: Run, seconds: float) -> list[str]:
     """What a search that copies nothing proves otherwise; nothing where either left things out."""
     assert run.egraph is not None and run.selection is not None
     try:
-        options = run.search | {"time_limit": seconds}
-        options.pop("stop", None)
-        direct, _ = extract(without_copies(run.egraph), run.target, run.goals, **options)
+        egraph, seed = without_copies(run.egraph), run.search["seed"]
+        direct, _ = extract(egraph, run.target, run.goals, time_limit=seconds, seed=int(seed))
     except EqsatError as error:
         return [] if run.selection.cuts else [f"without copies of blocks: {error}"]
     return contradictions(run, run.selection, direct)
