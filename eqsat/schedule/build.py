@@ -56,6 +56,7 @@ class _Writer:
         # a node per e-node: at given sizes two values may be computed by the same words
         self.known: dict[tuple[str, tuple[int, ...], Attr, int], int] = {}
         self.held: dict[int, int] = {}  # class -> node, for what is in memory
+        self.first: dict[int, int] = {}  # buffer -> the class of it that was held first
         self.owner: dict[int, int] = {}  # node -> the node whose buffer it views
         self.written: dict[int, int] = {}  # node -> step that writes its buffer
         self.read: dict[int, int] = {}  # node -> last step that reads its buffer
@@ -95,10 +96,22 @@ class _Writer:
         for values in known:
             if eclass in values:
                 return values[eclass]
-            for c, node in values.items():
-                if self.buffer[c] == self.buffer[eclass]:
-                    return self._reshaped(node, eclass)
+            if (c := self._same(eclass, values)) is not None:
+                return self._reshaped(values[c], eclass)
         raise fail("E903", f"class {eclass} is read before it is written", exit_code=4)
+
+    def _same(self, eclass: int, values: dict[int, int]) -> int | None:
+        """The first class of these that is another shape of the same bytes."""
+        b = self.buffer[eclass]
+        if values is self.held:
+            return self.first.get(b)
+        return next((c for c in values if self.buffer[c] == b), None)
+
+    def _hold(self, eclass: int, node: int) -> int:
+        """Remember that a class is in memory."""
+        self.held[eclass] = node
+        self.first.setdefault(self.buffer[eclass], eclass)
+        return node
 
     def _reshaped(self, node: int, eclass: int) -> int:
         (wanted,) = self.egraph.types[eclass]
@@ -127,7 +140,7 @@ class _Writer:
     def _inputs(self) -> None:
         leaves = [n for n in self.egraph.nodes if n.op == "input"]
         for n in sorted(leaves, key=_argument_number):
-            self.held[n.eclass] = self._add(n)
+            self._hold(n.eclass, self._add(n))
         if self.target.originals == HELD:  # all are there, read or not
             for n in self.egraph.nodes:
                 if n.op == "weight":
@@ -137,15 +150,20 @@ class _Writer:
         """Weights and what is computed from them once; operands first."""
         waiting = [self.egraph.nodes[i] for i in self.selection.ahead]
         done: list[int] = []
+        there = set(self.first)
         while waiting:
-            ready = [n for n in waiting if all(self._is_held(c) for c in n.children)]
+            ready, later = [], []
+            for n in waiting:
+                is_ready = all(self.buffer[c] in there for c in n.children)
+                (ready if is_ready else later).append(n)
+            waiting = later
             if not ready:
                 raise fail("E903", "an ahead-of-time node reads a run-time value", exit_code=4)
             for n in ready:
                 before = len(self.builder.nodes)
-                self.held[n.eclass] = self._add(n, self.held)
-                done += [*range(before, len(self.builder.nodes)), self.held[n.eclass]]
-            waiting = [n for n in waiting if n not in ready]
+                node = self._hold(n.eclass, self._add(n, self.held))
+                done += [*range(before, len(self.builder.nodes)), node]
+            there |= {self.buffer[n.eclass] for n in ready}
         return list(dict.fromkeys(done))
 
     def _forget(self, ahead: list[int]) -> None:
@@ -158,9 +176,7 @@ class _Writer:
         self.held = {
             c: i for c, i in self.held.items() if c in arguments or self.buffer[c] not in written
         }
-
-    def _is_held(self, eclass: int) -> bool:
-        return any(self.buffer[c] == self.buffer[eclass] for c in self.held)
+        self.first = {self.buffer[c]: c for c in reversed(self.held)}
 
     def _dispatch(self, g: Group) -> Dispatch:
         inside: dict[int, int] = {}
@@ -172,7 +188,7 @@ class _Writer:
             members += [*self._views(inside[n.eclass], members), inside[n.eclass]]
         for c in g.writes:
             node = self._base(self._value(c, inside))
-            self.held[c] = self._value(c, inside)
+            self._hold(c, self._value(c, inside))
             self.written[node] = g.step
         for r in reads:
             self.read[r] = max(self.read.get(r, -1), g.step)

@@ -134,6 +134,7 @@ class Block:
 
     dispatches: tuple[int, ...]  # their numbers in the whole
     needs: tuple[int, ...]  # per dispatch: those before it in the block, as bits
+    later: tuple[int, ...]  # and those after it
     touches: tuple[tuple[int, ...], ...]  # per dispatch: buffers it reads or writes
     adds: tuple[int, ...]  # per dispatch: bytes it writes
     sizes: tuple[int, ...]
@@ -151,10 +152,25 @@ class Block:
         """
         found: list[list[int]] = [[] for _ in self.needs]
         for i, needs in enumerate(self.needs):
-            between = sum_bits(self.needs[p] for p in bits(needs))
-            for p in bits(needs & ~between):
+            for p in self._last(needs):
                 found[p].append(i)
         return tuple(tuple(f) for f in found)
+
+    @cached_property
+    def _ascends(self) -> bool:
+        """Whether every dispatch has a higher number than those before it."""
+        return not any(needs >> i for i, needs in enumerate(self.needs))
+
+    def _last(self, needs: int) -> list[int]:
+        """Those of some dispatches that none of them waits for."""
+        if not self._ascends:
+            return bits(needs & ~sum_bits(self.needs[p] for p in bits(needs)))
+        found = []
+        while needs:
+            last = needs.bit_length() - 1
+            found.append(last)
+            needs &= ~(self.needs[last] | 1 << last)
+        return found[::-1]
 
     def freed(self, dispatch: int, done: int) -> int:
         """Bytes that nobody needs any more once `dispatch` is among `done`."""
@@ -167,16 +183,11 @@ class Block:
     @cached_property
     def floor(self) -> int:
         """Bytes some dispatch sees in every order: what is written before it and read later."""
-        waiting: list[list[int]] = [[] for _ in self.needs]
-        for i, needs in enumerate(self.needs):
-            for p in bits(needs):
-                waiting[p].append(i)
-        after = [mask(w) for w in waiting]
         worst = 0
         for i in range(len(self.needs)):
             if is_over():
                 break  # the others could only raise it
-            worst = max(worst, self._forced(i, after[i] | 1 << i))
+            worst = max(worst, self._forced(i, self.later[i] | 1 << i))
         return self.carried + worst
 
     def _forced(self, dispatch: int, later: int) -> int:
@@ -219,11 +230,20 @@ def blocks(work: Work) -> list[Block]:
     return found
 
 
+def _numbered(whole: Sequence[int], inside: int, number: Mapping[int, int]) -> tuple[int, ...]:
+    """Per dispatch of a block some others, as bits; without those outside, numbered as in it."""
+    first = next(iter(number))
+    if inside == ((1 << len(number)) - 1) << first:  # they follow each other
+        return tuple((whole[i] & inside) >> first for i in number)
+    return tuple(mask(number[p] for p in bits(whole[i] & inside)) for i in number)
+
+
 def _block(work: Work, done: int, inside: int, there: Sequence[int]) -> Block:
     """The block of the dispatches `inside`; `there` are the buffers that are live in it."""
     dispatches = tuple(bits(inside))
     number = {i: n for n, i in enumerate(dispatches)}
     later = ((1 << work.size) - 1) & ~(done | inside)
+    before, after = (_numbered(of, inside, number) for of in (work.before, work.after))
     sizes, readers, stays, makers = [], [], [], []
     touches: list[list[int]] = [[] for _ in dispatches]
     carried = start = 0
@@ -242,9 +262,8 @@ def _block(work: Work, done: int, inside: int, there: Sequence[int]) -> Block:
         readers.append(mask(own))
         stays.append(is_read_later)
         makers.append(-1 if is_before else number[w])
-    needs = tuple(mask(number[p] for p in bits(work.before[i] & inside)) for i in dispatches)
     adds = tuple(sum(work.nbytes[b] for b in work.writes[i]) for i in dispatches)
     return Block(
-        dispatches, needs, tuple(tuple(t) for t in touches), adds, tuple(sizes), tuple(readers),
-        tuple(stays), tuple(makers), carried, start,
+        dispatches, before, after, tuple(map(tuple, touches)), adds, tuple(sizes),
+        tuple(readers), tuple(stays), tuple(makers), carried, start,
     )  # fmt: skip
