@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.places import answer_places
 from eqsat.extract.candidates.variants import Variant
+from eqsat.extract.narrowbytes import fitting
 from eqsat.extract.ordered import Limits, greedily, in_best_order
 from eqsat.extract.solve.problem import Answer
+from eqsat.extract.solve.relax import MEMORY
 from eqsat.extract.solve.requests import limit
 from eqsat.extract.survivors import narrowed
 from eqsat.model import progress
@@ -51,6 +53,12 @@ def narrow(
     there is no time to state the problem without an order.
     """
     first, sums = goals[0], choices.variants.goals.keys()
+    if (
+        first.weight is None
+        and MEMORY in {first.name, *budget}
+        and budget.keys() <= {MEMORY, *sums}
+    ):
+        return _narrow_bytes(choices, goals, budget, limits, baseline)
     if first.weight is not None or first.name not in sums or not budget.keys() <= sums:
         return None
     best = _Best(choices, first.name, budget, limits)
@@ -73,6 +81,24 @@ def narrow(
     least = {first.name: (found.bound, "relaxation")}
     progress.found(first.name, best.value, found.bound)
     return Narrowed(assembly, assembly.locate(best.groups), least)
+
+
+def _narrow_bytes(
+    choices: Choices,
+    goals: tuple[GoalRequest, ...],
+    budget: Mapping[str, int],
+    limits: Limits,
+    baseline: Selection | None,
+) -> Narrowed | None:
+    """The same, by memory: first, or under a budget of it."""
+    found = fitting(choices, goals, budget, limits, baseline)
+    if found is None:
+        return None
+    pool = choices.variants.pool
+    places = answer_places(pool.space, pool.held, found.best.groups)
+    with uncollected():
+        assembly = choices.among(found.options).ordered(places)
+    return Narrowed(assembly, assembly.locate(found.best.groups), found.least)
 
 
 @dataclass

@@ -240,8 +240,8 @@ class Search:
         """What is left under the caps, with its relaxation; None if that is nothing."""
         problem = self.problem
         kept = set(range(len(problem.options)) if among is None else among)
-        if isinstance(problem, AnyOrder) and MEMORY in caps:
-            kept &= set(self._fitting(problem, caps[MEMORY]))
+        if not problem.is_ordered and MEMORY in caps:
+            kept &= set(self.fitting(caps[MEMORY]))
             if not kept and problem.roots:
                 return None
         for goal in caps.keys() & self.budget.keys():  # later caps are known to `among`
@@ -256,10 +256,12 @@ class Search:
         found = self._relaxation(small, weights, caps)
         return None if found is None else _Stage(chosen, small, found)
 
-    def _fitting(self, problem: AnyOrder, cap: int) -> tuple[int, ...]:
-        """Options that answers of at most so many bytes may hold."""
+    def fitting(self, cap: int) -> tuple[int, ...]:
+        """Options that answers of at most so many bytes may hold; all, if there is an order."""
+        if not isinstance(self.problem, AnyOrder):
+            return tuple(range(len(self.problem.options)))
         if cap not in self.fits:
-            self.fits[cap] = fitting(problem, cap)
+            self.fits[cap] = fitting(self.problem, cap)
         return self.fits[cap]
 
     def _relaxation(
