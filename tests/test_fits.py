@@ -9,10 +9,17 @@ import pytest
 from problems import every_answer
 
 from eqsat.extract.order import best_order, work_of
+from eqsat.extract.session import prepare
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.fits import Fits, fitting
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
+from eqsat.lang.rulesets import load_rulesets
+from eqsat.lang.targets import load_target
+from eqsat.model.selection import GoalRequest
+from eqsat.ops.merge import merge_elementwise
+from eqsat.saturate import saturate
+from tests.test_fuzz import Maker
 
 SIZES = (4, 8, 64, 100)
 
@@ -127,3 +134,21 @@ def test_a_search_without_an_order_asks_what_fits():
     least = search.minimise({"time": 1}, {"memory": 216}, None, 10.0)
     assert least.stage is not None
     assert least.stage.kept == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("seed", [4, 11])
+@pytest.mark.parametrize("within", [0.0, 0.1])
+def test_memory_first_finds_among_what_fits_what_it_finds_among_all(seed: int, within: float):
+    program, target = Maker(seed).program(6), load_target("avx512-xla")
+    egraph = saturate(merge_elementwise(program), load_rulesets(["default"]), target)
+    goals = (GoalRequest("memory", within=within), GoalRequest("time"), GoalRequest("dispatches"))
+    found, sizes = [], []
+    for whole in (False, True):
+        session = prepare(egraph, target, goals, whole=whole)
+        sizes.append(len(session.assembly.problem.options))
+        session, _, outcome = session.answer(goals, 20.0)
+        session, outcome = session.ordered(outcome, goals, 20.0)
+        selection = session.selection(outcome, goals)
+        found.append((selection.stop, selection.goals))
+    assert found[0] == found[1]
+    assert sizes[0] <= sizes[1]
