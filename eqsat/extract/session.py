@@ -231,7 +231,9 @@ class _Sides:
         """Of what may be no worse than the best known answer; OutOfTime."""
         limits = Limits(deadline, self.seed, self.stop)
         budget = dict(self.target.budget)
-        small = None if self.whole else narrow(found, self.goals, budget, limits, baseline)
+        small = None
+        if not self.whole and found.fits_arrays:
+            small = narrow(found, self.goals, budget, limits, baseline)
         if small is None:
             return self._of(found.ordered(), baseline)
         session = self._session(small.assembly, small.hints, baseline)

@@ -25,6 +25,8 @@ from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
 from eqsat.model.target import Target
 
+LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -162,6 +164,14 @@ class Choices:
     variants: Variants
     removed: tuple[Removed, ...]
     cuts: tuple[Cut, ...]
+
+    @property
+    def fits_arrays(self) -> bool:
+        """Whether what its goals come to is a number of 64 bits; an array's numbers end there."""
+        space, found = self.variants.space, self.variants.candidates
+        time_ps = max((c.time_ps for c in found), default=0)
+        nbytes = max(map(space.nbytes, set(space.buffer)), default=0)
+        return max(time_ps, nbytes) * len(space.buffer) < LARGEST
 
     def ordered(self, places: Places | None = None, *, keep_all: bool = False) -> Assembly:
         """The problem under an order, or under the program's.
