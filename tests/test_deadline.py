@@ -20,6 +20,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model import deadline
 from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
 from eqsat.model.egraph import EGraph
+from eqsat.model.progress import Progress, heard
 from eqsat.model.selection import TIME_LIMIT, Selection
 from eqsat.model.stopping import Stop
 from eqsat.model.target import Fusion, Target
@@ -115,10 +116,13 @@ def test_searches_of_programs_end_whenever_time_does(
         requests = tuple(g for n in goals for g in run.goals if g.name == n)
         best, _ = extract(run.egraph, run.target, requests)
         ticks["left"] = ends
-        found, baseline = extract(run.egraph, run.target, requests)
+        with heard(told := Progress(goals[0])):
+            found, baseline = extract(run.egraph, run.target, requests)
         ticks["left"] = 1 << 60
         assert baseline is not None
         assert found.goals[0][1].value <= baseline.goal(goals[0]).value
+        proven = best.goal(goals[0]).value
+        assert all((p.bound or 0) <= proven <= (p.value or proven) for p in told.points)
         judged(run.egraph, run.target, found, best)
 
 

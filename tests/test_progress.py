@@ -24,7 +24,16 @@ from eqsat.model.stopping import Stop
 from eqsat.report.html import page
 from eqsat.report.progress import curve_chart, curve_rows, progress_line
 
-PHASES = ("saturate", "baseline", "candidates", "search", "order", "check", "schedule")
+PHASES = (
+    "saturate",
+    "baseline",
+    "candidates",
+    "relaxation",
+    "search",
+    "order",
+    "check",
+    "schedule",
+)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from eqsat.extract.ordered import Limits
 from eqsat.extract.solve.goals import Search
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed
+from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed, short_of_time
 from eqsat.model.target import Target
 
 BYTES = ("memory", "resident", "load_peak", "relayout")  # goals that are counted in them
@@ -67,8 +67,8 @@ def inadmissible(
     lines = [_budget(target, goal, limit) for goal, limit in search.budget.items()]
     causes = [*lines, *(sentences or ()), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
-    short_of_time = any(c.by == TIME_LIMIT for c in assembly.cuts)
-    if short_of_time:
+    is_cut = short_of_time(assembly.cuts)
+    if is_cut:
         head += ": candidates were left out for want of time"
     elif not search.budget:
         head += ": some result cannot be computed on this target"
@@ -76,7 +76,7 @@ def inadmissible(
         head += ": some result cannot be computed on this target, whatever the budgets"
     message = "; ".join([head, *causes])
     advice = "raise a budget or a limit, or add rules that reach other forms"
-    if short_of_time:
+    if is_cut:
         advice = "give the search more time (`--time-limit`)"
     return fail("E410", message, help=advice, exit_code=3)
 

@@ -21,7 +21,7 @@ from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime
-from eqsat.model.selection import GoalRequest, Group
+from eqsat.model.selection import GoalRequest, Group, short_of_time
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
 
 ROUNDS = 3  # of a better order, then better dispatches
@@ -134,7 +134,7 @@ class _Joint:
 
     def _note(self, goal: str, value: int, bound: int, proof: str, status: str) -> None:
         self.bounds[goal] = min(bound, value)
-        progress.found(goal, value, 0 if self.assembly.is_short_of_time else bound)
+        progress.found(goal, value, 0 if short_of_time(self.assembly.cuts) else bound)
         if bound >= value:
             self.proofs[goal] = "search" if goal == MEMORY else proof
         else:

@@ -21,7 +21,7 @@ from eqsat.extract.solve.requests import limit
 from eqsat.extract.survivors import narrowed
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
-from eqsat.model.selection import GoalRequest, Group, Selection
+from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
 SHARE = 0.25  # of the time there is, for one look for a first answer
 
@@ -79,7 +79,7 @@ def narrow(
         return None
     assembly = best.ordered(found.options)
     least = {first.name: (found.bound, "relaxation")}
-    progress.found(first.name, best.value, found.bound)
+    progress.found(first.name, best.value, 0 if short_of_time(choices.cuts) else found.bound)
     return Narrowed(assembly, assembly.locate(best.groups), least)
 
 

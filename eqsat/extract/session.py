@@ -34,6 +34,7 @@ from eqsat.model.selection import (
     Group,
     Removed,
     Selection,
+    short_of_time,
 )
 from eqsat.model.stopping import OUT_OF_MEMORY, Stop
 from eqsat.model.target import Target
@@ -204,6 +205,7 @@ def prepare(
         with uncollected(), until(share(STATED), stop):
             known, enough = found.variants.candidates, share(ENOUGH)
             every = choices(space, target, False, linear, known=known, enough=enough, asked=asked)
+            progress.phase("relaxation")
             session = sides.session(every, baseline, share(STATED))
     except OutOfTime:
         session = _with_own(own)
@@ -311,7 +313,7 @@ def bounded(found: Selection, floors: Mapping[str, int]) -> Selection:
     What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap
     leaves out are not among what they are about.
     """
-    in_time = all(c.by != TIME_LIMIT for c in found.cuts)
+    in_time = not short_of_time(found.cuts)
     bounds = {n: max(r.bound * in_time, min(r.value, floors.get(n, 0))) for n, r in found.goals}
     if not found.cuts:
         goals = tuple((n, replace(r, bound=bounds[n])) for n, r in found.goals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,11 @@ class Cut:
     what: str  # groups (behind so many ops) | merges (around so many values)
     count: int
     by: str  # CAP | TIME_LIMIT
+
+
+def short_of_time(cuts: Iterable[Cut]) -> bool:
+    """Whether more time would have found candidates that are not among those looked at."""
+    return any(c.by == TIME_LIMIT for c in cuts)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
-from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
+from eqsat.model.selection import Cut, Group, Removed
 from eqsat.model.target import Target
 
 LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
@@ -43,12 +43,8 @@ class Assembly:
     @property
     def looked_at(self) -> int:
         """How many candidates there are, whatever became of them."""
-        return len(self.variants.candidates)
-
-    @property
-    def is_short_of_time(self) -> bool:
-        """Whether candidates are missing that more time would have found."""
-        return any(c.by == TIME_LIMIT for c in self.cuts)
+        copies = self.variants.copies
+        return len(self.variants.candidates) + (0 if copies is None else len(copies.origin))
 
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""
