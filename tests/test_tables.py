@@ -58,7 +58,7 @@ def variants_of(seed: int, name: str) -> Variants:
     space = Space(saturate(merge_elementwise(program), load_rulesets(["default"]), target))
     pool = Pool(Legality(space, target), False, frozenset(GOALS))
     costs = Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).candidates, linear_goals(GOALS))
+    return Variants(pool, costs, enumerated(pool, costs).all, linear_goals(GOALS))
 
 
 def objects(variants: Variants) -> tuple[Variant, ...]:

@@ -203,7 +203,7 @@ def prepare(
     progress.phase("candidates")
     try:
         with uncollected(), until(share(STATED), stop):
-            known, enough = found.variants.candidates, share(ENOUGH)
+            known, enough = found.variants.every, share(ENOUGH)
             every = choices(space, target, False, linear, known=known, enough=enough, asked=asked)
             progress.phase("relaxation")
             session = sides.session(every, baseline, share(STATED))

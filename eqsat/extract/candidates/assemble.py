@@ -210,7 +210,8 @@ def choices(
     costs = Costs(space, target)
     with until(enough):
         found = enumerated(pool, costs, known)
-    return Choices(Variants(pool, costs, found.candidates, goals), found.removed, found.cuts)
+    variants = Variants(pool, costs, found.candidates, goals, copies=found.copies)
+    return Choices(variants, found.removed, found.cuts)
 
 
 def assemble(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,6 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pairs import Pairs, Part
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.model.deadline import OutOfTime
 from eqsat.model.selection import TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
@@ -41,7 +40,16 @@ class Merger:
         """What the vector limit removed while merging, largest per name."""
         return {}
 
-    def _part(self, c: Candidate) -> Part:
+    @cached_property
+    def refused(self) -> dict[str, int]:
+        """Of these, by name: the node it is about."""
+        return {}
+
+    def cut_short(self, found: Sized) -> None:
+        """The deadline has left merges out."""
+        self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
+
+    def part(self, c: Candidate) -> Part:
         space = self.space
         makers: dict[int, int] = {}
         for m in sorted(c.members):
@@ -70,53 +78,50 @@ class Merger:
                         found.setdefault(seen, (m, i))
         return found
 
-    def merged(self, singles: Iterable[Candidate]) -> list[Candidate]:
-        """All legal merges the target's `multi_result` and `siblings` allow."""
-        fusion, is_op = self.legality.fusion, self.space.is_op
-        if not (fusion.multi_result or fusion.siblings):
+    @property
+    def is_on(self) -> bool:
+        return self.legality.fusion.multi_result or self.legality.fusion.siblings
+
+    def is_small(self, c: Candidate) -> bool:
+        """Whether a group may be part of a merge."""
+        is_op = self.space.is_op
+        return len(c.writes) == 1 and sum([is_op[m] for m in c.members]) <= SMALL
+
+    def nodes_inside(self, c: Candidate) -> list[int]:
+        """The ops that a part computes inside, if groups that share one may merge."""
+        if not self.legality.fusion.multi_result:
             return []
-        small = [
-            c for c in singles if len(c.writes) == 1 and sum(is_op[m] for m in c.members) <= SMALL
-        ]
-        small.sort(key=lambda c: (len(c.members), c.members, c.reads))
-        parts = [self._part(c) for c in small]
+        space, sink = self.space, (self.space.buffer[c.writes[0]],)
+        return [m for m in c.members if space.is_op[m] and space.made[m] != sink]
+
+    def operands(self, c: Candidate) -> list[int]:
+        """The buffers that a part reads, weights apart, if groups that share one may merge."""
+        if not self.legality.fusion.siblings:
+            return []
+        found = dict.fromkeys([self.space.buffer[r] for r in c.reads])
+        return [b for b in found if b not in self.pool.resident]
+
+    def pairs(self, parts: Sequence[Part]) -> Pairs:
+        return Pairs(self.space, self.legality, parts)
+
+    def around_node(
+        self, pairs: Pairs, bucket: Sequence[int], known: Mapping[Key, Candidate]
+    ) -> dict[Key, Candidate]:
+        """All merges of two of these parts, which compute one node; of known ones the known."""
         found: dict[Key, Candidate] = {}
-        try:
-            self._merge_all(found, parts)
-        except OutOfTime:
-            self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
-        return list(found.values())
+        for a, b in pairs.of(bucket, apart=False):
+            self._merge(found, known, a, b)
+        return found
 
-    def _merge_all(self, found: dict[Key, Candidate], parts: list[Part]) -> None:
-        fusion, pairs = self.legality.fusion, Pairs(self.space, self.legality, parts)
-        if fusion.multi_result:
-            for _, bucket in sorted(self._by_node(parts).items()):
-                for a, b in pairs.of(bucket, apart=False):
-                    self._merge(found, a, b)
-        if fusion.siblings:
-            for operand, bucket in sorted(self._by_operand(parts).items()):
-                for a, b in pairs.of(bucket, apart=True):
-                    if self._may_be_siblings(operand, a, b):
-                        self._merge(found, a, b)
-
-    def _by_node(self, parts: list[Part]) -> dict[int, list[int]]:
-        """Parts by the ops they compute inside."""
-        by: dict[int, list[int]] = {}
-        for at, p in enumerate(parts):
-            sink = (self.space.buffer[p.candidate.writes[0]],)
-            for m in p.candidate.members:
-                if m in p.ops and self.space.made[m] != sink:
-                    by.setdefault(m, []).append(at)
-        return by
-
-    def _by_operand(self, parts: list[Part]) -> dict[int, list[int]]:
-        """Parts by the buffers they read, weights apart."""
-        by: dict[int, list[int]] = {}
-        for at, p in enumerate(parts):
-            for b in dict.fromkeys([self.space.buffer[r] for r in p.candidate.reads]):
-                if b not in self.pool.resident:
-                    by.setdefault(b, []).append(at)
-        return by
+    def around_operand(
+        self, pairs: Pairs, bucket: Sequence[int], known: Mapping[Key, Candidate], operand: int
+    ) -> dict[Key, Candidate]:
+        """All merges of two of these parts, which read one buffer; of known ones the known."""
+        found: dict[Key, Candidate] = {}
+        for a, b in pairs.of(bucket, apart=True):
+            if self._may_be_siblings(operand, a, b):
+                self._merge(found, known, a, b)
+        return found
 
     def _may_be_siblings(self, operand: int, a: Part, b: Part) -> bool:
         first, second = sorted((a.at[operand], b.at[operand]))
@@ -127,13 +132,18 @@ class Merger:
             known = self.removed.get(unfused[1].what)
             if known is None or known.bytes < unfused[1].bytes:
                 self.removed[unfused[1].what] = unfused[1]
+                self.refused[unfused[1].what] = unfused[0]
         return False
 
-    def _merge(self, found: dict[Key, Candidate], a: Part, b: Part) -> None:
+    def _merge(
+        self, found: dict[Key, Candidate], known: Mapping[Key, Candidate], a: Part, b: Part
+    ) -> None:
         """Add both groups as one dispatch, unless these nodes were merged before."""
         writes = tuple(sorted((*a.candidate.writes, *b.candidate.writes)))
         key = (a.nodes | b.nodes, writes)
-        joined = None if key in found else self._joined(a, b)
+        if key in found:
+            return
+        joined = known.get(key) or self._joined(a, b)
         if joined is not None:
             found[key] = joined
 

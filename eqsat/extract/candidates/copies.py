@@ -1,0 +1,101 @@
+"""Candidates that are those of another block: which one, and how many blocks later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.shifted import Place, Shifted
+from eqsat.model.selection import Removed
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copy i is direct candidate `origin[i]`, `blocks[i]` blocks later (earlier if negative)."""
+
+    origin: np.ndarray
+    blocks: np.ndarray
+    shifted: Shifted | None  # None: there are no copies
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    def of(self, direct: Sequence[Candidate]) -> Iterator[Candidate]:
+        """The copies themselves."""
+        if self.shifted is None:
+            return
+        images = {int(k): self.shifted.images(int(k)) for k in np.unique(self.blocks)}
+        for i, k in zip(self.origin.tolist(), self.blocks.tolist(), strict=True):
+            yield images[k].candidate(direct[i])
+
+
+@dataclass
+class Run:
+    """Direct candidates [begin, end) of one enumeration and where else they are."""
+
+    begin: int
+    end: int
+    block: int  # where they are, from the first that looks alike
+    blocks: list[int] = field(default_factory=list)  # of the copies, from there
+
+
+@dataclass
+class Book:
+    """What was enumerated directly, in runs that are copied as a whole."""
+
+    shifted: Shifted | None
+    direct: list[Candidate] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)  # copies of single candidates
+
+    def place(self, sink: int) -> Place:
+        """Where a node is among those with the same groups."""
+        known = None if self.shifted is None else self.shifted.sinks.get(sink)
+        return Place(sink, 0) if known is None else known
+
+    def buffers(self, buffers: Iterable[int], blocks: int) -> list[int]:
+        """These so many blocks later."""
+        if not blocks or self.shifted is None:
+            return list(buffers)
+        image = self.shifted.images(blocks).buffer
+        return [image[b] for b in buffers]
+
+    def moved(self, candidates: Iterable[Candidate], blocks: int) -> Iterator[Candidate]:
+        """These so many blocks later."""
+        if not blocks or self.shifted is None:
+            return iter(candidates)
+        return map(self.shifted.images(blocks).candidate, candidates)
+
+    def add(self, candidates: Sequence[Candidate], block: int = 0) -> Run:
+        """Write down what was enumerated there."""
+        run = Run(len(self.direct), len(self.direct) + len(candidates), block)
+        self.direct += candidates
+        self.runs.append(run)
+        return run
+
+    def copies(self) -> Copies:
+        origin = [np.empty(0, np.int64)]
+        blocks = [np.empty(0, np.int64)]
+        for run in self.runs:
+            for k in run.blocks:
+                origin.append(np.arange(run.begin, run.end))
+                blocks.append(np.full(run.end - run.begin, k))
+        if self.pairs:
+            both = np.array(self.pairs, np.int64)
+            origin.append(both[:, 0])
+            blocks.append(both[:, 1])
+        found = np.concatenate(origin), np.concatenate(blocks)
+        return Copies(*found, self.shifted if len(found[0]) else None)
+
+    def crowded(self, legality: Legality) -> tuple[Removed, ...]:
+        """Dispatches that a limit of the target refused, and their copies."""
+        found = {r.what: r for r in legality.all_crowded}
+        if self.shifted is not None and found:
+            for k in sorted({k for run in self.runs for k in run.blocks}):
+                for r in legality.crowded_at(self.shifted.images(k).node):
+                    found.setdefault(r.what, r)
+        return tuple(found.values())
