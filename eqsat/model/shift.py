@@ -289,9 +289,14 @@ class _Follower:
 
     # ---- what is left ----------------------------------------------------------------------------
     def _separate(self) -> None:
-        """No two classes have the same image, and none is its own image blocks later."""
-        count = Counter(self.images.values())
-        self.images = {c: d for c, d in self.images.items() if count[d] == 1}
+        """No two classes have the same image, and none is its own image blocks later.
+
+        What is shared stays, also where a first block has something of its own in its place.
+        """
+        fixed = {c for c, d in self.images.items() if c == d}
+        images = {c: d for c, d in self.images.items() if c in fixed or d not in fixed}
+        count = Counter(images.values())
+        self.images = {c: d for c, d in images.items() if count[d] == 1}
         later = {d for c, d in self.images.items() if c != d}
         kept = {c: d for c, d in self.images.items() if c == d}
         for head in self.images.keys() - later:
