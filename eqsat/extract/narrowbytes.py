@@ -136,7 +136,8 @@ class _Bytes:
     def _look(self, goal: str, among: Sequence[int], caps: dict[str, int]) -> None:
         """For a better answer by this goal among a few options, under the best one's order."""
         there = self.among(among)
-        search = self.limits.search(there, caps, *there.locate(self.best.groups))
+        sums = {g: v for g, v in caps.items() if g != MEMORY}  # rows of bytes are slow to relax
+        search = self.limits.search(there, sums, *there.locate(self.best.groups))
         seconds = self.limits.seconds * SHARE
         found = search.tried({goal: 1}, dict(caps), None, seconds)
         better = None if found.answer is None else in_best_order(there, found.answer)
