@@ -19,7 +19,7 @@ from eqsat.model.target import Target
 
 PACKS = frozenset({"pack", "unpack", "retype"})
 RESERVE = 0.05  # of the time limit, for checking the answer
-LARGER = 0.6  # of the time for all rules, if a contained set may have to be searched alone
+LARGER = 0.7  # of the time for all rules, if a contained set may have to be searched alone
 LEAST_SECONDS = 1.0  # for a message that says what the budgets would have to be
 
 
