@@ -71,8 +71,12 @@ class Access:
             yield from x.buffers()
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Access:
-        found = self.with_indices(lambda x: x.renumbered(numbers))
-        return replace(found, buffer=numbers[self.buffer])
+        lookups = self.lookups
+        if lookups:
+            lookups = self.with_indices(lambda x: x.renumbered(numbers)).lookups
+        # its own constructor: nests are renumbered by the thousand, and `replace` is slow
+        number = numbers[self.buffer]
+        return Access(number, self.dtype, self.strides, self.base, self.bounds, self.fill, lookups)
 
     def with_indices(self, change: Callable[[Access], Access]) -> Access:
         """The same access with what its lookups read changed."""
@@ -105,6 +109,13 @@ class Stage:
     reduced: tuple[int, ...] = ()  # ascending, disjoint from `loops`
     bounds: tuple[Bound, ...] = ()
     fill: Scalar = 0
+
+    def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Stage:
+        arguments = [a if isinstance(a, int) else a.renumbered(numbers) for a in self.arguments]
+        return Stage(
+            numbers[self.node], self.loops, self.body, tuple(arguments), self.dtype,
+            self.combine, self.reduced, self.bounds, self.fill,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -157,18 +168,11 @@ class Nest:
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Nest:
         """The same nest of other nodes: `numbers[i]` instead of node i."""
-        stages = [
-            replace(
-                s,
-                node=numbers[s.node],
-                arguments=tuple(
-                    [a if isinstance(a, int) else a.renumbered(numbers) for a in s.arguments]
-                ),
-            )
-            for s in self.stages
+        stages = [s.renumbered(numbers) for s in self.stages]
+        stores = [
+            Store(s.access.renumbered(numbers), s.stage, s.loops, s.bounds) for s in self.stores
         ]
-        stores = [replace(s, access=s.access.renumbered(numbers)) for s in self.stores]
-        return replace(self, stages=tuple(stages), stores=tuple(stores))
+        return Nest(self.sizes, tuple(stages), tuple(stores), self.bounds)
 
     def to_text(self) -> str:
         """Loops, then a line per stage and per store."""

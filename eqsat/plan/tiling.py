@@ -214,8 +214,8 @@ def _blocked(
     free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
     most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
-    one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles)
-    one = replace(one, panels=_panel_count(nest, one))
+    panels = _panel_count(nest, own)
+    one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
     one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Sizes(nest, one, roles)

@@ -102,11 +102,8 @@ class Checks:
         """Producers of a buffer that may be computed inside of the users of these numbers."""
         key = buffer, uses
         if key not in self._joining:
-            known, producers = self.legality.uses, self.pool.producers.get(buffer, ())
-            users = [known[u] for u in uses]
-            self._joining[key] = tuple(
-                p for p in producers if all([known.may_join(p, u) for u in users])
-            )
+            joins, producers = self.legality.uses.joins, self.pool.producers.get(buffer, ())
+            self._joining[key] = tuple(p for p in producers if all([joins(p, u) for u in uses]))
         return self._joining[key]
 
     @cached_property
@@ -137,13 +134,31 @@ class Checks:
 
     def above(self, state: State, buffer: int) -> Above:
         """What the readers of a buffer ask of everything that may compute it."""
-        readers, keeps = state.readers[buffer], self.legality.row_blocks.keeps
-        repeats, found = self.legality.repeats, Above(readers)
+        readers, runs, is_repeated = state.readers[buffer], 0, False
+        keeps, repeats = self._keeps, self.legality.repeats
         for q, i in readers:
-            if not keeps(q):
-                found.runs = max(found.runs, state.runs[q])
-                found.is_repeated = found.is_repeated or q in state.repeated or repeats(q, i)
-        return found
+            if keeps[q]:
+                continue
+            runs = max(runs, state.runs[q])
+            is_repeated = is_repeated or q in state.repeated or repeats(q, i)
+        return Above(readers, runs, is_repeated)
+
+    @cached_property
+    def _keeps(self) -> tuple[bool, ...]:
+        """Per node: whether it has what it reads inside in scratch."""
+        return tuple(map(self.legality.row_blocks.keeps, range(len(self.space.kinds))))
+
+    @cached_property
+    def _iterations(self) -> tuple[int, ...]:
+        return self.costs.iterations
+
+    @cached_property
+    def _run_ps(self) -> tuple[float, ...]:
+        return self.costs.least_run_ps
+
+    @cached_property
+    def _launch_ps(self) -> int:
+        return self.costs.target.launch_ps
 
     def recomputes(self, state: State, node: int, above: Above) -> bool:
         """Whether computing an op again for each run of its reader certainly takes longer.
@@ -151,23 +166,20 @@ class Checks:
         Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
         group, or of the op by itself, is free.
         """
-        own, least_ps = self.costs.iterations[node], self.costs.least_ps
-        if above.runs <= own:
-            return False
-        extra = least_ps(node, above.runs) - (least := least_ps(node, own))
-        if extra <= 0:
+        own, run_ps = self._iterations[node], self._run_ps[node]
+        extra = run_ps * (above.runs - own)
+        if extra <= self._launch_ps:
             return False
         if above.hidden_ps < 0:
             above.hidden_ps = sum([self._slack[n] for n in {*state.inside.values()}])
-        most = self.costs.target.launch_ps + above.hidden_ps
+        most = self._launch_ps + above.hidden_ps
         if node not in state.inside.values():
             most += self._slack[node]
         if extra <= most:
             return False
         if above.evaluations < 0:
             above.evaluations = self._evaluations(state, above.readers)
-        runs = min(above.runs, above.evaluations)
-        return runs > own and least_ps(node, runs) - least > most
+        return run_ps * (min(above.runs, above.evaluations) - own) > most
 
     def _evaluations(self, state: State, readers: Iterable[Reader]) -> int:
         """How often these readers need a value at least: an index once per row it takes."""

@@ -262,6 +262,11 @@ class Costs:
         work = self._work[node]
         return 0.0 if work is None else work[0] * runs * PS_PER_SECOND / work[1]
 
+    @cached_property
+    def least_run_ps(self) -> tuple[float, ...]:
+        """Per node: `least_ps` of one run of its body; every further one is as long."""
+        return tuple(self.least_ps(i, 1) for i in range(len(self.space.kinds)))
+
     def least_ps(self, node: int, runs: int) -> float:
         """Picoseconds that no dispatch in which a node's body runs so often goes below.
 

@@ -38,13 +38,17 @@ def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
     waiting = {result[n] for n in left}
     is_late = len(waiting) < len(left)  # of nodes that make one buffer, the last is waited for
     found: list[int] = []
+    at = 0
     while left:
-        n = next((n for n in left if waiting.isdisjoint(needs[n])), None)
-        assert n is not None, "groups are grown without cycles"
-        left.remove(n)
-        found.append(n)
-        if not (is_late and any(result[m] == result[n] and m > n for m in left)):
-            waiting.discard(result[n])
+        assert at < len(left), "groups are grown without cycles"
+        n = left[at]
+        at += 1
+        if waiting.isdisjoint(needs[n]):
+            del left[at - 1]
+            at = 0
+            found.append(n)
+            if not (is_late and any(result[m] == result[n] and m > n for m in left)):
+                waiting.discard(result[n])
     return tuple(found)
 
 
@@ -134,7 +138,7 @@ class Grower(Checks):
 
     def put(self, state: State, buffer: int | None, node: int, above: Above) -> State | None:
         """The state with a node inside that joins all users of its buffer; None if illegal."""
-        own, is_view = self.costs.iterations[node], self.space.kinds[node] == "view"
+        own, is_view = self._iterations[node], self.space.kinds[node] == "view"
         readers, runs, is_repeated = above.readers, above.runs, above.is_repeated
         if not is_view and self.recomputes(state, node, above):
             return None
@@ -255,14 +259,14 @@ class Grower(Checks):
         self, state: State, buffer: int, node: int, repeated: set[int], runs: dict[int, int]
     ) -> bool:
         """Whether a node may be inside of all its readers, which are in `repeated` and `runs`."""
-        legality = self.legality
-        readers, keeps = state.readers.get(buffer, ()), legality.row_blocks.keeps
+        legality, keeps = self.legality, self._keeps
+        readers = state.readers.get(buffer, ())
         is_used = readers and self.space.kinds[node] != "view"
         if is_used and node not in self.joined(state, buffer):
             return False
-        most = self.costs.iterations[node]
+        most = self._iterations[node]
         for q, i in readers:
-            if not keeps(q):
+            if not keeps[q]:
                 most = max(most, runs[q])
                 if q in repeated or legality.repeats(q, i):
                     repeated.add(node)
@@ -285,11 +289,16 @@ class Grower(Checks):
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]
-        hidden = {sink, *self.costs.gathered.in_part(members, writes)}
-        exposable = tuple(
-            space.outputs[m][0] for m in members if m not in hidden and space.is_op[m]
-        )
+        hidden = {sink}
+        if self._has_gathers:
+            hidden |= self.costs.gathered.in_part(members, writes)
+        is_op, outputs = space.is_op, space.outputs
+        exposable = tuple([outputs[m][0] for m in members if m not in hidden and is_op[m]])
         reads = tuple(state.reads.values())
         runs = None if state.met else state.runs
         price = self.costs.price(members, reads, writes, runs)
         return Candidate(members, reads, writes, exposable, *price)
+
+    @cached_property
+    def _has_gathers(self) -> bool:
+        return bool(self.costs.gathered.gathers)

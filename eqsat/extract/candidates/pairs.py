@@ -16,7 +16,10 @@ from eqsat.model.deadline import tick
 
 CELLS = 1 << 20  # of a block of pairs that is looked at at once
 
+PAIRS = 1 << 14  # that are asked about at once
+
 Matrix = NDArray[np.float32]
+Numbers = NDArray[np.int64]
 TOUCHED, MADE = 1, 2  # of a buffer: it is read or written from outside; it is computed
 COMPUTED, USER = 1, 2  # of a value: it is computed; it is computed from the result, and not here
 
@@ -91,18 +94,36 @@ class Pairs:
         if len(bucket) < 2:
             return
         facts = self._matrices(bucket)
-        values = np.array([self.parts[p].value for p in bucket])
-        step = max(1, CELLS // len(bucket))
+        for rows, columns in self._small(bucket, facts, apart):
+            tick()
+            fine = self._fits(facts, rows, columns)
+            for i, j in zip(rows[fine].tolist(), columns[fine].tolist(), strict=True):
+                tick()
+                a, b = self.parts[bucket[i]], self.parts[bucket[j]]
+                if self._agree(a, b):
+                    yield a, b
+
+    def _small(
+        self, bucket: Sequence[int], facts: dict[str, Matrix], apart: bool
+    ) -> Iterator[tuple[Numbers, Numbers]]:
+        """Pairs of different values that have no more ops than fusion allows, block by block.
+
+        It is what refuses most; all else is asked of what is left.
+        """
+        ops, values = facts["op"], np.array([self.parts[p].value for p in bucket])
+        sizes, step = ops.sum(axis=1), max(1, CELLS // len(bucket))
         for first in range(0, len(bucket), step):
             tick()
             rows = slice(first, min(len(bucket), first + step))
-            fine = self._fits(facts, rows, apart) & (values[rows, None] != values[None, :])
-            at = np.argwhere(np.triu(fine, k=1 + first))
-            for i, j in at.tolist():
-                tick()
-                a, b = self.parts[bucket[first + i]], self.parts[bucket[j]]
-                if self._agree(a, b):
-                    yield a, b
+            shared = ops[rows] @ ops.T
+            most = self.legality.fusion.members
+            fine = sizes[rows, None] + sizes[None, :] - shared <= most
+            fine &= values[rows, None] != values[None, :]
+            if apart:
+                fine &= shared == 0
+            i, j = np.nonzero(np.triu(fine, k=1 + first))
+            for at in range(0, len(i), PAIRS):
+                yield i[at : at + PAIRS] + first, j[at : at + PAIRS]
 
     def _matrices(self, bucket: Sequence[int]) -> dict[str, Matrix]:
         """Per kind of thing: a row per part of a bucket, a column per thing that one has."""
@@ -115,26 +136,33 @@ class Pairs:
         found[row, column] = self._table[at, 1]
         names = list(self._kinds)
         ends = np.searchsorted(things, list(self._kinds.values()))
-        return {n: found[:, a:b] for n, a, b in zip(names, ends, ends[1:], strict=False)}
+        facts = {n: found[:, a:b] for n, a, b in zip(names, ends, ends[1:], strict=False)}
+        buffers, values = facts["buffer"], facts["value"]
+        facts["touched"] = _is(buffers, TOUCHED) + _is(buffers, TOUCHED + MADE)
+        facts["made"] = _is(buffers, MADE) + _is(buffers, TOUCHED + MADE)
+        facts["computed"], facts["user"] = _is(values, COMPUTED), _is(values, USER)
+        return facts
 
-    def _fits(self, facts: dict[str, Matrix], rows: slice, apart: bool) -> NDArray[np.bool_]:
-        """Of some rows of a bucket with all of it."""
-        fusion, buffers = self.legality.fusion, facts["buffer"]
-        fine = _together(facts["op"], rows) <= fusion.members
-        fine &= _together(facts["root"], rows) <= fusion.roots
-        fine &= _together(facts["read"], rows) + 2 <= fusion.operands  # and two results
-        if apart:
-            fine &= facts["op"][rows] @ facts["op"].T == 0
-        touched, made = _is(buffers, TOUCHED), (buffers >= MADE).astype(np.float32)
-        touched += buffers == TOUCHED + MADE
-        fine &= touched[rows] @ made.T + made[rows] @ touched.T == 0
+    def _fits(self, facts: dict[str, Matrix], rows: Numbers, columns: Numbers) -> NDArray[np.bool_]:
+        """Whether these pairs keep the other numbers, and do not contradict each other."""
+        fusion = self.legality.fusion
+
+        def both(what: str, other: str = "") -> Matrix:
+            one, two = facts[what][rows], facts[other or what][columns]
+            return np.einsum("ij,ij->i", one, two)
+
+        def together(what: str) -> Matrix:
+            sizes = facts[what].sum(axis=1)
+            return sizes[rows] + sizes[columns] - both(what)
+
+        fine = together("root") <= fusion.roots
+        fine &= together("read") + 2 <= fusion.operands  # and two results
+        fine &= both("touched", "made") + both("made", "touched") == 0
         has_view = facts["view"].sum(axis=1) > 0
-        alike = made[rows] @ made.T == facts["way"][rows] @ facts["way"].T
-        fine &= alike | has_view[rows, None] | has_view[None, :]
-        computed, users = _is(facts["value"], COMPUTED), _is(facts["value"], USER)
-        missing = users.sum(axis=1)
-        fine &= users[rows] @ computed.T < missing[rows, None]
-        return fine & (computed[rows] @ users.T < missing[None, :])
+        fine &= (both("made") == both("way")) | has_view[rows] | has_view[columns]
+        users = facts["user"].sum(axis=1)
+        fine &= both("user", "computed") < users[rows]
+        return fine & (both("computed", "user") < users[columns])
 
     def _agree(self, a: Part, b: Part) -> bool:
         """Whether both compute alike what both compute."""
@@ -147,9 +175,3 @@ class Pairs:
 
 def _is(matrix: Matrix, what: int) -> Matrix:
     return (matrix == what).astype(np.float32)
-
-
-def _together(matrix: Matrix, rows: slice) -> Matrix:
-    """How many things two parts have together."""
-    sizes = matrix.sum(axis=1)
-    return sizes[rows, None] + sizes[None, :] - matrix[rows] @ matrix.T

@@ -72,15 +72,6 @@ class Planned:
 
     # ---- the name of a dispatch --------------------------------------------------------------
     @cached_property
-    def _ids(self) -> tuple[int, ...]:
-        """Per node: a number that nodes of the same op, attribute and types share."""
-        types, number = self._types, _Numbers()
-        return tuple(
-            number[n.op, n.attr, types[n.eclass], *(types[c] for c in n.children)]
-            for n in self.space.egraph.nodes
-        )
-
-    @cached_property
     def _types(self) -> tuple[int, ...]:
         """Per class: a number that classes of the same types share."""
         number = _Numbers()
@@ -91,7 +82,7 @@ class Planned:
     ) -> Structure:
         """Ops, what they read of each other and of the outside, and what is written."""
         space, types = self.space, self._types
-        buffer, operands, ids, weights = space.buffer, space.operands, self._ids, self._weights
+        buffer, operands, ids, weights = space.buffer, space.operands, space.alike, self._weights
         local: dict[int, int] = {}
         key: list[int] = []
         for r in reads:

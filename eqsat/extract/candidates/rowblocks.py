@@ -68,7 +68,8 @@ class RowBlocks:
         by_rows: something must be, as a contraction would be computed again otherwise.
         """
         roots = self._roots(makers)
-        if len(roots) == 1 or not any(map(self.legality.is_contraction, roots)):
+        last = [r for r in roots if self.legality.is_contraction(r)] if len(roots) > 1 else []
+        if not last or not (by_rows or any([self._reads(makers, r) for r in last])):
             return not by_rows and self.legality.count_apart(roots) <= self.legality.fusion.roots
         below = tuple([(r, self._reads(makers, r)) for r in roots])
         if (below, by_rows) not in self._legal:
@@ -128,7 +129,8 @@ class RowBlocks:
         return space.type(space.outputs[node][0]).size
 
     def _roots(self, makers: Makers) -> list[int]:
-        return [n for n in dict.fromkeys(makers.values()) if self.legality.is_root(n)]
+        is_root = self.legality.roots
+        return [n for n in dict.fromkeys(makers.values()) if is_root[n]]
 
     def _chained(self, below: Reads) -> list[int]:
         """Contractions that read a root more often than its result has elements."""
@@ -141,33 +143,38 @@ class RowBlocks:
 
     def _reads(self, makers: Makers, root: int) -> tuple[tuple[int, int], ...]:
         """Roots inside whose results a root reads, and the numbers of its uses of them."""
+        operands, below = self.legality.space.operands, self.legality.uses.below
+        is_root, ends, views = self.legality.roots, self._ends, self._views
         found: dict[tuple[int, int], None] = {}
-        direct = self.legality.uses.direct
-        for i, b in enumerate(self.legality.space.operands[root]):
-            if b in makers:
-                self._follow(makers, direct((root, i)), b, found)
+        work = [(b, -1 - i) for i, b in enumerate(operands[root]) if b in makers]
+        work.reverse()
+        while work:
+            b, use = work.pop()
+            node = makers.get(b)
+            while node is not None and node in views and operands[node] != (b,):
+                b = operands[node][0]
+                node = makers.get(b)
+            if node is None or ends[node]:
+                continue
+            if use < 0:
+                use = self.legality.uses.direct((root, -1 - use))
+            if is_root[node]:
+                found[node, use] = None
+                continue
+            inner = [
+                (o, below(use, (node, i))) for i, o in enumerate(operands[node]) if o in makers
+            ]
+            work += inner[::-1]
         return tuple(found)
 
-    def _follow(
-        self, makers: Makers, use: int, buffer: int, found: dict[tuple[int, int], None]
-    ) -> None:
-        """Through all ops between."""
-        space, node, uses = self.legality.space, makers.get(buffer), self.legality.uses
-        while node is not None and self._is_view(node, buffer):
-            buffer = space.operands[node][0]
-            node = makers.get(buffer)
-        if node is None or space.kinds[node] in ("leaf", "view"):
-            return
-        if self.legality.is_root(node):
-            found.setdefault((node, use))
-            return
-        for i, b in enumerate(space.operands[node]):
-            if b in makers:
-                self._follow(makers, uses.below(use, (node, i)), b, found)
+    @cached_property
+    def _ends(self) -> tuple[bool, ...]:
+        """Per node: whether nothing is read through it."""
+        return tuple(k in ("leaf", "view") for k in self.legality.space.kinds)
 
-    def _is_view(self, node: int, buffer: int) -> bool:
-        space = self.legality.space
-        return space.kinds[node] == "view" and space.operands[node] != (buffer,)
+    @cached_property
+    def _views(self) -> frozenset[int]:
+        return frozenset(n for n, k in enumerate(self.legality.space.kinds) if k == "view")
 
     def _upstream(self, below: Reads, last: int) -> set[int]:
         found, work = set[int](), [last]

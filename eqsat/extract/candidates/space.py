@@ -77,6 +77,17 @@ class Space:
         return tuple(kind(n.op, n.attr) for n in self.egraph.nodes)
 
     @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """Per node: a number that nodes of the same op, attribute and types share."""
+        types: dict[tuple[TensorType, ...], int] = {}
+        of = [types.setdefault(t, len(types)) for t in self.egraph.types]
+        known: dict[tuple[object, ...], int] = {}
+        return tuple(
+            known.setdefault((n.op, n.attr, of[n.eclass], *[of[c] for c in n.children]), len(known))
+            for n in self.egraph.nodes
+        )
+
+    @cached_property
     def result_nodes(self) -> dict[int, tuple[int, ...]]:
         """Per class with several results: the `result` nodes that read it, one per class."""
         found: dict[int, dict[int, int]] = {}

@@ -6,6 +6,7 @@ large group: the group with everything that joins it and serves nobody else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -46,6 +47,8 @@ class _Seen:
     # per buffers read and values computed: what it reads that it was not legal to compute inside
     done: dict[tuple[frozenset[int], frozenset[int]], tuple[int, ...]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # the same of the last group
+    # per nodes by the buffers they make: the group that they are, if it is one
+    parts: dict[frozenset[tuple[int, int]], State | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Templates:
                 continue  # a root behind something cloned would have to be computed again as well
             if own is not state:
                 self._keep(found, own)
-                for core in self._cores(own, sink):
+                for core in self._cores(own, sink, seen):
                     self._keep(found, core)
             reads = frozenset(own.reads)
             if reads not in cloned:  # of groups that read the same, the first
@@ -97,7 +100,7 @@ class Templates:
         if key not in found or state.members < found[key].members:
             found[key] = state
 
-    def _cores(self, state: State, sink: int) -> list[State]:
+    def _cores(self, state: State, sink: int, seen: _Seen) -> list[State]:
         """A group of several roots without what it computes in front of all of them.
 
         That may be another dispatch's epilogue, and several roots may need it again: a norm that
@@ -113,17 +116,24 @@ class Templates:
             if is_root(n) or (not behind.isdisjoint(reads)):
                 behind.add(n)
         turned = behind | {n for n in made if space.kinds[n] == "conversion"}
-        found = [self._grown(state, sink, only) for only in (behind, turned)]
-        return [s for s in found if s is not None and s.members < state.members]
+        kinds, found = space.kinds, list[State]()
+        for only in (behind, turned):
+            part = {b: n for b, n in state.inside.items() if n in only or kinds[n] == "view"}
+            key = frozenset(part.items())
+            if key not in seen.parts:
+                seen.parts[key] = self._grown(part, sink)
+            core = seen.parts[key]
+            found += [core] if core is not None and core.members < state.members else []
+        return found
 
-    def _grown(self, whole: State, sink: int, only: set[int]) -> State | None:
-        """The part of a group that these of its nodes make; None if that is no dispatch."""
+    def _grown(self, part: Mapping[int, int], sink: int) -> State | None:
+        """The group that these nodes make of these buffers; None if that is no dispatch."""
         grower = self.grower
         state = grower.add(EMPTY, None, sink)
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]
-            node = whole.inside.get(b)
-            if node is not None and (node in only or grower.space.kinds[node] == "view"):
+            node = part.get(b)
+            if node is not None:
                 state = grower.add(state, b, node)
             elif b in self._producers and grower.may_read(state, b):
                 state = grower.read(state, b)
@@ -218,26 +228,27 @@ class Templates:
             for p in producers:
                 if space.kinds[p] == "conversion":
                     continue
-                for n in (0, 1) if self._follows_a_root(p) else (0,):
+                for n in (0, 1) if self._follows_a_root[p] else (0,):
                     found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
         return found
 
     def _adds_no_root(self, state: State, node: int) -> bool:
         """Whether a group has as many roots with an op as without it."""
-        if not self._follows_a_root(node):
+        legality = self.grower.legality
+        if not legality.roots[node]:
+            return True
+        if not self._follows_a_root[node]:
             return False
-        legality = self.grower.legality
-        inside = state.inside.values()
-        return not legality.is_root(node) or legality.count_roots((node, *inside)) == state.roots
+        return legality.count_roots((node, *state.inside.values())) == state.roots
 
-    def _follows_a_root(self, node: int) -> bool:
-        """Whether a group with a root may compute an op too: another root of the same rows."""
-        legality = self.grower.legality
+    @cached_property
+    def _follows_a_root(self) -> tuple[bool, ...]:
+        """Per node: whether a group with a root may compute it too: another root of the rows."""
+        legality, kinds = self.grower.legality, self.grower.space.kinds
         in_rows = legality.fusion.row_reductions > 1
-        return (
-            not legality.is_root(node)
-            or legality.row_blocks.is_on
-            or (in_rows and self.grower.space.kinds[node] == "reduction")
+        return tuple(
+            not is_root or legality.row_blocks.is_on or (in_rows and kind == "reduction")
+            for is_root, kind in zip(legality.roots, kinds, strict=True)
         )
 
     @cached_property

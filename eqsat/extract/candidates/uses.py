@@ -62,6 +62,15 @@ class Uses:
         return []
 
     @cached_property
+    def _alike(self) -> list[int]:
+        """Per use: a number that uses share which are made by nodes that are alike."""
+        return []
+
+    @cached_property
+    def _forms(self) -> dict[tuple[int, ...], int]:
+        return {}
+
+    @cached_property
     def _direct(self) -> dict[Reader, int]:
         """Per reader: the number of the use that it makes itself."""
         return {}
@@ -73,18 +82,25 @@ class Uses:
 
     def direct(self, reader: Reader) -> int:
         """The number of a use without anything between."""
-        if reader not in self._direct:
-            self._direct[reader] = len(self._known)
-            self._known.append(Use(*reader))
-        return self._direct[reader]
+        found = self._direct.get(reader)
+        if found is None:
+            form = self.space.alike[reader[0]], reader[1]
+            self._direct[reader] = found = self._add(Use(*reader), form)
+        return found
 
     def below(self, number: int, reader: Reader) -> int:
         """The number of a use through one more op that computes nothing."""
-        key = number, reader
-        if key not in self._below:
-            self._below[key] = len(self._known)
-            self._known.append(self._known[number].below(*reader))
-        return self._below[key]
+        found = self._below.get((number, reader))
+        if found is None:
+            form = self._alike[number], self.space.alike[reader[0]], reader[1]
+            use = self._known[number].below(*reader)
+            self._below[number, reader] = found = self._add(use, form)
+        return found
+
+    def _add(self, use: Use, form: tuple[int, ...]) -> int:
+        self._known.append(use)
+        self._alike.append(self._forms.setdefault(form, len(self._forms)))
+        return len(self._known) - 1
 
     def __getitem__(self, number: int) -> Use:
         return self._known[number]
@@ -145,14 +161,14 @@ class Uses:
 
     # ---- what joins ----------------------------------------------------------------------------
     @cached_property
-    def _pairs(self) -> dict[tuple[int, Use], bool]:
+    def _pairs(self) -> dict[tuple[int, int], bool]:
         return {}
 
-    def may_join(self, producer: int, use: Use) -> bool:
-        """Whether an op may be computed inside its user's dispatch."""
-        key = (producer, use)
+    def joins(self, producer: int, number: int) -> bool:
+        """Whether an op may be computed inside its user's dispatch; the use is a number."""
+        key = self.space.alike[producer], self._alike[number]
         if key not in self._pairs:
-            self._pairs[key] = self._may_join(producer, use)
+            self._pairs[key] = self.may_join(producer, self._known[number])
         return self._pairs[key]
 
     def kind(self, use: Use) -> str:
@@ -164,7 +180,8 @@ class Uses:
         is_rim = self.carries[node] and not self.dequantises[node]
         return "move" if is_rim and any(kinds[q] == "move" for q, _ in use.via) else kinds[node]
 
-    def _may_join(self, producer: int, use: Use) -> bool:
+    def may_join(self, producer: int, use: Use) -> bool:
+        """Whether an op may be computed inside its user's dispatch."""
         space, kinds = self.space, self.space.kinds
         joins = self.fusion.joins(kinds[producer], self.kind(use))
         if not (self.dequantises[producer] or joins):
