@@ -14,7 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
-from eqsat.extract.solve.goals import Found, Search
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.outcome import Found
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.cycles import uncollected
 from eqsat.model.selection import Group

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
-from eqsat.extract.solve.goals import Outcome, Search
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit
 from eqsat.model import progress

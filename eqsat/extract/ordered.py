@@ -66,8 +66,8 @@ class Limits:
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
     def search(self, assembly: Assembly, budget: Mapping[str, int], *hints: Answer) -> Search:
-        budget = dict(budget)
-        return Search(assembly.problem, budget, self.deadline, self.seed, hints, stop=self.stop)
+        known = assembly.problem, dict(budget), self.deadline, self.seed, hints
+        return Search(*known, stop=self.stop, free=assembly.free)
 
 
 def in_best_order(assembly: Assembly, answer: Answer) -> Ordered | None:

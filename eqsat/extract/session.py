@@ -17,8 +17,9 @@ from eqsat.extract.check import check
 from eqsat.extract.joint import with_order, within_budget
 from eqsat.extract.narrow import narrow
 from eqsat.extract.ordered import Limits, greedily, under
-from eqsat.extract.solve.goals import Outcome, Search
+from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
+from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -87,7 +88,7 @@ class Session:
         kept = dict(self.target.budget) if budget is None else dict(budget)
         deadline = time.monotonic() + seconds
         known = self.assembly.problem, kept, deadline, self.seed, self.hints
-        return Search(*known, stop=self.stop, least=self.least)
+        return Search(*known, stop=self.stop, least=self.least, free=self.assembly.free)
 
     def ordered(
         self,

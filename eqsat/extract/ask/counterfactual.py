@@ -10,8 +10,9 @@ from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.solve.goals import Found, Search, floor
+from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.solve.outcome import Found, floor
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.extract.solve.requests import weigh

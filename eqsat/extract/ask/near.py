@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.session import bounded, selection_of, verify
-from eqsat.extract.solve.goals import Outcome
 from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph

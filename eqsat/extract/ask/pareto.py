@@ -13,7 +13,8 @@ from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeof
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
 from eqsat.extract.session import Session
-from eqsat.extract.solve.goals import Outcome, Search, floor
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.outcome import Outcome, floor
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.deadline import OutOfTime, until

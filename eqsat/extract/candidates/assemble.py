@@ -17,6 +17,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import possible, undominated
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
+from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -115,6 +116,11 @@ class Assembly:
         kept, free = free_problem(self.variants)
         candidates = tuple(v.candidate for v in kept)
         return Assembly(self.pool, free, candidates, self.removed, self.cuts, self.variants)
+
+    def free(self) -> AnyOrder:
+        """The problem of the same choice without an order."""
+        problem = self.problem
+        return problem if isinstance(problem, AnyOrder) else free_problem(self.variants)[1]
 
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a solver.

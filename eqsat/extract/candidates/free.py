@@ -14,9 +14,20 @@ from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import ExtractionProblem, Option
 from eqsat.model.deadline import tick
 
+FREE = "free"  # what `Variants.stated` calls the problem without an order
+
 
 def free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
-    """The options some answer may need, and the problem of choosing among them in any order."""
+    """The options some answer may need, and the problem of choosing among them in any order.
+
+    It is stated once: the variants keep it.
+    """
+    if FREE not in variants.stated:
+        variants.stated[FREE] = _free_problem(variants)
+    return variants.stated[FREE]
+
+
+def _free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
     kept = obtainable(variants.pool, undominated(list(variants.timeless)))
     free = unordered(variants, kept)
     useful = presolve(free)

@@ -73,6 +73,11 @@ class Variants:
     copies: Any = None  # of the candidates, in other blocks
 
     @cached_property
+    def stated(self) -> dict[str, Any]:
+        """What all of the options were made into already."""
+        return {}
+
+    @cached_property
     def space(self) -> Space:
         return self.pool.space
 

@@ -46,6 +46,11 @@ class AnyOrder(ExtractionProblem):
         return watches(self)
 
     @cached_property
+    def fitting(self) -> dict[int, tuple[int, ...]]:
+        """Per cap that was asked about: options that fit into so many bytes (`fits`)."""
+        return {}
+
+    @cached_property
     def copies(self) -> tuple[Copy, ...]:
         """Layouts of arguments that some answers make."""
         return copies(self)

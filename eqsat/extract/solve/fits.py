@@ -166,7 +166,16 @@ class Fits:
 
 
 def fitting(problem: AnyOrder, cap: int) -> tuple[int, ...]:
-    """Options that answers of at most `cap` bytes may hold, in any order; none if there is none."""
+    """Options that answers of at most `cap` bytes may hold, in any order; none if there is none.
+
+    A problem remembers what it was asked.
+    """
+    if cap not in problem.fitting:
+        problem.fitting[cap] = _fitting(problem, cap)
+    return problem.fitting[cap]
+
+
+def _fitting(problem: AnyOrder, cap: int) -> tuple[int, ...]:
     kept = tuple(range(len(problem.options)))
     for _ in range(ROUNDS):
         before = len(kept)

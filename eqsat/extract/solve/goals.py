@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.fits import Fits, fitting
 from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen, floor
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
@@ -18,7 +19,7 @@ from eqsat.extract.solve.requests import limit, weigh
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
-from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.selection import GoalRequest
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 # how far above the relaxation's bound the best answer is looked for first
@@ -26,73 +27,6 @@ SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 MEMORY = "memory"  # the goal that is no sum
-
-
-@dataclass(frozen=True)
-class Found:
-    """One solve: optimal | wall | interrupted | memory | infeasible | unknown, and its bound.
-
-    `proof` says what the bound is from: `relaxation` (of the whole program, met by the answer) or
-    `search`. `stage` is where it was looked for.
-    """
-
-    status: str
-    answer: Answer | None = None
-    bound: int = 0
-    proof: str = "search"
-    stage: _Stage | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The best answer found; `status` as that of the solve that ended worst."""
-
-    status: str
-    answer: Answer | None = None
-    bounds: dict[str, int] = field(default_factory=dict)
-    proofs: dict[str, str] = field(default_factory=dict)  # per goal whose bound is met
-    values: dict[str, int] = field(default_factory=dict)  # what goals in order were minimised to
-    weights: dict[str, int] = field(default_factory=dict)  # of goals in one sum
-
-    def results(
-        self, problem: ExtractionProblem, requests: tuple[GoalRequest, ...]
-    ) -> tuple[tuple[str, GoalResult], ...]:
-        """All goals, requested ones first; those not asked for have the trivial bound."""
-        assert self.answer is not None
-        values = problem.values(self.answer)
-        names = dict.fromkeys([*(r.name for r in requests), *values])
-        found = []
-        for n in names:
-            bound = min(self.bounds.get(n, floor(problem, n)), values[n])
-            proof = self.proofs.get(n, "") if bound == values[n] else ""
-            found.append((n, GoalResult(values[n], bound, proof)))
-        return tuple(found)
-
-
-def floor(problem: ExtractionProblem, goal: str) -> int:
-    """A bound every answer keeps, without a search."""
-    if goal == "memory":
-        return problem.fixed_bytes
-    if goal in problem.kept:
-        return max(r.base for r in problem.kept[goal])
-    return int(goal == "dispatches" and bool(problem.roots))
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """The options that answers within the caps may hold, as a problem of their own."""
-
-    kept: tuple[int, ...]  # in the numbers of the whole problem
-    problem: ExtractionProblem
-    relaxed: Relaxation
-
-    @property
-    def bound(self) -> int:
-        return self.relaxed.bound
-
-    def within(self, cap: int) -> tuple[int, ...]:
-        """Options that answers worth at most `cap` may hold, in the numbers of the whole."""
-        return _chosen(self.kept, self.relaxed.within(cap))
 
 
 @dataclass(frozen=True)
@@ -105,10 +39,10 @@ class Search:
     seed: int
     hints: tuple[Answer, ...] = ()
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)  # by goal, when asked for
-    fits: dict[int, tuple[int, ...]] = field(default_factory=dict)  # options by bytes, likewise
     stop: Stop | None = None
     # per goal a bound that is known already, and what proved it
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    free: Callable[[], AnyOrder] | None = None  # states the same choice without an order
 
     def run(
         self,
@@ -164,15 +98,21 @@ class Search:
             return Found("optimal", hint, *known)
         if self._is_too_little(weights, caps):
             return Found("infeasible")
-        stage = self.stage(weights, caps, among)
+        if self._is_least(weights, caps, hint):
+            return Found("optimal", hint, self.problem.worth(hint or (), weights))
+        stage = self._stage_of(weights, caps, hint, among)
         if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
             return Found("infeasible")
+        found, asked = None, ()
         for cap, few in self._neighbourhoods(stage, weights):
             if self._is_met(stage, weights, hint) or time.monotonic() > end:
                 break
             if hint is not None and self.problem.worth(hint, weights) <= cap:
                 break  # the last solve below looks at fewer options, and proves as much
-            found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
+            found, asked = (
+                self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK),
+                few,
+            )
             hint = self._better(weights, hint, found.answer)
             if found.status == "optimal" and stage.bound < found.bound <= cap:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
@@ -181,7 +121,8 @@ class Search:
         kept = stage.kept
         if hint is not None and (self.problem.is_ordered or MEMORY not in weights):
             kept = stage.within(self.problem.worth(hint, weights))  # without an order it is less
-        found = self._solve(kept, weights, caps, hint, end - time.monotonic())
+        if found is None or found.status != "optimal" or kept != asked:  # else just now
+            found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
 
     def tried(
@@ -201,6 +142,19 @@ class Search:
                 raise
             return Found(OUT_OF_MEMORY, known)
 
+    def _is_least(
+        self, weights: dict[str, int], caps: dict[str, int], answer: Answer | None
+    ) -> bool:
+        """Whether no answer needs fewer bytes in any order, if that takes no search.
+
+        Asked behind goals that leave few options, and a known answer as good as the best.
+        """
+        is_behind = bool(caps.keys() - self.budget.keys())
+        if self.free is None or answer is None or weights != {MEMORY: 1} or not is_behind:
+            return False
+        free = self.free()
+        return bool(free.roots) and not fitting(free, self.problem.peak_bytes(answer) - 1)
+
     def _is_too_little(self, weights: dict[str, int], caps: dict[str, int]) -> bool:
         """Whether a budget of memory does not even hold what every answer keeps."""
         asked = MEMORY in self.budget or weights == {MEMORY: 1}
@@ -215,7 +169,7 @@ class Search:
         return self.problem.most_bytes + 1 if found is None else found
 
     def _settled(
-        self, found: Found, stage: _Stage, weights: dict[str, int], hint: Answer | None
+        self, found: Found, stage: Stage, weights: dict[str, int], hint: Answer | None
     ) -> Found:
         """The last solve's outcome with the better of both answers and of both bounds."""
         if found.status in ("optimal", "infeasible"):
@@ -230,17 +184,38 @@ class Search:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
-    def _is_met(self, stage: _Stage, weights: dict[str, int], answer: Answer | None) -> bool:
+    def _is_met(self, stage: Stage, weights: dict[str, int], answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
         return answer is not None and self.problem.worth(answer, weights) <= stage.bound
 
+    def _stage_of(
+        self,
+        weights: dict[str, int],
+        caps: dict[str, int],
+        hint: Answer | None,
+        among: tuple[int, ...] | None,
+    ) -> Stage | None:
+        """What is left under the caps; options that do not fit into a cap of bytes, which takes
+        longest to see, are looked for only if the known answer does not meet the bound with them.
+        """
+        if hint is not None and not self.problem.is_ordered and MEMORY not in weights:
+            stage = self.stage(weights, caps, among, by_bytes=False)
+            if stage is not None and (MEMORY not in caps or self._is_met(stage, weights, hint)):
+                return stage
+        return self.stage(weights, caps, among)
+
     def stage(
-        self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
-    ) -> _Stage | None:
+        self,
+        weights: dict[str, int],
+        caps: dict[str, int],
+        among: tuple[int, ...] | None,
+        *,
+        by_bytes: bool = True,
+    ) -> Stage | None:
         """What is left under the caps, with its relaxation; None if that is nothing."""
         problem = self.problem
         kept = set(range(len(problem.options)) if among is None else among)
-        if not problem.is_ordered and MEMORY in caps:
+        if not problem.is_ordered and MEMORY in caps and by_bytes:
             kept &= set(self.fitting(caps[MEMORY]))
             if not kept and problem.roots:
                 return None
@@ -249,20 +224,18 @@ class Search:
             if relaxed is None or relaxed.bound > caps[goal]:
                 return None
             kept &= set(relaxed.within(caps[goal]))
-        chosen = tuple(sorted(kept))
-        small = problem.restricted(chosen)
+        places = tuple(sorted(kept))
+        small = problem.restricted(places)
         useful = presolve(small)
-        chosen, small = _chosen(chosen, useful), small.restricted(useful)
+        places, small = chosen(places, useful), small.restricted(useful)
         found = self._relaxation(small, weights, caps)
-        return None if found is None else _Stage(chosen, small, found)
+        return None if found is None else Stage(places, small, found)
 
     def fitting(self, cap: int) -> tuple[int, ...]:
         """Options that answers of at most so many bytes may hold; all, if there is an order."""
         if not isinstance(self.problem, AnyOrder):
             return tuple(range(len(self.problem.options)))
-        if cap not in self.fits:
-            self.fits[cap] = fitting(self.problem, cap)
-        return self.fits[cap]
+        return fitting(self.problem, cap)
 
     def _relaxation(
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
@@ -276,7 +249,7 @@ class Search:
         return found or relaxation(small, weights, limits)
 
     def _neighbourhoods(
-        self, stage: _Stage, weights: dict[str, int]
+        self, stage: Stage, weights: dict[str, int]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Few options that hold a good answer: the relaxation's own, then those near its bound.
 
@@ -284,14 +257,14 @@ class Search:
         The best answer among them is nearly always the best of all, and a close upper bound is
         what lets the relaxation drop the rest.
         """
-        yield -1, _chosen(stage.kept, stage.relaxed.support)
+        yield -1, chosen(stage.kept, stage.relaxed.support)
         last = len(stage.relaxed.support)
         for spread in SPREADS if MEMORY not in weights else ():
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)
             if last < len(near) <= MANY:
                 last = len(near)
-                yield cap, _chosen(stage.kept, near)
+                yield cap, chosen(stage.kept, near)
 
     def relaxation(self, goal: str) -> Relaxation | None:
         """The relaxation of one goal without any caps; None if there is no answer at all."""
@@ -390,7 +363,3 @@ class Search:
         if found.answer is None:
             return Outcome(found.status)
         return Outcome(found.status, found.answer, weights=weights)
-
-
-def _chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
-    return tuple(kept[i] for i in places)
