@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import fields, replace
 
 import pytest
 from problems import every_answer
@@ -134,6 +135,18 @@ def test_a_search_without_an_order_asks_what_fits():
     least = search.minimise({"time": 1}, {"memory": 216}, None, 10.0)
     assert least.stage is not None
     assert least.stage.kept == (0, 1, 2, 3, 4)
+
+
+def test_memory_that_no_order_gets_below_is_not_searched_for(monkeypatch: pytest.MonkeyPatch):
+    free, steps = chain(16), (0, 1, 2, 3, 4, 4)
+    known = {f.name: getattr(free, f.name) for f in fields(ExtractionProblem)}
+    known["options"] = tuple(replace(o, step=s) for o, s in zip(free.options, steps, strict=True))
+    problem, answer = ExtractionProblem(**known), (0, 1, 2, 3, 4)
+    assert problem.peak_bytes(answer) == 216
+    monkeypatch.setattr("eqsat.extract.solve.goals.solve", lambda *_: pytest.fail("was solved"))
+    search = Search(problem, {}, math.inf, 0, (answer,), free=lambda: free)
+    found = search.minimise({"memory": 1}, {"time": 5}, None, 10.0)
+    assert (found.status, found.answer, found.bound) == ("optimal", answer, 216)
 
 
 @pytest.mark.parametrize("seed", [4, 11])
