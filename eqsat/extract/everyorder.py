@@ -78,6 +78,9 @@ class EveryOrder:
         if start is None and value is not None and len(weights) == 1:
             (goal,) = weights
             limits[goal] = min(limits.get(goal, value), value - 1)
+        elif start is None and value is not None:
+            for goal, most in self._most(weights, value - 1).items():
+                limits[goal] = min(limits.get(goal, most), most)
         for n in range(ROUNDS):
             found = search.minimise(weights, limits, start, end - time.monotonic(), self.among)
             if found.status == "infeasible":
@@ -106,6 +109,19 @@ class EveryOrder:
         if self.last is not None and self.last.stage is not None:
             self.among = self.last.stage.within(cap)
         self.last = None
+
+    def _most(self, weights: Mapping[str, int], worth: int) -> dict[str, int]:
+        """What each goal is at most in answers worth so much: the others are at their least."""
+        least = {g: w * self._least(g) for g, w in weights.items()}
+        rest = worth - sum(least.values())
+        return {g: max(rest + least[g], 0) // w for g, w in weights.items()}
+
+    def _least(self, goal: str) -> int:
+        """What no answer is below, whatever the other goals."""
+        if goal == MEMORY:
+            return self.search.least_bytes
+        relaxed = self.search.relaxation(goal) if goal in self.search.problem.linear else None
+        return 0 if relaxed is None else relaxed.bound
 
     def _start(self, weights: Mapping[str, int], known: Sequence[Group]) -> Answer | None:
         """The known answer in the problem's numbers; its peak is not told there."""

@@ -181,16 +181,19 @@ class _Joint:
         """
         with suppress(OutOfTime):
             if any(r.name == MEMORY for r in self.requests):
-                self.least[MEMORY] = self.assembly.least_bytes(), "search"
+                self._know(MEMORY, self.assembly.least_bytes(), "search")
             if self.outcome.status == "optimal" or not self._has_time():
                 return
             search = self._every().search
             for goal in [r.name for r in self.requests if r.name != MEMORY]:
                 relaxed = search.relaxation(goal)
-                known, proof = self._known(goal)
-                if relaxed is not None and relaxed.bound > known:
-                    known, proof = relaxed.bound, "relaxation"
-                self.least[goal] = known, proof
+                self._know(goal, 0 if relaxed is None else relaxed.bound, "relaxation")
+
+    def _know(self, goal: str, bound: int, proof: str) -> None:
+        """A bound that takes no search; of a goal in a sum what is known holds for more answers."""
+        known, _ = self._known(goal)
+        if bound > known and (goal not in self.least or self.requests[0].weight is None):
+            self.least[goal] = bound, proof
 
     def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
         """A better answer under the order of one that does not quite keep the caps.
@@ -268,8 +271,8 @@ class _Joint:
         with suppress(OutOfTime):
             for goal in names:
                 relaxed = None
-                if goal == MEMORY:
-                    self.bounds[goal] = self.assembly.least_bytes()
+                if goal in self.least:
+                    self.bounds[goal], _ = self.least[goal]
                 elif self.every is not None:
                     relaxed = self.every.search.relaxation(goal)
                 if relaxed is not None:

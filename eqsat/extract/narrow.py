@@ -17,7 +17,7 @@ from eqsat.extract.narrowbytes import fitting
 from eqsat.extract.ordered import Limits, greedily, in_best_order
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY
-from eqsat.extract.solve.requests import limit
+from eqsat.extract.solve.requests import limit, weigh
 from eqsat.extract.survivors import narrowed
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -48,9 +48,10 @@ def narrow(
 ) -> Narrowed | None:
     """The problem without what no answer as good as the best known one holds, if that is known.
 
-    Answers are compared by the first goal, within its tolerance. None where that is not a sum over
-    dispatches, where there is more than one in one sum, or where a budget is no sum. OutOfTime if
-    there is no time to state the problem without an order.
+    Answers are compared by the first goal, within its tolerance, or by the weighted sum. None where
+    the first goal is about kept weights, where such a budget comes with one of memory, and for
+    weights where there is no baseline to weigh by. OutOfTime if there is no time to state the
+    problem without an order.
     """
     first, sums = goals[0], choices.variants.goals.keys()
     if (
@@ -59,28 +60,31 @@ def narrow(
         and budget.keys() <= {MEMORY, *sums}
     ):
         return _narrow_bytes(choices, goals, budget, limits, baseline)
-    if first.weight is not None or first.name not in sums or not budget.keys() <= sums:
-        return None
-    best = _Best(choices, first.name, budget, limits)
-    if baseline is not None:
-        best.offer(baseline.goal(first.name).value, baseline.groups)
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
-    weights, known = {first.name: 1}, best.value if best.groups else None
+    weights = {first.name: 1} if first.weight is None else weigh(goals, reference)
+    if first.weight is not None and baseline is None:
+        return None
+    if sums.isdisjoint(weights) or MEMORY in budget:
+        return None
+
+    def loose(value: int) -> int:
+        return value if first.weight is not None else limit(first, value, reference)
+
+    best = _Best(choices, weights, budget, limits)
+    if baseline is not None:
+        best.offer(sum(w * reference[g] for g, w in weights.items()), baseline.groups)
+    known = best.value if best.groups else None
     with uncollected():
-        found = narrowed(
-            choices.variants,
-            weights,
-            budget,
-            known,
-            best.find,
-            lambda v: limit(first, v, reference),
-        )
+        found = narrowed(choices.variants, weights, budget, known, best.find, loose)
     if found is None or not best.groups:
         return None
-    assembly = best.ordered(found.options)
-    least = {first.name: (found.bound, "relaxation")}
-    progress.found(first.name, best.value, 0 if short_of_time(choices.cuts) else found.bound)
-    return Narrowed(assembly, assembly.locate(best.groups), least)
+    assembly, least = best.ordered(found.options), dict(found.alone)
+    if first.weight is None:
+        least[first.name] = found.bound
+        told = 0 if short_of_time(choices.cuts) else found.bound
+        progress.found(first.name, best.value, told)
+    proven = {g: (bound, "relaxation") for g, bound in least.items()}
+    return Narrowed(assembly, assembly.locate(best.groups), proven)
 
 
 def _narrow_bytes(
@@ -103,30 +107,41 @@ def _narrow_bytes(
 
 @dataclass
 class _Best:
-    """The best answer by one goal, as groups in an order of theirs."""
+    """The best answer by some goals, as groups in an order of theirs."""
 
     choices: Choices
-    goal: str
+    weights: dict[str, int]
     budget: Mapping[str, int]
     limits: Limits
     value: int = 0
     groups: Sequence[Group] = ()
+    is_looked_for: bool = False
 
     def offer(self, value: int, groups: Sequence[Group]) -> None:
         if not self.groups or value < self.value:
             self.value, self.groups = value, groups
 
     def find(self, options: tuple[Variant, ...]) -> int | None:
-        """What the best answer is worth, after a look among these in the program's order."""
+        """What the best answer is worth, after a look among these in the program's order.
+
+        That is a quick one, for sums over dispatches. What memory adds does not come closer to its
+        bound by further looks of this kind, so one is enough there.
+        """
+        sums = {g: w for g, w in self.weights.items() if g in self.choices.variants.goals}
+        if not self.is_looked_for or len(sums) == len(self.weights):
+            self._look(options, sums)
+        return self.value if self.groups else None
+
+    def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> None:
         assembly = self.choices.among(options).ordered()
-        hints = greedily(assembly, self.goal)
+        hints = greedily(assembly, next(iter(sums)))
         search = self.limits.search(assembly, self.budget, *hints)
         seconds = self.limits.seconds * SHARE
-        found = search.tried({self.goal: 1}, dict(self.budget), None, seconds)
+        found = search.tried(sums, dict(self.budget), None, seconds)
         best = None if found.answer is None else in_best_order(assembly, found.answer)
         if best is not None:
-            self.offer(best.value(self.goal), best.groups)
-        return self.value if self.groups else None
+            self.is_looked_for = True
+            self.offer(best.worth(self.weights), best.groups)
 
     def ordered(self, options: tuple[Variant, ...]) -> Assembly:
         """These under the order of the best answer."""

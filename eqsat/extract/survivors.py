@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,13 +32,15 @@ class Survivors:
 
     They have no moments yet (`Places.moments`). No answer within the caps is worth less than
     `bound`, and none that keeps the budgets needs less than `least_bytes`. Without a `cap` no
-    answer is known, and the options are all that some answer may need.
+    answer is known, and the options are all that some answer may need. Of goals in one weighted sum
+    `alone` says what each is at least in any answer that keeps the budgets, whatever the others.
     """
 
     options: tuple[Variant, ...]
     bound: int
     cap: int | None
     least_bytes: int
+    alone: Mapping[str, int] = field(default_factory=dict)
 
 
 def narrowed(
@@ -63,6 +65,7 @@ def narrowed(
     if free is None:
         return None
     look, bound = _Look(find, known), 0
+    alone = _alone(free, weights) if len(weights) > 1 else {}
     sums = {g: w for g, w in weights.items() if g in variants.goals}
     cap, least_bytes = None if known is None else loose(known), free.least_bytes
     if sums:
@@ -87,7 +90,16 @@ def narrowed(
             bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
             cap = None if look.best is None else loose(look.best)
             free = _within(free, relaxed, cap)
-    return Survivors(free.objects(), bound, cap, least_bytes)
+    return Survivors(free.objects(), bound, cap, least_bytes, alone)
+
+
+def _alone(free: FreeOptions, weights: Mapping[str, int]) -> dict[str, int]:
+    """What each goal is at least, whatever the others."""
+    goals, found = tuple(free.variants.goals), {MEMORY: free.least_bytes}
+    for goal in weights.keys() & set(goals):
+        relaxed = free_relaxation(free.problem, goals, {goal: 1})
+        found |= {} if relaxed is None else {goal: relaxed.bound}
+    return found
 
 
 def _within_memory(free: FreeOptions, caps: Mapping[str, int]) -> FreeOptions | None:
