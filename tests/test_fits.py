@@ -143,7 +143,10 @@ def test_memory_that_no_order_gets_below_is_not_searched_for(monkeypatch: pytest
     known["options"] = tuple(replace(o, step=s) for o, s in zip(free.options, steps, strict=True))
     problem, answer = ExtractionProblem(**known), (0, 1, 2, 3, 4)
     assert problem.peak_bytes(answer) == 216
-    monkeypatch.setattr("eqsat.extract.solve.goals.solve", lambda *_: pytest.fail("was solved"))
+    for name in ("relaxation", "solve"):
+        monkeypatch.setattr(
+            f"eqsat.extract.solve.goals.{name}", lambda *_: pytest.fail("was asked")
+        )
     search = Search(problem, {}, math.inf, 0, (answer,), free=lambda: free)
     found = search.minimise({"memory": 1}, {"time": 5}, None, 10.0)
     assert (found.status, found.answer, found.bound) == ("optimal", answer, 216)

@@ -76,6 +76,16 @@ def claims(problem: ExtractionProblem, options: Iterable[int], news: Iterable[in
     return largest(found)
 
 
+def kept_weights(problem: ExtractionProblem) -> tuple[tuple[int, Claims], ...]:
+    """Bytes of every weight buffer, and the options that keep it if one of them is chosen."""
+    readers: dict[int, list[int]] = {}
+    for i, o in enumerate(problem.options):
+        for b in o.resident:
+            readers.setdefault(b, []).append(i)
+    nbytes = problem.nbytes
+    return tuple((nbytes[b], claims(problem, r, r)) for b, r in readers.items() if nbytes[b])
+
+
 class _Builder:
     def __init__(self, problem: ExtractionProblem):
         self.problem = problem
@@ -100,7 +110,7 @@ class _Builder:
             for s in self.steps
         )
         found = tuple(r for r in dict.fromkeys(rows) if r.written or r.read or r.spans)
-        return Liveness(self._weights(), tuple(self.reads), tuple(self.spans), found)
+        return Liveness(kept_weights(self.problem), tuple(self.reads), tuple(self.spans), found)
 
     def in_any_order(self) -> Liveness:
         problem = self.problem
@@ -109,7 +119,7 @@ class _Builder:
         rows = [self._watched(w, own) for w in problem.watches if w.is_once]
         seen = {i for w in problem.watches if w.is_once for i in w.options}
         rows += [Row(((n, i),), (), ()) for i, n in enumerate(own) if i not in seen and n]
-        return Liveness(self._weights(), tuple(self.reads), (), tuple(rows))
+        return Liveness(kept_weights(self.problem), tuple(self.reads), (), tuple(rows))
 
     def _watched(self, watch: Watch, own: list[int]) -> Row:
         """When an item is made: what its dispatch touches, and what is surely held meanwhile."""
@@ -127,16 +137,6 @@ class _Builder:
                 self.reads.append(Read(claims(self.problem, h.readers, h.readers), None))
                 read.append((h.nbytes, len(self.reads) - 1))
         return Row(tuple((n, i) for i, n in written.items()), tuple(read), (), base)
-
-    def _weights(self) -> tuple[tuple[int, Claims], ...]:
-        readers: dict[int, list[int]] = {}
-        for i, o in enumerate(self.problem.options):
-            for b in o.resident:
-                readers.setdefault(b, []).append(i)
-        nbytes = self.problem.nbytes
-        return tuple(
-            (nbytes[b], claims(self.problem, r, r)) for b, r in readers.items() if nbytes[b]
-        )
 
     def _still_read(self, buffer: int) -> dict[int, int]:
         """Per step with readers: the number of the bit "read here or later"."""

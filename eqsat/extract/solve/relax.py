@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.extract.solve.kept import KeptBytes
-from eqsat.extract.solve.live import liveness
+from eqsat.extract.solve.live import kept_weights, liveness
 from eqsat.extract.solve.lp import Program, Rows, Solved, solve
 from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.solve.supply import exclusions, levels
@@ -91,7 +91,7 @@ def least_bytes(problem: ExtractionProblem) -> int | None:
     rows, variables = _rows(problem)
     upper, nbytes = [1.0] * variables, problem.byte_unit
     objective = [0] * variables
-    for size, claims in liveness(problem).weights:
+    for size, claims in kept_weights(problem):
         upper.append(1.0)
         objective.append(size // nbytes)
         for claim in claims:
