@@ -84,7 +84,8 @@ def narrow(
         told = 0 if short_of_time(choices.cuts) else found.bound
         progress.found(first.name, best.value, told)
     proven = {g: (bound, "relaxation") for g, bound in least.items()}
-    return Narrowed(assembly, assembly.locate(best.groups), proven)
+    hints = assembly.locate(best.groups)
+    return Narrowed(assembly, hints, proven) if hints else None
 
 
 def _narrow_bytes(
