@@ -12,7 +12,7 @@ from problems import every_answer
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.session import prepare
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
-from eqsat.extract.solve.fits import Fits, fitting
+from eqsat.extract.solve.fits import Fits, fitting, least_fitting
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.lang.rulesets import load_rulesets
@@ -126,6 +126,9 @@ def test_what_is_carried_is_one_of_several_items():
     assert fitting(problem, 215) == ()
     assert fitting(problem, 216) == (0, 1, 2, 3, 4)
     assert fitting(problem, 232) == (0, 1, 2, 3, 4, 5)
+    assert least_fitting(problem, 1_000) == 216
+    assert least_fitting(problem, 216) == 216
+    assert least_fitting(problem, 215) is None
 
 
 def test_a_search_without_an_order_asks_what_fits():

@@ -14,9 +14,9 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
 from eqsat.extract.session import Session
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.outcome import Outcome, floor
+from eqsat.extract.solve.outcome import Found, Outcome, floor
 from eqsat.extract.solve.problem import Answer
-from eqsat.extract.solve.relax import Relaxation
+from eqsat.extract.solve.relax import MEMORY, Relaxation
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.model.stopping import INTERRUPTED
@@ -60,7 +60,8 @@ class _Asker:
             goal = goals[k]
             if goal == "time":  # whose relaxation is better with a row for memory
                 search = replace(search, budget=dict(limits))
-            found = search.minimise({goal: 1}, limits, None, left, among)
+            fewest = self._fewest(search, k, limits, left) if goal == MEMORY else None
+            found = fewest or search.minimise({goal: 1}, limits, None, left, among)
             if found.status == "infeasible":
                 return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
             bounds[k] = found.bound
@@ -76,6 +77,27 @@ class _Asker:
             limits[goal] = self.values(best)[k]
             among = found.stage.within(limits[goal]) if found.stage else among
         return self._reply(status, best, bounds)
+
+    def _fewest(
+        self, search: Search, goal: int, limits: dict[str, int], seconds: float
+    ) -> Found | None:
+        """The fewest bytes that anything fits into, if a known answer or the fastest needs no more.
+
+        None if another answer has to be looked for.
+        """
+        if search.problem.is_ordered:
+            return None
+        best = self._best(goal, limits)
+        most = search.problem.most_bytes if best is None else best.peak_bytes
+        least = search.least_fitting(min(most, limits.get(MEMORY, most)))
+        if least is None:
+            return Found("infeasible")
+        if best is None or best.peak_bytes > least:
+            within = limits | {MEMORY: least}
+            found = search.minimise({"time": 1}, within, None, seconds)
+            self.learn(self.free, found.answer)
+            best = self._best(goal, within)
+        return None if best is None else Found("optimal", None, least)
 
     def _search(self, limits: dict[str, int], seconds: float) -> Search:
         sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)

@@ -189,3 +189,24 @@ def _fitting(problem: AnyOrder, cap: int) -> tuple[int, ...]:
         if len(kept) > ENOUGH * before:
             break
     return kept
+
+
+def least_fitting(problem: AnyOrder, cap: int) -> int | None:
+    """The fewest bytes, `cap` at most, that something fits into; None if nothing fits into it.
+
+    No answer of at most `cap` bytes needs less, in any order.
+    """
+    low, unit = Fits(problem).least_bytes, problem.byte_unit
+    if low > cap or not fitting(problem, cap):
+        return None
+    if fitting(problem, low):
+        return low
+    steps = -(-(cap - low) // unit)  # something fits into so many units more; low is too little
+    none, some = 0, steps
+    while some - none > 1:
+        middle = (none + some) // 2
+        if fitting(problem, low + middle * unit):
+            some = middle
+        else:
+            none = middle
+    return min(low + some * unit, cap)
