@@ -30,6 +30,7 @@ from eqsat.lang.targets import load_target
 from eqsat.model.program import Program
 from eqsat.ops.merge import merge_elementwise
 from eqsat.saturate import saturate
+from tests.test_copies import candidates, graph_of
 from tests.test_fuzz import Maker
 
 # a weight that may be turned in the run, read turned and as it is, and a result that others read
@@ -72,6 +73,25 @@ def test_a_table_holds_the_options_of_every_candidate(case: tuple[int, str]):
     found = objects(variants)
     assert len(found) == len(set(found))
     assert set(found) == set(variants.timeless)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("nothing differs", "avx512-xla"),
+        ("a result of a middle layer", "avx512-xla"),
+        ("a value that is read behind", "iree-like"),
+        ("nothing differs", "avx512"),
+    ],
+)
+def test_a_table_holds_the_options_of_copies(case: str, name: str):
+    graph, target = graph_of(case, name)
+    pool, found = candidates(graph, target)
+    costs = Costs(pool.space, target)
+    variants = Variants(pool, costs, found.candidates, linear_goals(GOALS), copies=found.copies)
+    options = objects(variants)
+    assert len(found.copies) and len(options) > len(found.candidates)
+    assert set(options) == set(variants.timeless)
 
 
 def test_some_weights_are_kept_or_made_in_the_run():

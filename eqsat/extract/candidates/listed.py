@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.ragged import Ints, Ragged, joined
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.copies import Copies
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class CandidateTable:
     """The direct candidates, then the copies; an object is made of a copy only where asked for."""
 
     direct: Sequence[Candidate]
-    copies: Any = None
+    copies: Copies | None = None
 
     def __len__(self) -> int:
         return len(self.direct) + len(self.blocks)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import entries
@@ -29,6 +29,9 @@ from eqsat.model.control import Control
 from eqsat.model.deadline import tick
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.copies import Copies
 
 EXTRAS = 2  # inner values a group may write beside its results, the program's results apart
 
@@ -70,7 +73,7 @@ class Variants:
     candidates: tuple[Candidate, ...]
     goals: Mapping[str, Goal]
     options: tuple[Variant, ...] | None = None  # if answers hold no others
-    copies: Any = None  # of the candidates, in other blocks
+    copies: Copies | None = None  # of the candidates, in other blocks
 
     @cached_property
     def stated(self) -> dict[str, Any]:
