@@ -1,0 +1,118 @@
+"""What is asked of tables is what a plain loop finds: pairs of groups, what joins, orders."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+import eqsat
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.enumeration import enumerated
+from eqsat.extract.candidates.groups import Candidate, Grower, order
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.merge import Merger
+from eqsat.extract.candidates.pairs import Part
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.lang.programs import parse_program
+
+TEXT = """program blocks
+input x: f32[64, 96]
+weight w: f32[96, 96]
+weight v: f32[96, 48]
+y = matmul(x, w)
+z = relu(y)
+a = exp(z)
+b = tanh(z)
+c = add(a, b)
+d = matmul(c, v)
+e = transpose(c, perm=[1, 0])
+return d, e, a
+"""
+
+
+@cache
+def found(target: str) -> tuple[Pool, Costs, tuple[Candidate, ...]]:
+    run = eqsat.optimize(parse_program(TEXT), target=target, stop_after="egraph")
+    space = Space(run.egraph)
+    pool, costs = Pool(Legality(space, run.target), input_only=False), Costs(space, run.target)
+    return pool, costs, enumerated(pool, costs).candidates
+
+
+def may_merge(merger: Merger, a: Part, b: Part) -> bool:
+    """The rules of a merge, one after the other."""
+    space, legality, fusion = merger.space, merger.legality, merger.legality.fusion
+    ops = a.ops | b.ops
+    both = (a, b)
+    reads = {space.buffer[r] for p in both for r in p.candidate.reads}
+    computed = space.computes(ops)
+    users = [space.consumers.get(p.value, frozenset()) for p in both]
+    return (
+        a.value != b.value
+        and a.touched.isdisjoint(b.makers)
+        and b.touched.isdisjoint(a.makers)
+        and all(
+            a.makers[o] == b.makers[o] or space.kinds[max(a.makers[o], b.makers[o])] == "view"
+            for o in a.makers.keys() & b.makers.keys()
+        )
+        and len(ops) <= fusion.members
+        and sum(map(legality.is_root, ops)) <= fusion.roots
+        and len(reads) + 2 <= fusion.operands
+        and not any(u <= computed for u in users)
+    )
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_pairs_are_those_that_a_loop_finds(apart: bool):
+    pool, costs, candidates = found("avx512-xla")
+    merger = Merger(pool, costs)
+    parts = [merger.part(c) for c in candidates if merger.is_small(c)]
+    wanted = [
+        (a, b)
+        for a, b in combinations(parts, 2)
+        if may_merge(merger, a, b) and not (apart and a.ops & b.ops)
+    ]
+    assert len(parts) > 50
+    assert wanted
+    assert list(merger.pairs(parts).of(range(len(parts)), apart=apart)) == wanted
+    assert list(merger.pairs(parts).of([0], apart=apart)) == []
+
+
+@pytest.mark.parametrize("target", ["avx512-xla", "avx512", "iree-like"])
+def test_what_joins_by_structure_is_what_joins(target: str):
+    pool, costs, candidates = found(target)
+    uses, grower, asked = pool.legality.uses, Grower(pool, costs), 0
+    for sink in {c.members[-1] for c in candidates}:
+        for state in grower.grown(sink):
+            for b in state.reads:
+                producers = pool.producers.get(b, ())
+                made = uses.of(state.readers, b)
+                plain = tuple(p for p in producers if all(uses.may_join(p, u) for u in made))
+                assert grower.joined(state, b) == plain
+                asked += len(producers)
+    assert asked > 20
+
+
+def test_nodes_are_ordered_behind_what_they_read():
+    pool, _, candidates = found("avx512-xla")
+    space = pool.space
+    for c in candidates:
+        assert order(space, set(c.members)) == c.members
+        for at, n in enumerate(c.members):
+            before = {space.result[m] for m in c.members[:at]}
+            later = {space.result[m] for m in c.members[at + 1 :]} - before
+            assert later.isdisjoint(space.needs[n])
+
+
+def test_an_answer_about_row_blocks_does_not_depend_on_what_was_asked_before():
+    pool, _, candidates = found("avx512")
+    known = pool.legality.row_blocks
+    for c in candidates:
+        makers = {b: m for m in c.members for b in pool.space.made[m]}
+        fresh = Legality(pool.space, pool.legality.target).row_blocks
+        for by_rows in (False, True):
+            assert known.is_legal(makers, by_rows=by_rows) == fresh.is_legal(
+                makers, by_rows=by_rows
+            )
