@@ -17,6 +17,7 @@ from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.space import Space
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
+from eqsat.model.selection import Selection
 from eqsat.model.target import Target
 from eqsat.ops.merge import merge_elementwise
 from eqsat.saturate import saturate
@@ -121,8 +122,8 @@ def test_copies_are_what_direct_enumeration_finds(case: str, target: str):
     assert told(pool.space, copied.all) == told(pool.space, direct.all)
     assert {r.what for r in copied.removed} == {r.what for r in direct.removed}
     assert copied.cuts == direct.cuts
-    assert sum(copied.sinks) == sum(direct.sinks)
-    assert copied.sinks[1] > 0
+    assert sum(copied.copies.sinks) == sum(direct.copies.sinks)
+    assert copied.copies.sinks[1] > 0
 
 
 @pytest.mark.parametrize("case", sorted(CASES.keys() - {"nothing differs"}))
@@ -142,5 +143,23 @@ def test_more_layers_cost_copies_alone():
         program = merge_elementwise(parse_program(text, "p.eqs"))
         there = small("avx512-xla")
         _, found = candidates(saturate(program, eqsat.rules(RULES), there), there)
-        sinks.append((found.sinks[0], len(found.candidates)))
+        sinks.append((found.copies.sinks[0], len(found.candidates)))
     assert sinks[0] == sinks[1]
+
+
+def test_an_answer_is_as_good_and_tells_the_copies(monkeypatch: pytest.MonkeyPatch):
+    body = "\n".join(LAYER.format(i=i, j=i + 1) for i in range(5))
+    text = f"program p\ninput h0: f32[8, 8]\n{body}\nreturn h5\n"
+    options = {"rules": RULES, "target": small("avx512-xla"), "verify": False}
+    program = parse_program(text, "p.eqs")
+    copied = eqsat.optimize(program, **options)
+    monkeypatch.setattr("eqsat.model.egraph.find_shift", lambda egraph: None)
+    direct = eqsat.optimize(program, **options)
+    assert copied.selection is not None
+    assert direct.selection is not None
+    assert copied.selection.goals == direct.selection.goals
+    sinks = copied.summary()["sinks"]
+    assert sinks == dict(zip(("direct", "copied"), copied.selection.sinks, strict=True))
+    assert sinks["copied"] > 0
+    assert direct.summary()["sinks"] == {"direct": sum(copied.selection.sinks), "copied": 0}
+    assert Selection.from_json(copied.selection.to_json()) == copied.selection

@@ -117,7 +117,10 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     """The baseline as the answer of a search that ended without one; nothing bounds it."""
     goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
     stop, over = "wall" if status == "unknown" else status, session.assembly
-    return replace(baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=over.looked_at)
+    return replace(
+        baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=over.looked_at,
+        sinks=over.sinks,
+    )  # fmt: skip
 
 
 def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
@@ -140,7 +143,7 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
     return replace(
         baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
-        candidates=found.candidates,
+        candidates=found.candidates, sinks=found.sinks,
     )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ class Selection:
     holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
     interrupted | memory. `cuts` say which candidates were left out: of those that the time limit
     left out the bounds hold as well, of those that a cap left out they do not. `candidates`: how
-    many dispatches were looked at (0 in a run that did not count them).
+    many dispatches were looked at (0 in a run that did not count them). `sinks`: nodes behind
+    which they were enumerated, and behind which they are copies of those of another block.
     """
 
     groups: tuple[Group, ...]
@@ -102,6 +103,7 @@ class Selection:
     seconds: float = 0.0
     cuts: tuple[Cut, ...] = ()
     candidates: int = 0
+    sinks: tuple[int, int] = (0, 0)
 
     def verify(self) -> None:
         """ValueError if steps do not ascend, a bound passes its value, or a value is read unmade.
@@ -166,6 +168,7 @@ class Selection:
             "seconds": self.seconds,
             "cuts": [list(vars(c).values()) for c in self.cuts],
             "candidates": self.candidates,
+            "sinks": list(self.sinks),
         }
 
     @classmethod
@@ -176,7 +179,8 @@ class Selection:
         goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
         removed = tuple(Removed(*r) for r in data["removed"])
         cuts = tuple(Cut(*c) for c in data.get("cuts", ()))
-        rest = removed, data["seconds"], cuts, data.get("candidates", 0)
+        sinks = tuple(data.get("sinks", (0, 0)))
+        rest = removed, data["seconds"], cuts, data.get("candidates", 0), sinks
         return cls(groups, tuple(data["ahead"]), goals, data["stop"], *rest)
 
     def to_text(self) -> str:

@@ -52,6 +52,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "stop": run.selection.stop if run.selection else None,
         "claim": run.selection.claim if run.selection else None,
         "candidates": run.selection.candidates if run.selection else None,
+        "sinks": _sinks(run),
         "cuts": [dict(vars(c)) for c in run.selection.cuts] if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
@@ -64,6 +65,14 @@ def summary(run: Finished) -> dict[str, Any]:
         "verify": _verify(run.verification),
         "seconds": _seconds(run.seconds),
     }
+
+
+def _sinks(run: Finished) -> dict[str, int] | None:
+    """Nodes behind which dispatches were enumerated, and copied from another block."""
+    if run.selection is None:
+        return None
+    direct, copied = run.selection.sinks
+    return {"direct": direct, "copied": copied}
 
 
 def _symbols(run: Finished) -> dict[str, Any]:

@@ -47,6 +47,12 @@ class Assembly:
         copies = self.variants.copies
         return len(self.variants.candidates) + (0 if copies is None else len(copies.origin))
 
+    @property
+    def sinks(self) -> tuple[int, int]:
+        """Nodes behind which candidates were enumerated, and copied from another block."""
+        copies = self.variants.copies
+        return (0, 0) if copies is None else copies.sinks
+
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""
         options = self.problem.options

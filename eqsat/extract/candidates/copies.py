@@ -20,6 +20,7 @@ class Copies:
     origin: np.ndarray
     blocks: np.ndarray
     shifted: Shifted | None  # None: there are no copies
+    sinks: tuple[int, int]  # nodes behind which there are direct candidates, and copies
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -77,7 +78,8 @@ class Book:
         self.runs.append(run)
         return run
 
-    def copies(self) -> Copies:
+    def copies(self, sinks: tuple[int, int]) -> Copies:
+        """All copies; `sinks` as there."""
         origin = [np.empty(0, np.int64)]
         blocks = [np.empty(0, np.int64)]
         for run in self.runs:
@@ -89,7 +91,7 @@ class Book:
             origin.append(both[:, 0])
             blocks.append(both[:, 1])
         found = np.concatenate(origin), np.concatenate(blocks)
-        return Copies(*found, self.shifted if len(found[0]) else None)
+        return Copies(*found, self.shifted if len(found[0]) else None, sinks)
 
     def crowded(self, legality: Legality) -> tuple[Removed, ...]:
         """Dispatches that a limit of the target refused, and their copies."""

@@ -34,14 +34,12 @@ class Enumerated:
     """Candidates, the groups that limits of the target removed, and what was not looked at.
 
     Those behind ops that look alike in several blocks were found once; the others are `copies`.
-    sinks: ops behind which groups were enumerated, and those behind which they are copies.
     """
 
     candidates: tuple[Candidate, ...]
     copies: Copies
     removed: tuple[Removed, ...]
     cuts: tuple[Cut, ...]
-    sinks: tuple[int, int]
 
     @cached_property
     def all(self) -> tuple[Candidate, ...]:
@@ -67,7 +65,7 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     book = work.found()
     refused = work.ways.merged(book)
     cuts = _cuts(work, refused)
-    found = Enumerated(tuple(book.direct), book.copies(), (), cuts, work.sinks)
+    found = Enumerated(tuple(book.direct), book.copies(work.sinks), (), cuts)
     if any(c.by == TIME_LIMIT for c in cuts):
         there = {(c.members, c.reads, c.writes) for c in found.all}
         missing = (c for c in known if (c.members, c.reads, c.writes) not in there)
