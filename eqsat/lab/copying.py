@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 from eqsat.api import Run
 from eqsat.extract import extract
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.enumeration import enumerated
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Selection
+from eqsat.model.target import Target
 
 
 def without_copies(egraph: EGraph) -> EGraph:
@@ -18,9 +28,31 @@ def without_copies(egraph: EGraph) -> EGraph:
     return found
 
 
+def candidates(egraph: EGraph, target: Target, asked: frozenset[str]) -> set[object] | None:
+    """Every dispatch there is to choose from, whatever the order and the shapes of its parts.
+
+    None if some are left out. asked: names of the goals and budgets. OutOfTime under a deadline.
+    """
+    space = Space(egraph)
+    found = enumerated(Pool(Legality(space, target), False, asked), Costs(space, target))
+    return None if found.cuts else {_told(space, c) for c in found.all}
+
+
+def _told(space: Space, c: Candidate) -> object:
+    sides = (frozenset(space.buffer[x] for x in side) for side in (c.reads, c.writes, c.exposable))
+    return frozenset(c.members), *sides, c.time_ps, c.slack_ps
+
+
 def differences(run: Run, seconds: float) -> list[str]:
-    """What a search that copies nothing proves otherwise; nothing where either left things out."""
+    """What is otherwise in a search that copies nothing; nothing where either left things out."""
     assert run.egraph is not None and run.selection is not None
+    asked = frozenset((*(g.name for g in run.goals), *dict(run.target.budget)))
+    with suppress(OutOfTime), until(time.monotonic() + seconds):
+        copied = candidates(run.egraph, run.target, asked)
+        direct = candidates(without_copies(run.egraph), run.target, asked)
+        if copied is not None and direct is not None and copied != direct:
+            more, less = len(copied - direct), len(direct - copied)
+            return [f"copies of blocks: {more} candidates that are none, {less} missing"]
     try:
         egraph, seed = without_copies(run.egraph), run.search["seed"]
         direct, _ = extract(egraph, run.target, run.goals, time_limit=seconds, seed=int(seed))

@@ -2,7 +2,8 @@
 
 Operands are numbered as the body first uses them, where the arguments of a commutative function
 stand by what they are: first by the loops that they read, then by their form, and only where two
-are alike by the age of the values. So two ops of one form are one record, on other values too.
+are alike by the age of the values. So two ops of one form are one record, on other values too, and
+equal layers of a model are spelled alike, as their values are in one order of age.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from eqsat.model.program import Builder
 from eqsat.ops.canonical import Operand
 from eqsat.ops.scalar import FUNCTIONS
 
-Key = tuple[bool, tuple[int, ...], str, str]  # no operands, loops, form, form with the values
+# no operands, loops, form, values in the order of their use, form with the values
+Key = tuple[bool, tuple[int, ...], str, tuple[int, ...], str]
 
 
 def ordered(b: Builder, reads: Sequence[Operand], body: Expr) -> tuple[list[Operand], Expr]:
@@ -42,7 +44,7 @@ def _in_order(b: Builder, reads: Sequence[Operand], body: Expr) -> list[int]:
         if known is not None and known.commutative:
             args = sorted(args)
         used = tuple(dict.fromkeys(o for _, os in args for o in os))
-        return _whole(e, [k for k, _ in args]), used
+        return _whole(e, [k for k, _ in args], tuple(reads[o][0] for o in used)), used
 
     return list(BottomUp(step)(body)[1])
 
@@ -51,7 +53,7 @@ def _keys(b: Builder, reads: Sequence[Operand]) -> Callable[[Expr], Key]:
     def key(e: Expr) -> Key:
         node, m = reads[e.value]
         form = f"{b.type(node).dtype} {_text(m)}"
-        return False, tuple(sorted(loops_of(m))), form, f"{form} {node:09}"
+        return False, tuple(sorted(loops_of(m))), form, (node,), f"{form} {node:09}"
 
     return key
 
@@ -60,12 +62,12 @@ def _text(m: Map) -> str:
     return ", ".join(map(str, m))
 
 
-def _whole(e: Expr, parts: Sequence[Key]) -> Key:
+def _whole(e: Expr, parts: Sequence[Key], values: tuple[int, ...]) -> Key:
     value = literal(e.value) if e.fn == "const" else str(e.value)
     loops = min((p[1] for p in parts if not p[0]), default=())
-    form = _digest(e.fn, value, [p[2] for p in parts])
-    return all(p[0] for p in parts), loops, form, _digest(e.fn, value, [p[3] for p in parts])
+    form, whole = (_digest(e.fn, value, [p[at] for p in parts]) for at in (2, 4))
+    return all(p[0] for p in parts), loops, form, values, whole
 
 
-def _digest(fn: str, value: str, parts: Sequence[str]) -> str:
-    return blake2b("|".join((fn, value, *parts)).encode(), digest_size=12).hexdigest()
+def _digest(fn: str, value: str, parts: Sequence[object]) -> str:
+    return blake2b("|".join((fn, value, *map(str, parts))).encode(), digest_size=12).hexdigest()
