@@ -13,6 +13,8 @@ from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeof
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
 from eqsat.extract.session import Session
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.fits import least_fitting
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.outcome import Found, Outcome, floor
 from eqsat.extract.solve.problem import Answer
@@ -58,9 +60,7 @@ class _Asker:
             share = FIRST if n == 0 else NEXT if n + 1 < len(priority) else 1.0
             left = max(end - time.monotonic(), 0.1) * share
             goal = goals[k]
-            if goal == "time":  # whose relaxation is better with a row for memory
-                search = replace(search, budget=dict(limits))
-            fewest = self._fewest(search, k, limits, left) if goal == MEMORY else None
+            fewest = self._fewest(search, limits, left, among) if goal == MEMORY else None
             found = fewest or search.minimise({goal: 1}, limits, None, left, among)
             if found.status == "infeasible":
                 return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
@@ -79,29 +79,41 @@ class _Asker:
         return self._reply(status, best, bounds)
 
     def _fewest(
-        self, search: Search, goal: int, limits: dict[str, int], seconds: float
+        self,
+        search: Search,
+        limits: dict[str, int],
+        seconds: float,
+        among: tuple[int, ...] | None,
     ) -> Found | None:
         """The fewest bytes that anything fits into, if a known answer or the fastest needs no more.
 
-        None if another answer has to be looked for.
+        `among`: options that answers within the limits hold, if that is known. None if another
+        answer has to be looked for, or there is no time to ask.
         """
-        if search.problem.is_ordered:
+        problem, goal = search.problem, self.goals.index(MEMORY)
+        if not isinstance(problem, AnyOrder):
             return None
         best = self._best(goal, limits)
-        most = search.problem.most_bytes if best is None else best.peak_bytes
-        least = search.least_fitting(min(most, limits.get(MEMORY, most)))
+        most = problem.most_bytes if best is None else best.peak_bytes
+        try:
+            with until(time.monotonic() + seconds, self.session.stop):
+                few = problem if among is None else problem.restricted(among)
+                least = least_fitting(few, min(most, limits.get(MEMORY, most)))
+        except OutOfTime:
+            return None
         if least is None:
             return Found("infeasible")
         if best is None or best.peak_bytes > least:
             within = limits | {MEMORY: least}
-            found = search.minimise({"time": 1}, within, None, seconds)
+            found = search.minimise({"time": 1}, within, None, seconds, among)
             self.learn(self.free, found.answer)
             best = self._best(goal, within)
         return None if best is None else Found("optimal", None, least)
 
     def _search(self, limits: dict[str, int], seconds: float) -> Search:
         sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)
-        search = sides.search(self.free, limits, *dict.fromkeys(self.hints))
+        sums = {g: c for g, c in limits.items() if g != MEMORY}  # its rows are slow to relax
+        search = sides.search(self.free, sums, *dict.fromkeys(self.hints))
         return replace(search, relaxed=self.relaxed)
 
     def _reply(self, status: str, best: Ordered | None, bounds: list[int]) -> Reply:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.fits import Fits, fitting, least_fitting
+from eqsat.extract.solve.fits import Fits, fitting
 from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen, floor
 from eqsat.extract.solve.presolve import presolve
@@ -236,15 +236,6 @@ class Search:
         if not isinstance(self.problem, AnyOrder):
             return tuple(range(len(self.problem.options)))
         return fitting(self.problem, cap)
-
-    def least_fitting(self, cap: int) -> int | None:
-        """What answers of at most `cap` bytes need at the least; None: there is none.
-
-        ValueError if there is an order.
-        """
-        if not isinstance(self.problem, AnyOrder):
-            raise ValueError("what fits is asked in any order")
-        return least_fitting(self.problem, cap)
 
     def _relaxation(
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
