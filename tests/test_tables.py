@@ -17,6 +17,7 @@ from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.table import stacked
 from eqsat.extract.candidates.tabulate import tabulated
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ragged, distinct, joined
@@ -63,7 +64,7 @@ def variants_of(seed: int, name: str) -> Variants:
 
 
 def objects(variants: Variants) -> tuple[Variant, ...]:
-    table = tabulated(variants)
+    table = stacked(list(tabulated(variants, size=100)))
     return table.variants(variants.space, range(len(table)))
 
 
@@ -114,7 +115,7 @@ def is_no_worse(a: Variant, b: Variant) -> bool:
 def test_what_is_dropped_is_dominated_by_what_is_kept(case: tuple[int, str]):
     variants = variants_of(*case)
     options = objects(variants)
-    found = undominated(tabulated(variants))
+    found = undominated(stacked(list(tabulated(variants, size=100))))
     assert sorted([*found.kept.tolist(), *found.dropped.tolist()]) == list(range(len(options)))
     assert set(found.by.tolist()) <= set(found.kept.tolist())
     pairs = zip(found.by.tolist(), found.dropped.tolist(), strict=True)
@@ -129,7 +130,7 @@ def kinds(options: Sequence[Variant]) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_relaxation_is_as_tight_as_that_of_objects(case: tuple[int, str]):
     variants = variants_of(*case)
-    table = tabulated(variants)
+    (table,) = tabulated(variants)
     kept = undominated(table).kept
     plain = table.variants(variants.space, kept.tolist())
     problem = unordered(variants, plain)

@@ -72,6 +72,11 @@ class Ragged:
         at = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], counts)
         return Ragged(start, self.index[at])
 
+    def part(self, begin: int, end: int) -> Ragged:
+        """Rows [begin, end)."""
+        start = self.start[begin : end + 1]
+        return Ragged(start - start[0], self.index[start[0] : start[-1]])
+
     def mapped(self, table: Ints) -> Ragged:
         """Every number replaced by that of a table."""
         return Ragged(self.start, table[self.index])

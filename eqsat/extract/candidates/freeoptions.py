@@ -9,12 +9,11 @@ import numpy as np
 
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import fixed_bytes, sizes
-from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.candidates.table import OptionTable, stacked
 from eqsat.extract.candidates.tabulate import tabulated
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import FreeTable, presolved
-from eqsat.model.deadline import tick
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,11 @@ class FreeOptions:
     @staticmethod
     def of(variants: Variants) -> FreeOptions:
         """Without those that are dominated, or in no answer; OutOfTime."""
-        table = tabulated(variants)
-        tick()
-        table = table.take(undominated(table).kept)
+        parts = [part.take(undominated(part).kept) for part in tabulated(variants)]
+        table = parts[0]
+        if len(parts) > 1:
+            table = stacked(parts)
+            table = table.take(undominated(table).kept)
         return FreeOptions(variants, table, _problem(variants, table)).presolved()
 
     def __len__(self) -> int:

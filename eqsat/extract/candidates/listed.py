@@ -97,3 +97,54 @@ class CandidateTable:
     @cached_property
     def slack_ps(self) -> Ints:
         return np.array([c.slack_ps for c in self.direct], dtype=np.int64)[self.origin]
+
+    def slices(self, size: int) -> list[Slice]:
+        """All of them, at most so many at once."""
+        ends = [*range(size, len(self), size), len(self)]
+        return [Slice(self, begin, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Candidates [begin, end) of a table, numbered from 0."""
+
+    whole: CandidateTable
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def __getitem__(self, number: int) -> Candidate:
+        return self.whole[self.begin + number]
+
+    def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
+        return self.whole.image(of, numbers, candidates + self.begin, back=back)
+
+    @property
+    def origin(self) -> Ints:
+        return self.whole.origin[self.begin : self.end]
+
+    @property
+    def members(self) -> Ragged:
+        return self.whole.members.part(self.begin, self.end)
+
+    @property
+    def reads(self) -> Ragged:
+        return self.whole.reads.part(self.begin, self.end)
+
+    @property
+    def writes(self) -> Ragged:
+        return self.whole.writes.part(self.begin, self.end)
+
+    @property
+    def exposable(self) -> Ragged:
+        return self.whole.exposable.part(self.begin, self.end)
+
+    @property
+    def time_ps(self) -> Ints:
+        return self.whole.time_ps[self.begin : self.end]
+
+    @property
+    def slack_ps(self) -> Ints:
+        return self.whole.slack_ps[self.begin : self.end]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.places import BEGIN
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.ragged import Ints, Mask, Ragged
+from eqsat.extract.ragged import Ints, Mask, Ragged, joined
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,14 @@ class OptionTable:
             frozenset(self.exclusive[i].tolist()),
             bool(self.is_conversion[i]),
         )
+
+
+def stacked(parts: Sequence[OptionTable]) -> OptionTable:
+    """Options of the same candidates, one table below the other."""
+
+    def column(name: str) -> Any:
+        found = [getattr(p, name) for p in parts]
+        return joined(found) if isinstance(found[0], Ragged) else np.concatenate(found)
+
+    names = [f.name for f in fields(OptionTable) if f.name != "candidates"]
+    return replace(parts[0], **{name: column(name) for name in names})

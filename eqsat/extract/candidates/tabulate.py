@@ -5,32 +5,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.listed import CandidateTable, Slice
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
+PART = 50_000  # candidates whose options are all there at once
 
-def tabulated(variants: Variants) -> OptionTable:
-    """Every option of every candidate, in the order of the candidates."""
-    return _Tabulation(variants).table()
+
+def tabulated(variants: Variants, *, size: int = PART) -> Iterator[OptionTable]:
+    """Every option of every candidate, in the order of the candidates, of at most so many at once.
+
+    What is dominated can go before the next ones come.
+    """
+    every = CandidateTable(variants.candidates, variants.copies)
+    is_read = np.zeros(len(variants.space.buffer), dtype=bool)
+    is_read[every.reads.mapped(np.array(variants.space.buffer, dtype=np.int64)).index] = True
+    is_read[list(variants.space.roots)] = True
+    for part in every.slices(size):
+        tick()
+        yield _Tabulation(variants, part, is_read).table()
 
 
 class _Tabulation:
-    """Facts per node and class as arrays, and per candidate what they make of it."""
+    """Facts per node and class as arrays, and per candidate what they make of it.
 
-    def __init__(self, variants: Variants):
+    `is_read`: per buffer, whether some candidate or the caller reads it.
+    """
+
+    def __init__(self, variants: Variants, candidates: Slice, is_read: Mask):
         self.variants, self.pool = variants, variants.pool
         self.space, self.costs = variants.space, variants.costs
-        self.candidates = CandidateTable(variants.candidates, variants.copies)
-        tick()
+        self.candidates, self.is_read = candidates, is_read
         self.members = self.candidates.members
         self.buffer = np.array(self.space.buffer, dtype=np.int64)
         self.value = np.array(self.space.value, dtype=np.int64)
@@ -113,7 +126,7 @@ class _Tabulation:
         outside = ~contains(self._computed, candidates * self.classes + users.index)
         wanted = users.any(outside | (users.index == self.classes))
         buffers = shown.mapped(self.buffer)
-        wanted &= self._is_read[buffers.index]
+        wanted &= self.is_read[buffers.index]
         wanted &= ~contains(self.sinks.pairs(self.classes), buffers.pairs(self.classes))
         return buffers.where(wanted).distinct()
 
@@ -139,13 +152,6 @@ class _Tabulation:
         order = np.flatnonzero(kept)
         order = order[np.argsort(owners[order], kind="stable")]
         return owners[order], found.take(order)
-
-    @cached_property
-    def _is_read(self) -> Mask:
-        """Per buffer: whether some candidate or the caller reads it."""
-        found = self._is_root.copy()
-        found[self.reads.index] = True
-        return found
 
     @cached_property
     def _is_root(self) -> Mask:
@@ -306,8 +312,8 @@ class _Tabulation:
         option, reads, resident = self._sides(owners)
         owners = owners[option]
         return OptionTable(
-            self.candidates,
-            owners,
+            self.candidates.whole,
+            owners + self.candidates.begin,
             adds[option],
             reads,
             resident,
