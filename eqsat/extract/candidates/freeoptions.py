@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,9 @@ class FreeOptions:
     def of(variants: Variants) -> FreeOptions:
         """Without those that are dominated, or in no answer; OutOfTime."""
         parts = [part.take(undominated(part).kept) for part in tabulated(variants)]
-        table = parts[0]
+        table = stacked(parts)
         if len(parts) > 1:
-            table = stacked(parts)
+            parts.clear()
             table = table.take(undominated(table).kept)
         return FreeOptions(variants, table, _problem(variants, table)).presolved()
 
@@ -38,7 +39,9 @@ class FreeOptions:
         return len(self.table)
 
     def take(self, rows: Ints) -> FreeOptions:
-        return FreeOptions(self.variants, self.table.take(rows), self.problem.take(rows))
+        """These options; their columns are there once."""
+        table = self.table.take(rows)
+        return FreeOptions(self.variants, table, replace(self.problem, **_columns(table)))
 
     def presolved(self) -> FreeOptions:
         """Without what no answer made of these can hold."""
@@ -121,16 +124,17 @@ def _problem(variants: Variants, table: OptionTable) -> FreeTable:
     pool, space = variants.pool, variants.space
     roots = [r for r in space.roots if r not in pool.held]
     return FreeTable(
-        table.adds,
-        table.reads,
-        table.writes,
-        table.exclusive,
-        table.computes,
-        np.array(roots, dtype=np.int64),
-        np.array(variants.needed, dtype=np.int64),
-        np.array(space.value, dtype=np.int64),
-        _is_source(variants),
+        **_columns(table),
+        roots=np.array(roots, dtype=np.int64),
+        needed=np.array(variants.needed, dtype=np.int64),
+        value_of=np.array(space.value, dtype=np.int64),
+        is_source=_is_source(variants),
     )
+
+
+def _columns(table: OptionTable) -> dict[str, Any]:
+    """What both tables say about the options."""
+    return {n: getattr(table, n) for n in ("adds", "reads", "writes", "exclusive", "computes")}
 
 
 def _is_source(variants: Variants) -> Mask:
