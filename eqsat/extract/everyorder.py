@@ -23,6 +23,8 @@ from eqsat.model.selection import Group
 MEMORY = "memory"  # the goal whose value depends on the order
 ROUNDS = 12  # questions with something more barred, before a gap is left
 FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
+MANY = 2_000  # options: with more, a peak is not searched for that is hardly less
+CLOSE = 10_000  # less by more than one part of so many
 LONG = 2  # questions about the memory of more dispatches: each is a solve of its own
 Barred = tuple[tuple[int, ...], int]  # options, how many of them at most
 
@@ -81,6 +83,8 @@ class EveryOrder:
         elif start is None and value is not None:
             for goal, most in self._most(weights, value - 1).items():
                 limits[goal] = min(limits.get(goal, most), most)
+        if weights == {MEMORY: 1} and value is not None and (least := self._close(value)):
+            return Least("gap", least)
         for n in range(ROUNDS):
             found = search.minimise(weights, limits, start, end - time.monotonic(), self.among)
             if found.status == "infeasible":
@@ -103,6 +107,18 @@ class EveryOrder:
             more = (*search.problem.barred, barred)
             search = replace(search, problem=replace(search.problem, barred=more))
         return Least("gap", bound, best=near)
+
+    def _close(self, value: int) -> int:
+        """What no answer is below, if a search could find a peak that is hardly less; else 0.
+
+        Whether a large program could do with a few bytes less takes longest of all to prove; of a
+        baseline nobody asks.
+        """
+        least, is_small = value - value // CLOSE, len(self.search.problem.options) < MANY
+        is_asked = is_small and not self.free.pool.input_only
+        if is_asked or not self.search.fitting(value - 1):
+            return 0
+        return 0 if self.search.fitting(least - 1) else least
 
     def hold(self, cap: int) -> None:
         """The goal that was asked about last is worth so much at most from now on."""
