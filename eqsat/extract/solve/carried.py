@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from eqsat.extract.bitsets import bits, sum_bits
@@ -65,6 +66,12 @@ class Room:
         return {n: tuple(w) for n, w in found.items()}
 
     @cached_property
+    def alike(self) -> list[int]:
+        """Per option: the first one that reads the same items."""
+        first: dict[frozenset[int], int] = {}
+        return [first.setdefault(frozenset(r), i) for i, r in enumerate(self.facts.reads)]
+
+    @cached_property
     def following(self) -> dict[int, list[int]]:
         """Per needed item: those that come after it, or with it, the nearest first."""
         facts, found = self.facts, dict[int, list[int]]()
@@ -112,12 +119,23 @@ class _Families:
         self.free = sum_bits(touched for _, touched in question.makers)
         self.work = WORK
         self.known: dict[int, int] = {}
+        self.has_room: dict[int, bool] = {}
         self.of = [self._least([1 << n]) for n in range(len(question.nbytes))]
+        self.changes = 0  # so far
+        self.changed = [0] * len(self.of)  # per item: at which change its family became what it is
+        self.sets: dict[Reads, tuple[int, Family]] = {}  # what was enough, and after which change
 
     def _nbytes(self, items: int) -> int:
         if items not in self.known:
             self.known[items] = sum(self.question.nbytes[n] for n in bits(items))
         return self.known[items]
+
+    def _has_room(self, items: int) -> bool:
+        """Whether the maker with the most room leaves enough, whatever of it makers touch."""
+        known = self.has_room.get(items)
+        if known is None:
+            known = self.has_room[items] = self._nbytes(items & ~self.free) <= self.most
+        return known
 
     def _least(self, sets: Iterable[int]) -> Family:
         """Those for which there is room, and that contain no other one."""
@@ -126,35 +144,44 @@ class _Families:
         if self.work < 0:
             raise _TooMuch
         kept: list[int] = []
-        fitting = [s for s in unique if self._nbytes(s & ~self.free) <= self.most]
-        for s in sorted(fitting, key=lambda s: (s.bit_count(), s)):
-            if all(k & ~s for k in kept):
+        fitting = [s for s in unique if self._has_room(s)]
+        if len(fitting) < 2:
+            return tuple(fitting)
+        for s in sorted(sorted(fitting), key=int.bit_count):
+            for k in kept:
+                if k & s == k:
+                    break
+            else:
+                if len(kept) == MOST:
+                    return FREE
                 kept.append(s)
-        return tuple(kept) if len(kept) <= MOST else FREE
+        return tuple(kept)
 
     def _all_of(self, families: Iterable[Family]) -> Family:
         """One set of each, together."""
         total = FREE
         for family in families:
-            if family != FREE:
+            if total == FREE:
+                total = family
+            elif family not in (FREE, total):
                 total = self._least(a | b for a in total for b in family)
         return total
 
     def _read(self, reads: Reads) -> Family:
-        return self._all_of(self.of[n] for n in reads)
+        """All that is read; stated again only if the family of an item has changed."""
+        last = max((self.changed[n] for n in reads), default=0)
+        stated, family = self.sets.get(reads, (-1, FREE))
+        if stated < last:
+            family = self._all_of(self.of[n] for n in reads)
+            self.sets[reads] = self.changes, family
+        return family
 
     def _made(self, ways: Iterable[Reads]) -> set[int]:
         return {s for reads in ways for s in self._read(reads)}
 
     def answer(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-        question, changed = self.question, True
-        while changed:  # the least fixpoint: nothing is made from itself
-            tick()
-            changed = False
-            for n, ways in enumerate(question.ways):
-                new = self._least({*self.of[n], *self._made(ways)})
-                changed |= new != self.of[n]
-                self.of[n] = new
+        question = self.question
+        self._settle()
         total = FREE
         for ways in question.needed:
             total = self._all_of((total, self._least(self._made(ways))))
@@ -165,6 +192,26 @@ class _Families:
             for sets in (self._all_of((total, self._read(r))) for r in question.later)
         )
         return makers, later
+
+    def _settle(self) -> None:
+        """The least fixpoint over the ways to make an item again: nothing is made from itself."""
+        read_by: list[list[int]] = [[] for _ in self.of]
+        for n, ways in enumerate(self.question.ways):
+            for m in {m for reads in ways for m in reads}:
+                read_by[m].append(n)
+        waiting = [bool(ways) for ways in self.question.ways]
+        while any(waiting):
+            tick()
+            for n, ways in enumerate(self.question.ways):
+                if not waiting[n]:
+                    continue
+                waiting[n] = False
+                new = self._least({*self.of[n], *self._made(ways)})
+                if new != self.of[n]:
+                    self.changes += 1
+                    self.of[n], self.changed[n] = new, self.changes
+                    for h in read_by[n]:
+                        waiting[h] = True
 
     def _fits(self, maker: tuple[int, int], sets: Family) -> bool:
         room, touched = maker
@@ -237,11 +284,16 @@ class Moment:
         if not self.is_whole:
             return {}
         bit, found = self.facts.bit[self.item], dict[Reads, list[int]]()
-        options = (i for n in self._ways for i in self.facts.readers.get(n, ()))
+        before, alike = self.facts.before, self.room.alike
+        options = chain.from_iterable(self.facts.readers.get(n, ()) for n in self._ways)
+        known: dict[int, list[int]] = {}  # per first option of those that read the same: its group
         for i in dict.fromkeys(options):
-            if self.facts.before[i] & bit:
-                reads = self._numbered(self.facts.reads[i] & self._number.keys())
-                found.setdefault(reads, []).append(i)
+            if before[i] & bit:
+                group = known.get(alike[i])
+                if group is None:
+                    reads = self._numbered(self.facts.reads[i] & self._number.keys())
+                    group = known[alike[i]] = found.setdefault(reads, [])
+                group.append(i)
         return found
 
     def _question(self) -> _Question:
