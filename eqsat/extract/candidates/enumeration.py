@@ -67,7 +67,8 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     cuts = _cuts(work, refused)
     found = Enumerated(tuple(book.direct), book.copies(work.sinks), (), cuts)
     if any(c.by == TIME_LIMIT for c in cuts):
-        there = {(c.members, c.reads, c.writes) for c in found.all}
+        # not among the copies, which would all have to be made: one of two equal ones goes later
+        there = {(c.members, c.reads, c.writes) for c in found.candidates}
         missing = (c for c in known if (c.members, c.reads, c.writes) not in there)
         found = replace(found, candidates=(*found.candidates, *missing))
     crowded = book.crowded(pool.legality)

@@ -11,6 +11,7 @@ import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.ragged import Ints, Ragged, joined
+from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.copies import Copies
@@ -66,6 +67,7 @@ class CandidateTable:
 
     # ---- columns -------------------------------------------------------------------------------
     def _column(self, of: str, rows: Sequence[tuple[int, ...]]) -> Ragged:
+        tick()
         direct = Ragged.of(rows)
         if not len(self.blocks):
             return direct
