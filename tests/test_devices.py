@@ -109,7 +109,7 @@ def test_each_device_has_its_own_tiles_and_the_border_one_relayout(
     assert tiles_on(run, "a") == {first}
     assert tiles_on(run, "b") == {second}
     (crossing,) = transfers(run)
-    assert len(crossing) == 4, "it crosses packed"
+    assert len(crossing) in (2, 4), "it crosses packed, or unpacked as no tile pads"
     counts = [len(schedule_of(run).ops({op})) for op in ("pack", "unpack")]
     assert counts == [2, 2], "one of each at the rim, and one relayout at the border"
     assert_right(run)

@@ -143,8 +143,8 @@ def test_an_answer_of_its_own_runs():
     fast = eqsat.jit(turned, target="reference")
     run = fast.optimize(X)
     assert not run.is_input
-    assert "transpose" in jax.jit(turned).lower(X).as_text()
-    assert "transpose" not in fast.lower(X).as_text()
+    turns = [f.lower(X).as_text().count("stablehlo.transpose") for f in (jax.jit(turned), fast)]
+    assert turns[1] < turns[0]
     same(fast(X), turned(X))
 
 

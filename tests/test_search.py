@@ -21,8 +21,7 @@ TIME = (GoalRequest("time"),)
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups per op, and the input program's own."""
-    for name, value in {"GROUPS": 0, "GROUPS_EACH": 0, "FEW": 2}.items():
-        monkeypatch.setattr(enumeration, name, value)
+    monkeypatch.setattr(enumeration, "GROUPS_PER_NODE", 2)
 
 
 def run_of(**options: object) -> eqsat.Run:
@@ -68,7 +67,9 @@ def test_a_better_baseline_is_the_answer() -> None:
 def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds() -> None:
     run = run_of()
     assert run.baseline is not None
-    found = _unbeaten(run.baseline, "unknown")
+    assert run.egraph is not None
+    session = prepare(run.egraph, run.target, TIME)
+    found = _unbeaten(session, run.baseline, "unknown")
     assert found.stop == "wall"
     assert all(g.bound == 0 for _, g in found.goals)
 
