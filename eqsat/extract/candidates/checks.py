@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.movement import Move
 
@@ -75,20 +73,8 @@ class _Slack(dict[int, float]):
 
 
 @dataclass(frozen=True)
-class Checks:
+class Checks(DevicePool):
     """Asked about groups in the making, on one device."""
-
-    pool: Pool
-    costs: Costs
-    device: str = ""  # whose dispatches these are, if there are several
-
-    @cached_property
-    def space(self) -> Space:
-        return self.pool.space
-
-    @cached_property
-    def legality(self) -> Legality:
-        return self.pool.legality.part(self.device)
 
     @cached_property
     def held(self) -> frozenset[int]:

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.groups import Candidate, order
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pairs import Pairs, Part
-from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
 from eqsat.model.selection import TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
@@ -20,20 +17,8 @@ Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
 
 
 @dataclass(frozen=True)
-class Merger:
+class Merger(DevicePool):
     """Merges single-result groups of one pool."""
-
-    pool: Pool
-    costs: Costs
-    device: str = ""  # whose dispatches these are, if there are several
-
-    @cached_property
-    def space(self) -> Space:
-        return self.pool.space
-
-    @cached_property
-    def legality(self) -> Legality:
-        return self.pool.legality.part(self.device)
 
     @cached_property
     def removed(self) -> dict[str, Removed]:
