@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from eqsat.extract.candidates import prune
+from eqsat.extract.candidates import dominance, prune
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.enumeration import enumerated
@@ -121,6 +121,17 @@ def test_what_is_dropped_is_dominated_by_what_is_kept(case: tuple[int, str]):
     pairs = zip(found.by.tolist(), found.dropped.tolist(), strict=True)
     assert all(is_no_worse(options[i], options[k]) for i, k in pairs)
     assert len(found.kept) <= len(prune.undominated(list(options)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_large_buckets_keep_what_small_ones_do(case: tuple[int, str], monkeypatch):
+    table = stacked(list(tabulated(variants_of(*case))))
+    found = undominated(table)
+    monkeypatch.setattr(dominance, "LARGE", 3)
+    again = undominated(table)
+    assert again.kept.tolist() == found.kept.tolist()
+    pairs = [dict(zip(p.dropped.tolist(), p.by.tolist(), strict=True)) for p in (found, again)]
+    assert pairs[0] == pairs[1]
 
 
 def kinds(options: Sequence[Variant]) -> set[tuple[object, ...]]:

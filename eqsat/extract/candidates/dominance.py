@@ -9,11 +9,12 @@ import numpy as np
 
 from eqsat.extract.candidates.prune import OTHERS
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.ragged import Ints, counted, distinct, numbered_sets, starts
+from eqsat.extract.ragged import Ints, Mask, counted, distinct, numbered_sets, starts
 from eqsat.model.deadline import tick
 
 WORD = 64
 PAIRS = 4_000_000  # of options and words that are compared at once
+LARGE = 64  # options of a bucket that is looked at alone, and so many of its first at once
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ def undominated(table: OptionTable) -> Pruned:
     """Drop an option if another writes the same, needs and blocks no more, and is as good.
 
     In the order in which a bucket's options are looked at an earlier one is as fast, and of equals
-    the one of fewest needs, reads and ops is kept. All buckets go on at once: the first option that
-    is left of each is kept, and what it dominates is dropped.
+    the one of fewest needs, reads and ops is kept. Small buckets go on at once: the first option
+    that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
     """
     bucket = numbered_sets(table.writes)
     sizes = [c.counts[table.candidate] for c in (table.candidates.members, table.candidates.reads)]
@@ -41,9 +42,8 @@ def undominated(table: OptionTable) -> Pruned:
     for rows in _batches(bucket[order]):
         tick()
         left = order[rows[0] : rows[1]]
-        needs = _needs(table, left, bucket)
-        costs = table.adds[left][:, OTHERS:]
-        for first, gone, leader in _rounds(bucket[left], needs, costs):
+        looked = _Looked(bucket[left], _needs(table, left, bucket), table.adds[left][:, OTHERS:])
+        for first, gone, leader in looked.at():
             kept.append(left[first])
             dropped.append(left[gone])
             by.append(left[leader])
@@ -84,17 +84,66 @@ def _needs(table: OptionTable, rows: Ints, bucket: Ints) -> Ints:
     return found
 
 
-def _rounds(bucket: Ints, needs: Ints, costs: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """(kept, dropped, by whom) per round, as places; options of a bucket are side by side."""
-    left = np.arange(len(bucket))
-    while len(left):
-        tick()
-        _, counts = counted(bucket[left])
-        first = starts(counts)[:-1]
-        leader = np.repeat(left[first], counts)
-        is_first = np.zeros(len(left), dtype=bool)
-        is_first[first] = True
-        worse = ~((needs[leader] & ~needs[left]).any(axis=1))
-        worse &= (costs[leader] <= costs[left]).all(axis=1) & ~is_first
-        yield left[first], left[worse], leader[worse]
-        left = left[~worse & ~is_first]
+@dataclass(frozen=True)
+class _Looked:
+    """Options in the order in which they are looked at, bucket by bucket.
+
+    What it yields are places: kept, dropped, and by which one each of those was.
+    """
+
+    bucket: Ints
+    needs: Ints  # [options, words]
+    costs: Ints  # [options, goals]
+
+    def at(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        _, counts = counted(self.bucket)
+        first = starts(counts)
+        is_large = counts > LARGE
+        yield from self._in_rounds(np.flatnonzero(~np.repeat(is_large, counts)))
+        for at in np.flatnonzero(is_large).tolist():
+            yield from self._in_blocks(np.arange(first[at], first[at + 1]))
+
+    def _in_rounds(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """All buckets at once, by the first option that is left of each."""
+        while len(left):
+            tick()
+            _, counts = counted(self.bucket[left])
+            first = starts(counts)[:-1]
+            leader = np.repeat(left[first], counts)
+            is_first = np.zeros(len(left), dtype=bool)
+            is_first[first] = True
+            worse = ~((self.needs[leader] & ~self.needs[left]).any(axis=1))
+            worse &= (self.costs[leader] <= self.costs[left]).all(axis=1) & ~is_first
+            yield left[first], left[worse], leader[worse]
+            left = left[~worse & ~is_first]
+
+    def _in_blocks(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """One bucket, by so many options at once: those no earlier one dominates are kept."""
+        while len(left):
+            tick()
+            first, rest = left[:LARGE], left[LARGE:]
+            better = self._no_worse(first, first)
+            by = np.arange(len(first))
+            for i in range(len(first)):
+                if by[i] == i:
+                    later = i + 1 + np.flatnonzero(better[i, i + 1 :])
+                    by[later[by[later] == later]] = i
+            is_kept = by == np.arange(len(first))
+            kept = first[is_kept]
+            yield kept, first[~is_kept], first[by[~is_kept]]
+            better = self._no_worse(kept, rest)
+            worse = better.any(axis=0)
+            yield kept[:0], rest[worse], kept[better[:, worse].argmax(axis=0)]
+            left = rest[~worse]
+
+    def _no_worse(self, ones: Ints, others: Ints) -> Mask:
+        """[ones, others]: whether one needs and costs no more than another."""
+        found = np.ones((len(ones), len(others)), dtype=bool)
+        if not len(others):
+            return found
+        for word in self.needs.T:
+            found &= (word[ones][:, None] & ~word[others]) == 0
+        for cost in self.costs.T:
+            if cost[ones].max() > cost[others].min():
+                found &= cost[ones][:, None] <= cost[others]
+        return found
