@@ -34,7 +34,8 @@ def undominated(table: OptionTable) -> Pruned:
     that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
     """
     bucket = numbered_sets(table.writes)
-    sizes = [c.counts[table.candidate] for c in (table.candidates.members, table.candidates.reads)]
+    of = table.candidates.origin[table.candidate]
+    sizes = [c.counts[of] for c in (table.candidates.members, table.candidates.reads)]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [table.adds[:, k] for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))

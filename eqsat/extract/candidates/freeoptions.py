@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import fixed_bytes, sizes
-from eqsat.extract.candidates.table import OptionTable, stacked
-from eqsat.extract.candidates.tabulate import tabulated
+from eqsat.extract.candidates.orbits import Orbits
+from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import FreeTable, presolved
@@ -28,11 +27,7 @@ class FreeOptions:
     @staticmethod
     def of(variants: Variants) -> FreeOptions:
         """Without those that are dominated, or in no answer; OutOfTime."""
-        parts = [part.take(undominated(part).kept) for part in tabulated(variants)]
-        table = stacked(parts)
-        if len(parts) > 1:
-            parts.clear()
-            table = table.take(undominated(table).kept)
+        table = Orbits.found(variants).listed()
         return FreeOptions(variants, table, _problem(variants, table)).presolved()
 
     def __len__(self) -> int:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.ragged import Ints, Ragged, joined
+from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
+    from eqsat.extract.candidates.chains import Chains
     from eqsat.extract.candidates.copies import Copies
 
 
@@ -47,106 +48,112 @@ class CandidateTable:
         return own if self.copies is None else np.concatenate([own, self.copies.origin])
 
     @cached_property
-    def _distances(self) -> Ints:
-        return np.unique(self.blocks)
+    def later(self) -> Ints:
+        """Per candidate: how many blocks later than its origin it is."""
+        return np.concatenate([np.zeros(len(self.direct), dtype=np.int64), self.blocks])
+
+    @cached_property
+    def chains(self) -> dict[str, Chains]:
+        """By what they are of: node, eclass, buffer or value; none if there are no copies."""
+        shifted = None if self.copies is None else self.copies.shifted
+        return {} if shifted is None else shifted.chains
 
     def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
         """Numbers of a direct candidate's parts in the block of its copy, pair by pair.
 
         `of`: node, eclass, buffer or value. back: the other way round. -1 where there is none.
         """
-        found, copy = numbers.copy(), candidates - len(self.direct)
-        rows = np.flatnonzero(copy >= 0)
-        if self.copies is None or self.copies.shifted is None or not len(rows):
-            return found
-        arrays, sign = self.copies.shifted.arrays, -1 if back else 1
-        tables = np.stack([arrays(int(k) * sign)[of] for k in self._distances])
-        which = np.searchsorted(self._distances, self.blocks[copy[rows]])
-        found[rows] = tables[which, numbers[rows]]
-        return found
+        if not self.chains:
+            return numbers
+        later = self.later[candidates]
+        return self.chains[of].at(numbers, -later if back else later)
 
     # ---- columns -------------------------------------------------------------------------------
-    def _column(self, of: str, rows: Sequence[tuple[int, ...]]) -> Ragged:
-        tick()
-        direct = Ragged.of(rows)
-        if not len(self.blocks):
-            return direct
-        found = joined([direct, direct.take(self.origin[len(self.direct) :])])
-        index = self.image(of, found.index, found.rows)
-        assert index.min(initial=0) >= 0, "what is copied has an image"
-        return Ragged(found.start, index)
-
     @cached_property
     def members(self) -> Ragged:
-        return self._column("node", [c.members for c in self.direct])
+        """Of the direct ones, as the columns below."""
+        return self._column([c.members for c in self.direct])
 
     @cached_property
     def reads(self) -> Ragged:
-        return self._column("eclass", [c.reads for c in self.direct])
+        return self._column([c.reads for c in self.direct])
 
     @cached_property
     def writes(self) -> Ragged:
-        return self._column("eclass", [c.writes for c in self.direct])
+        return self._column([c.writes for c in self.direct])
 
     @cached_property
     def exposable(self) -> Ragged:
-        return self._column("eclass", [c.exposable for c in self.direct])
+        return self._column([c.exposable for c in self.direct])
+
+    @staticmethod
+    def _column(rows: Sequence[tuple[int, ...]]) -> Ragged:
+        tick()
+        return Ragged.of(rows)
 
     @cached_property
     def time_ps(self) -> Ints:
+        """Per candidate; a copy takes as long."""
         return np.array([c.time_ps for c in self.direct], dtype=np.int64)[self.origin]
 
     @cached_property
     def slack_ps(self) -> Ints:
         return np.array([c.slack_ps for c in self.direct], dtype=np.int64)[self.origin]
 
-    def slices(self, size: int) -> list[Slice]:
-        """All of them, at most so many at once."""
-        ends = [*range(size, len(self), size), len(self)]
-        return [Slice(self, begin, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    def part(self, numbers: Ints) -> Part:
+        """These of them."""
+        return Part(self, numbers)
 
 
 @dataclass(frozen=True)
-class Slice:
-    """Candidates [begin, end) of a table, numbered from 0."""
+class Part:
+    """Some candidates of a table, numbered from 0."""
 
     whole: CandidateTable
-    begin: int
-    end: int
+    numbers: Ints
 
     def __len__(self) -> int:
-        return self.end - self.begin
+        return len(self.numbers)
 
     def __getitem__(self, number: int) -> Candidate:
-        return self.whole[self.begin + number]
+        return self.whole[int(self.numbers[number])]
 
     def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
-        return self.whole.image(of, numbers, candidates + self.begin, back=back)
+        """See `CandidateTable.image`."""
+        return self.whole.image(of, numbers, self.numbers[candidates], back=back)
 
     @property
     def origin(self) -> Ints:
-        return self.whole.origin[self.begin : self.end]
+        """Per candidate: the direct one that it is, or is a copy of."""
+        return self.whole.origin[self.numbers]
 
-    @property
+    def _column(self, of: str, direct: Ragged) -> Ragged:
+        tick()
+        found = direct.take(self.origin)
+        index = self.image(of, found.index, found.rows)
+        assert index.min(initial=0) >= 0, "what is copied has an image"
+        return Ragged(found.start, index)
+
+    @cached_property
     def members(self) -> Ragged:
-        return self.whole.members.part(self.begin, self.end)
+        return self._column("node", self.whole.members)
 
     @property
     def reads(self) -> Ragged:
-        return self.whole.reads.part(self.begin, self.end)
+        return self._column("eclass", self.whole.reads)
 
     @property
     def writes(self) -> Ragged:
-        return self.whole.writes.part(self.begin, self.end)
+        return self._column("eclass", self.whole.writes)
 
     @property
     def exposable(self) -> Ragged:
-        return self.whole.exposable.part(self.begin, self.end)
+        return self._column("eclass", self.whole.exposable)
 
     @property
     def time_ps(self) -> Ints:
-        return self.whole.time_ps[self.begin : self.end]
+        return self.whole.time_ps[self.numbers]
 
     @property
     def slack_ps(self) -> Ints:
-        return self.whole.slack_ps[self.begin : self.end]
+        return self.whole.slack_ps[self.numbers]

@@ -24,6 +24,8 @@ from eqsat.plan.dispatch import weight_classes
 if TYPE_CHECKING:
     import numpy as np
 
+    from eqsat.extract.candidates.chains import Chains
+
 _NOBODY = frozenset[int]()
 
 
@@ -93,11 +95,12 @@ class Shifted:
             self._powers[blocks] = Images(*(tuple([t[i] for i in b]) for b, t in both))
         return self._powers[blocks]
 
-    def arrays(self, blocks: int) -> dict[str, np.ndarray]:
+    @cached_property
+    def chains(self) -> dict[str, Chains]:
         """The same as arrays, by the names of the fields."""
-        import numpy as np
+        from eqsat.extract.candidates.chains import Chains
 
-        return {k: np.array(v) for k, v in self.images(blocks)._asdict().items()}
+        return {name: Chains.of(table[:-1]) for name, table in self.once._asdict().items()}
 
     # ---- who looks alike -------------------------------------------------------------------------
     @cached_property

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable, Slice
+from eqsat.extract.candidates.listed import CandidateTable, Part
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
@@ -26,12 +26,41 @@ def tabulated(variants: Variants, *, size: int = PART) -> Iterator[OptionTable]:
     What is dominated can go before the next ones come.
     """
     every = CandidateTable(variants.candidates, variants.copies)
-    is_read = np.zeros(len(variants.space.buffer), dtype=bool)
-    is_read[every.reads.mapped(np.array(variants.space.buffer, dtype=np.int64)).index] = True
-    is_read[list(variants.space.roots)] = True
-    for part in every.slices(size):
+    numbers = np.arange(len(every))
+    yield from tabulated_of(variants, every, numbers, read_by_any(variants, every), size=size)
+
+
+def tabulated_of(
+    variants: Variants,
+    every: CandidateTable,
+    numbers: Ints,
+    is_read: Mask,
+    *,
+    size: int = PART,
+) -> Iterator[OptionTable]:
+    """The same of some candidates; there is one part at least."""
+    for begin in range(0, max(len(numbers), 1), size):
         tick()
+        part = every.part(numbers[begin : begin + size])
         yield _Tabulation(variants, part, is_read).table()
+
+
+def read_by_any(variants: Variants, every: CandidateTable) -> Mask:
+    """Per buffer, whether some candidate or the caller reads it."""
+    buffer = np.array(variants.space.buffer, dtype=np.int64)
+    found = np.zeros(len(buffer), dtype=bool)
+    found[list(variants.space.roots)] = True
+    for blocks in np.unique(every.later).tolist():
+        tick()
+        there = np.zeros(len(every.direct), dtype=bool)
+        there[every.origin[every.later == blocks]] = True
+        read = np.zeros(len(buffer), dtype=bool)
+        read[every.reads.index[there[every.reads.rows]]] = True
+        classes = np.flatnonzero(read)
+        if blocks:
+            classes = every.chains["eclass"].at(classes, blocks)
+        found[buffer[classes]] = True
+    return found
 
 
 class _Tabulation:
@@ -40,7 +69,7 @@ class _Tabulation:
     `is_read`: per buffer, whether some candidate or the caller reads it.
     """
 
-    def __init__(self, variants: Variants, candidates: Slice, is_read: Mask):
+    def __init__(self, variants: Variants, candidates: Part, is_read: Mask):
         self.variants, self.pool = variants, variants.pool
         self.space, self.costs = variants.space, variants.costs
         self.candidates, self.is_read = candidates, is_read
@@ -254,11 +283,12 @@ class _Tabulation:
         """What writes more costs what its plan does; a copy what its origin does."""
         there = self.candidates.image("buffer", extras.index, owners[extras.rows], back=True)
         known: dict[tuple[int, ...], int] = {}
+        origins = self.candidates.origin
         for i in np.flatnonzero(extras.counts).tolist():
             tick()
             number, own = int(owners[i]), extras[i].tolist()
             first = there[extras.start[i] : extras.start[i + 1]].tolist()
-            origin = int(self.candidates.origin[number])
+            origin = int(origins[number])
             key = (number, *own) if -1 in first else (origin, *first)
             if key not in known:
                 c = self.candidates[number]
@@ -313,7 +343,7 @@ class _Tabulation:
         owners = owners[option]
         return OptionTable(
             self.candidates.whole,
-            owners + self.candidates.begin,
+            self.candidates.numbers[owners],
             adds[option],
             reads,
             resident,

@@ -1,0 +1,153 @@
+"""Options once per block class: one of each, and all the blocks in which it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from eqsat.extract.candidates.certified import Certified, images_of_numbers
+from eqsat.extract.candidates.chains import FAR, Chains
+from eqsat.extract.candidates.dominance import undominated
+from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.table import OptionTable, stacked
+from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
+from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets, starts
+
+KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
+KINDS |= {"exclusive": "number", "computes": "value"}
+
+
+@dataclass(frozen=True)
+class Orbits:
+    """Row by row an option of `table`, and the candidates it is there for: its own and copies.
+
+    `of` are numbers of candidates. What belongs to a copy is that of the row, as many blocks later
+    as the copy is.
+    """
+
+    variants: Variants
+    table: OptionTable
+    of: Ragged
+    chains: Mapping[str, Chains]  # of buffers, values and exclusive numbers; none without copies
+
+    @staticmethod
+    def found(variants: Variants) -> Orbits:
+        """Without those that are dominated; OutOfTime."""
+        every = CandidateTable(variants.candidates, variants.copies)
+        is_read = read_by_any(variants, every)
+        copied = Certified(variants, every, is_read).copies
+        alone = np.flatnonzero(~copied)
+        parts = list(tabulated_of(variants, every, alone, is_read))
+        copies = np.flatnonzero(copied)
+        owner = np.concatenate([alone, every.origin[copies]])
+        of = Ragged.grouped(owner, np.concatenate([alone, copies]), len(every))
+        table = stacked(parts)
+        parts.clear()
+        found = Orbits(variants, table, of.take(table.candidate), _chains(variants, every))
+        return found.undominated()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: Ints) -> Orbits:
+        """These rows."""
+        return replace(self, table=self.table.take(rows), of=self.of.take(rows))
+
+    @cached_property
+    def later(self) -> Ints:
+        """Per entry of `of`: how many blocks later than the row's own candidate it is."""
+        later = self.table.candidates.later
+        return later[self.of.index] - later[self.table.candidate][self.of.rows]
+
+    # ---- dominance -------------------------------------------------------------------------------
+    def undominated(self) -> Orbits:
+        """Without what another one dominates in all blocks in which it is there."""
+        table = self.table if not self.chains else self._relative()
+        return self.take(undominated(table).kept)
+
+    def _relative(self) -> OptionTable:
+        """With all numbers relative to what is written, and blocks that are missing as needs.
+
+        So options are compared that are alike, whichever block each was found in; and none is
+        dominated by one that is there in fewer blocks.
+        """
+        place = self._anchor
+        parts = {name: self._coded(name, place) for name in ("reads", "writes", "exclusive")}
+        resident = self._coded("resident", place)
+        bucket = numbered_sets(parts["writes"])
+        missing = self._missing(bucket, place)
+        span = int(resident.index.max(initial=0)) + 1
+        both = resident.joined(Ragged(missing.start, missing.index + span))
+        return replace(self.table, resident=both, **parts)
+
+    @cached_property
+    def _anchor(self) -> Ints:
+        """Per row: the block of what it writes that moves, in the first chain of these."""
+        writes, chains = self.table.writes, self.chains["buffer"]
+        moving = writes.where(chains.moves[writes.index])
+        found = np.zeros(len(self), dtype=np.int64)
+        some = np.flatnonzero(moving.counts)
+        if len(some):
+            order = chains.chain[moving.index] * FAR + chains.place[moving.index]
+            found[some] = np.minimum.reduceat(order, moving.start[:-1][some]) % FAR
+        return found
+
+    def _coded(self, name: str, anchor: Ints) -> Ragged:
+        """(chain, blocks from the anchor) as one number each, ascending in a row."""
+        rows: Ragged = getattr(self.table, name)
+        chains = self.chains[KINDS[name]]
+        blocks = chains.place[rows.index] - anchor[rows.rows]
+        most = max(int(c.length.max(initial=1)) for c in self.chains.values())
+        blocks = np.where(chains.moves[rows.index], blocks + most, 0)
+        return Ragged(rows.start, chains.chain[rows.index] * 2 * most + blocks).distinct()
+
+    def _missing(self, bucket: Ints, anchor: Ints) -> Ragged:
+        """Per row: blocks in which others are that write the same, and this one is not."""
+        blocks = anchor[self.of.rows] + self.later
+        least = int(blocks.min(initial=0))
+        blocks = blocks - least
+        span = int(blocks.max(initial=0)) + 1
+        there = distinct(bucket[self.of.rows] * span + blocks)
+        first = np.searchsorted(there, bucket * span)
+        last = np.searchsorted(there, (bucket + 1) * span)
+        fewer = np.flatnonzero(last - first > self.of.counts)
+        counts = (last - first)[fewer]
+        ends = starts(counts)
+        at = np.arange(ends[-1]) + np.repeat(first[fewer] - ends[:-1], counts)
+        row = np.repeat(fewer, counts)
+        block = there[at] % span
+        own = np.sort(self.of.rows * span + blocks)
+        gone = ~contains(own, row * span + block)
+        return Ragged.grouped(row[gone], block[gone], len(self))
+
+    # ---- all of them -----------------------------------------------------------------------------
+    def listed(self, rows: Ints | None = None) -> OptionTable:
+        """The options themselves, in every block."""
+        table, of = self.table, self.of
+        later = self.later
+        if rows is not None:
+            later = Ragged(of.start, later).take(rows).index
+            table, of = table.take(rows), of.take(rows)
+        found = table.take(of.rows)
+        if not self.chains:
+            return found
+        parts = {n: self._moved(getattr(found, n), kind, later) for n, kind in KINDS.items()}
+        return replace(found, candidate=of.index, **parts)
+
+    def _moved(self, rows: Ragged, kind: str, later: Ints) -> Ragged:
+        index = self.chains[kind].at(rows.index, later[rows.rows])
+        assert index.min(initial=0) >= 0, "what is copied has an image"
+        return Ragged(rows.start, index).distinct()
+
+
+def _chains(variants: Variants, every: CandidateTable) -> Mapping[str, Chains]:
+    if not every.chains:
+        return {}
+    assert every.copies is not None and every.copies.shifted is not None
+    numbers = images_of_numbers(variants, every.copies.shifted)
+    of_numbers = Chains.of([numbers[n] for n in range(len(numbers))])
+    return {"number": of_numbers} | {n: every.chains[n] for n in ("buffer", "value")}
