@@ -27,6 +27,11 @@ ASKED = {
     "weights": ((GoalRequest("time", 1.0), GoalRequest("dispatches", 2.0)), {}),
     "weights of bytes": ((GoalRequest("time", 1.0), GoalRequest("memory", 1.0)), {}),
     "budget": ((TIME, MEMORY), {"dispatches": 6}),
+    "memory": ((MEMORY, TIME, COUNT), {}),
+    "memory within": (
+        (GoalRequest("memory", within=0.2), GoalRequest("time", within=0.1), COUNT),
+        {},
+    ),
 }
 
 

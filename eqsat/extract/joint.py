@@ -180,7 +180,7 @@ class _Joint:
         Where the goals were proven under the program's order, the proof to come needs none.
         """
         with suppress(OutOfTime):
-            if any(r.name == MEMORY for r in self.requests):
+            if MEMORY not in self.least and any(r.name == MEMORY for r in self.requests):
                 self._know(MEMORY, self.assembly.least_bytes(), "search")
             if self.outcome.status == "optimal" or not self._has_time():
                 return

@@ -1,0 +1,190 @@
+"""Sums over dispatches at the least within a cap of bytes, in any order, without rows of bytes.
+
+What bytes rule out, they rule out option by option (`solve.fits`). Among what is left a sum is
+minimised as if there were no bytes. That bounds every answer within the cap, whatever its order;
+and the answer found nearly always has an order that keeps the cap, which is the proof. Rows of what
+is live when would take most of the time, and are rarely needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from eqsat.extract.candidates.assemble import Assembly, Choices
+from eqsat.extract.candidates.free import unordered
+from eqsat.extract.candidates.freeoptions import FreeOptions
+from eqsat.extract.candidates.variants import Variant
+from eqsat.extract.everyorder import EveryOrder
+from eqsat.extract.ordered import Limits, Ordered, in_best_order
+from eqsat.extract.ragged import Ints
+from eqsat.extract.solve.fits import fitting
+from eqsat.extract.solve.freerows import free_relaxation
+from eqsat.extract.solve.freetable import presolved
+from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.outcome import Found
+from eqsat.extract.solve.problem import Answer
+from eqsat.extract.solve.relax import MEMORY, Relaxation
+from eqsat.extract.survivors import SPREADS
+from eqsat.model.cycles import uncollected
+from eqsat.model.selection import Group
+
+OPEN = 1 << 62  # more than any goal is worth
+FEW = 6_000  # options: so many are searched at once, and not those near the bound first
+SHARE = 0.4  # of the time there is, for one search
+
+
+@dataclass(frozen=True)
+class Known:
+    """An answer, as groups in their order, and what it is worth by every goal."""
+
+    values: Mapping[str, int]
+    groups: Sequence[Group]
+
+    @staticmethod
+    def of(found: Ordered) -> Known:
+        values = found.assembly.problem.values(found.answer)
+        return Known(values | {TIE_BREAK: found.value(TIE_BREAK)}, found.groups)
+
+    def value(self, goal: str) -> int:
+        return self.values.get(goal, OPEN)
+
+    def keeps(self, caps: Mapping[str, int]) -> bool:
+        """Whether the answer is worth no more than this, goal by goal."""
+        return all(self.value(g) <= cap for g, cap in caps.items())
+
+
+@dataclass(frozen=True)
+class LeastSum:
+    """A sum is at least `bound` in any order; what proves it; the best answer known.
+
+    `within` says what answers hold that are worth so much at most.
+    """
+
+    bound: int
+    proof: str
+    best: Known | None
+    options: Ints
+    relaxed: Relaxation
+
+    def is_met(self, goal: str) -> bool:
+        """Whether the best answer known is as good as any."""
+        return self.best is not None and self.best.value(goal) <= self.bound
+
+    @property
+    def is_infeasible(self) -> bool:
+        """Whether no answer keeps the caps, which is proven."""
+        return self.bound > OPEN
+
+    def within(self, cap: int) -> Ints:
+        return self.options[list(self.relaxed.within(cap))]
+
+
+@dataclass
+class WithinBytes:
+    """Questions about the options that fit into `most` bytes one by one, in any order."""
+
+    choices: Choices
+    limits: Limits
+    most: int
+    found: dict[Answer, Ordered | None] = field(default_factory=dict)  # answers in their best order
+
+    @cached_property
+    def free(self) -> FreeOptions:
+        free = FreeOptions.of(self.choices.variants)
+        small = np.flatnonzero(free.own_bytes <= self.most)
+        return free if len(small) == len(free) else free.take(small).presolved()
+
+    @cached_property
+    def options(self) -> tuple[Variant, ...]:
+        return self.free.objects()
+
+    @cached_property
+    def every(self) -> EveryOrder:
+        with uncollected():
+            variants, found = self.choices.variants, self.options
+            free = unordered(variants, found)
+        candidates = tuple(v.candidate for v in found)
+        sides = self.choices.removed, self.choices.cuts, variants
+        assembly = Assembly(variants.pool, free, candidates, *sides)
+        return EveryOrder(assembly, self.limits.search(assembly, {}))
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """Sums over dispatches."""
+        return tuple(self.choices.variants.goals)
+
+    def fitting(self, cap: int, among: Ints | None = None) -> Ints:
+        """Options that answers of at most so many bytes may hold; none if there is no answer."""
+        problem = self.every.search.problem
+        if among is None:
+            return np.array(self.every.search.fitting(cap), dtype=np.int64)
+        small = problem.restricted(tuple(among.tolist()))
+        return among[list(fitting(small, cap))]  # type: ignore[arg-type]
+
+    def least(
+        self, goal: str, caps: Mapping[str, int], among: Ints, known: Known | None
+    ) -> LeastSum | None:
+        """The sum at the least within the caps, one of bytes among them; None: nothing is known.
+
+        among: options that answers within the caps hold. known: the best answer known so far.
+        """
+        useful = presolved(self.free.problem.take(among))
+        among = among[useful]
+        relaxed = self._relaxed(goal, caps, among)
+        if relaxed is None:
+            return None
+        found = LeastSum(relaxed.bound, "relaxation", known, among, relaxed)
+        for worth in self._caps(found, goal):
+            if not found.is_met(goal) and found.bound <= worth:
+                cap = worth if found.best is None else min(worth, found.best.value(goal) - 1)
+                found = self._searched(found, goal, caps, found.within(cap), cap)
+        return found
+
+    def _relaxed(self, goal: str, caps: Mapping[str, int], among: Ints) -> Relaxation | None:
+        sums = {g: v for g, v in caps.items() if g in self.goals}
+        table = self.free.problem.take(among)
+        found = free_relaxation(table, self.goals, {goal: 1}, sums)
+        # no solution is no proof where sums round
+        return found or (free_relaxation(table, self.goals, {goal: 1}) if sums else None)
+
+    def _caps(self, found: LeastSum, goal: str) -> Iterator[int]:
+        """How much an answer is worth that is looked for; at last what is less than the best."""
+        worth = OPEN if found.best is None else found.best.value(goal) - 1
+        if len(found.relaxed.within(worth)) > FEW:
+            caps = [int(found.relaxed.bound * (1 + s)) for s in SPREADS]
+            yield from (c for c in caps if c < worth)
+        yield worth
+
+    def _searched(
+        self, found: LeastSum, goal: str, caps: Mapping[str, int], near: Ints, cap: int
+    ) -> LeastSum:
+        """What a search among the options near the bound, worth `cap`, tells."""
+        solved = self._solved(goal, caps, near)
+        bound = cap + 1 if solved.status == "infeasible" else min(solved.bound, cap + 1)
+        if bound > found.bound:
+            found = replace(found, bound=bound, proof="search")
+        best = None if solved.answer is None else self.in_order(solved.answer)
+        if best is None or not best.keeps(caps):
+            return found
+        if found.best is None or best.value(goal) < found.best.value(goal):
+            found = replace(found, best=Known.of(best))
+        return found
+
+    def _solved(self, goal: str, caps: Mapping[str, int], near: Ints) -> Found:
+        near = self.fitting(caps[MEMORY], near)
+        if not len(near):
+            return Found("infeasible")
+        sums = {g: v for g, v in caps.items() if g in self.goals}
+        seconds = self.limits.seconds * SHARE
+        among = tuple(near.tolist())
+        return self.every.search.minimise({goal: 1}, sums, None, seconds, among)
+
+    def in_order(self, answer: Answer) -> Ordered | None:
+        """An answer of the problem without an order in its best one; None if it has none."""
+        if answer not in self.found:
+            self.found[answer] = in_best_order(self.every.free, answer)
+        return self.found[answer]
