@@ -12,6 +12,7 @@ from eqsat.extract import session as sessions
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
+from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
@@ -69,6 +70,20 @@ def test_a_whole_search_finds_the_same_values(name: str, monkeypatch: pytest.Mon
     if baseline is not None and other is not None:
         first = goals[0].name
         assert baseline.goal(first).value == other.goal(first).value
+
+
+def test_a_budget_of_bytes_is_kept_or_refused_with_the_least_there_is():
+    egraph, target = asked(())
+    best, _ = extract(egraph, target, (MEMORY, TIME))
+    least = best.goal("memory").value
+    assert best.goal("memory").bound == least
+    tight = replace(target, budget=(("memory", least),))
+    found, _ = extract(egraph, tight, (TIME, MEMORY))
+    assert [found.goal(g) for g in ("time", "memory")] == [best.goal(g) for g in ("time", "memory")]
+    less = replace(target, budget=(("memory", least - 1),))
+    assert prepare(egraph, less, (TIME, MEMORY)).is_refused
+    with pytest.raises(EqsatError, match=rf"\(proven\).* any choice needs is {least:,} bytes"):
+        extract(egraph, less, (TIME, MEMORY))
 
 
 def worth(found, goals, baseline) -> float:

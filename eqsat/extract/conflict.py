@@ -11,6 +11,10 @@ from functools import cached_property
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder
 from eqsat.extract.ordered import Ordered, in_best_order
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.fits import fitting, least_fitting
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.outcome import chosen
 from eqsat.model.deadline import OutOfTime
 
 MANY = 10_000  # options: more are not searched for the sake of a message
@@ -51,6 +55,10 @@ class Budgets:
         caps = {g: self.budget[g] for g in held}
         sums = {g: v for g, v in caps.items() if g != MEMORY}  # of which relaxations are quick
         search = replace(self.every.search, budget=sums)
+        if goal == MEMORY:
+            found = self._bytes(search, sums, held)
+            if found is None or found.is_exact:
+                return found
         if len(search.problem.options) > MANY:
             stage = search.stage({goal: 1}, caps, None)
             return stage and Need(goal, self._least(goal, stage.bound), False, held)
@@ -63,6 +71,25 @@ class Budgets:
         if best is None or best.value(goal) > least:
             best = self._in_the_programs_order(goal, caps)
         return Need(goal, least, best is not None and best.value(goal) <= least, held)
+
+    def _bytes(self, search: Search, sums: dict[str, int], held: tuple[str, ...]) -> Need | None:
+        """The fewest bytes that anything fits into, and whether the fastest of that needs no more.
+
+        None if no choice keeps the budgets that are held.
+        """
+        stage = search.stage({"time": 1}, sums, None)
+        if stage is None:
+            return None
+        assert isinstance(stage.problem, AnyOrder)
+        least = least_fitting(stage.problem, stage.problem.most_bytes)
+        if least is None:
+            return None
+        among = chosen(stage.kept, fitting(stage.problem, least))
+        seconds = self.deadline - time.monotonic()
+        found = search.minimise({"time": 1}, sums, None, seconds, among)
+        best = None if found.answer is None else in_best_order(self.every.free, found.answer)
+        is_exact = best is not None and best.peak_bytes <= least and best.keeps(sums)
+        return Need(MEMORY, least, is_exact, held)
 
     def _least(self, goal: str, bound: int) -> int:
         """No less than the relaxation says without the others."""

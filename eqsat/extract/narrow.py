@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.places import answer_places
 from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.narrowbytes import fitting
+from eqsat.extract.narrowbytes import Refused, fitting
 from eqsat.extract.ordered import Limits, greedily, in_best_order
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY
@@ -31,12 +31,13 @@ class Narrowed:
     """The options that answers no worse than the best known one hold, under its order.
 
     `hints` is that answer. `least` says per goal what no answer is below in any order, and what
-    proves it.
+    proves it. is_refused: no answer keeps the budgets, in any order; the problem is without one.
     """
 
     assembly: Assembly
     hints: tuple[Answer, ...]
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    is_refused: bool = False
 
 
 def narrow(
@@ -99,6 +100,8 @@ def _narrow_bytes(
     found = fitting(choices, goals, budget, limits, baseline)
     if found is None:
         return None
+    if isinstance(found, Refused):
+        return Narrowed(found.assembly, (), is_refused=True)
     pool = choices.variants.pool
     places = answer_places(pool.space, pool.held, found.best.groups)
     with uncollected():

@@ -39,6 +39,13 @@ class Fitting:
     least: Mapping[str, tuple[int, str]]
 
 
+@dataclass(frozen=True)
+class Refused:
+    """No answer keeps the budgets, in any order; `assembly` is the problem without them."""
+
+    assembly: Assembly
+
+
 @dataclass
 class _Bytes:
     """One question about what fits; `best` is the best known answer, as groups in their order."""
@@ -126,21 +133,22 @@ def fitting(
     budget: Mapping[str, int],
     limits: Limits,
     baseline: Selection | None,
-) -> Fitting | None:
+) -> Fitting | Refused | None:
     """Options that fit, without those that make the goals behind worse.
 
-    None where no answer is known that keeps the budgets. OutOfTime if there is no time to state the
-    problem without an order.
+    None where no answer is found that keeps the budgets, and there might be one. OutOfTime if there
+    is no time to state the problem without an order.
     """
-    best = _known(choices, budget, baseline)
-    if best is None:
-        return None
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
     first, caps = goals[0], dict(budget)
+    within = WithinBytes(choices, limits)
+    best = _kept(baseline, budget) or _admissible(within, budget) or _greedy(choices, budget)
+    if best is None or isinstance(best, Refused):
+        return best
     if first.name == MEMORY:
         most = limit(first, best.values[MEMORY], reference)
         caps[MEMORY] = min(most, caps.get(MEMORY, most))
-    within = WithinBytes(choices, limits, caps[MEMORY])
+    within.cut(caps[MEMORY])
     asked, is_proven = _Bytes(within, goals, budget, reference, best), True
     if first.name == MEMORY:
         is_proven = asked.memory()
@@ -154,13 +162,31 @@ def fitting(
     return Fitting(options, asked.best, asked.least)
 
 
-def _known(choices: Choices, budget: Mapping[str, int], baseline: Selection | None) -> Known | None:
-    """A known answer that keeps the budgets: the baseline, or of its own problem a greedy one."""
-    if baseline is not None:
-        known = [Known({n: r.value for n, r in baseline.goals}, baseline.groups)]
-    else:
-        with uncollected():
-            assembly = choices.ordered()
-        orders = (in_best_order(assembly, a) for a in greedily(assembly, MEMORY))
-        known = [Known.of(o) for o in orders if o is not None]
+def _kept(baseline: Selection | None, budget: Mapping[str, int]) -> Known | None:
+    """The baseline, if it keeps the budgets."""
+    if baseline is None:
+        return None
+    known = Known({n: r.value for n, r in baseline.goals}, baseline.groups)
+    return known if known.keeps(budget) else None
+
+
+def _admissible(within: WithinBytes, budget: Mapping[str, int]) -> Known | Refused | None:
+    """An answer that keeps a budget of memory and others, or the proof that none does."""
+    if MEMORY not in budget:
+        return None
+    kept = within.fitting(budget[MEMORY])
+    if not len(kept):
+        return Refused(within.every.free) if within.every.search.problem.roots else None
+    found = within.least("time", budget, kept, None)
+    if found is not None and found.is_infeasible:
+        return Refused(within.every.free)
+    return None if found is None else found.best
+
+
+def _greedy(choices: Choices, budget: Mapping[str, int]) -> Known | None:
+    """A greedy answer in its best order, if it keeps the budgets."""
+    with uncollected():
+        assembly = choices.ordered()
+    orders = (in_best_order(assembly, a) for a in greedily(assembly, MEMORY))
+    known = [Known.of(o) for o in orders if o is not None]
     return min((k for k in known if k.keeps(budget)), key=lambda k: k.values[MEMORY], default=None)

@@ -55,7 +55,8 @@ class Session:
     `hints` are legal answers known without a search, the baseline's among them; `reference` holds
     the baseline's value per goal, None if the input program is not admissible. `least`: what goals
     are at least in any order, and what proves it; known where only the options are left that hold
-    an answer no worse than the best hint by the first goal (`narrow`).
+    an answer no worse than the best hint by the first goal (`narrow`). is_refused: no answer keeps
+    the budgets, which is proven in every order.
     """
 
     egraph: EGraph
@@ -68,6 +69,7 @@ class Session:
     stop: Stop | None = None  # who may end its searches early
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that hold whatever was cut
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    is_refused: bool = False
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -120,8 +122,9 @@ class Session:
         end = time.monotonic() + seconds
         later = min(seconds * LATER, 4 * self.assembly.seconds + 1)
         search = self.search(seconds - later)
-        outcome = search.run(goals, self.reference)
-        if outcome.answer is not None:
+        refused = Outcome("infeasible") if self.is_refused else None
+        outcome = refused or search.run(goals, self.reference)
+        if refused or outcome.answer is not None:
             return self, search, outcome
         status, session = self.in_some_order(goals, end - time.monotonic())
         if status != "feasible":
@@ -240,7 +243,7 @@ class _Sides:
         if small is None:
             return self._of(found.ordered(), baseline)
         session = self._session(small.assembly, small.hints, baseline)
-        return replace(session, least=small.least)
+        return replace(session, least=small.least, is_refused=small.is_refused)
 
     def own(self, found: Choices, deadline: float) -> Session:
         """Of the input program, for which there is time whatever the deadline."""

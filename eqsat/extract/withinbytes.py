@@ -85,11 +85,11 @@ class LeastSum:
 
 @dataclass
 class WithinBytes:
-    """Questions about the options that fit into `most` bytes one by one, in any order."""
+    """Questions about all options, or those that fit into `most` bytes one by one, in any order."""
 
     choices: Choices
     limits: Limits
-    most: int
+    most: int = OPEN
     found: dict[Answer, Ordered | None] = field(default_factory=dict)  # answers in their best order
 
     @cached_property
@@ -97,6 +97,11 @@ class WithinBytes:
         free = FreeOptions.of(self.choices.variants)
         small = np.flatnonzero(free.own_bytes <= self.most)
         return free if len(small) == len(free) else free.take(small).presolved()
+
+    def cut(self, most: int) -> None:
+        """From now on about options that fit into so many bytes, if nothing was asked so far."""
+        if "free" not in self.__dict__:
+            self.most = most
 
     @cached_property
     def options(self) -> tuple[Variant, ...]:

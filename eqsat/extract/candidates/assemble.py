@@ -119,6 +119,8 @@ class Assembly:
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
+        if isinstance(self.problem, AnyOrder):
+            return self
         kept, free = free_problem(self.variants)
         candidates = tuple(v.candidate for v in kept)
         return Assembly(self.pool, free, candidates, self.removed, self.cuts, self.variants)
