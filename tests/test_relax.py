@@ -196,6 +196,18 @@ def test_an_integral_optimum_is_met_exactly() -> None:
     assert solve_lp(Program(np.zeros(2), rows, np.zeros(2), np.ones(2), is_plain=True)) is None
 
 
+def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
+    """Of 80 in a circle every 7 side by side hold one: 80 / 7, all multipliers are a seventh."""
+    count, beside, rows = 80, 7, Rows()
+    for first in range(count):
+        rows.add(1, math.inf, sorted((first + n) % count for n in range(beside)))
+    sides = np.ones(count), rows, np.zeros(count), np.ones(count)
+    solved = solve_lp(Program(*sides, is_plain=True))
+    assert solved is not None
+    assert 11.4 < solved.least <= 80 / 7
+    assert (solved.reduced >= 0).all()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_answer_needs_less_than_the_least_bytes(seed: int) -> None:
     problem = problem_of(seed)

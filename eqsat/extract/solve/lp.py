@@ -120,18 +120,28 @@ def solve(program: Program) -> Solved | None:
 
 
 def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
+    """The bound of these multipliers; of plain rows also that of the same as small fractions.
+
+    Fractions lose nothing where the LP is exact, and much where it takes others than these.
+    """
+    found = _bound(program, matrix, duals, values, 1)
+    if not program.is_plain:
+        return found
+    exact = _bound(program, matrix, (duals * DENOMINATOR).round(), values, DENOMINATOR)
+    return found if math.ceil(found.least) > math.ceil(exact.least) else exact
+
+
+def _bound(
+    program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray, scale: int
+) -> Solved:
     """A bound that holds whatever the LP solver did, and reduced costs (Neumaier, Shcherbina 2004).
 
     Any multipliers of the right sign give one: Σ multiplier · side + Σ min over the box of reduced
-    cost · x. Those of plain rows are rounded to small fractions, so that nothing is lost where the
-    LP is exact.
+    cost · x. These are `scale` times those of the rows.
     """
     import numpy as np
 
     low, high = np.array(program.rows.low), np.array(program.rows.high)
-    scale = DENOMINATOR if program.is_plain else 1
-    if program.is_plain:
-        duals = np.round(duals * scale)
     duals = np.where(np.isinf(low), np.minimum(duals, 0.0), duals)
     duals = np.where(np.isinf(high), np.maximum(duals, 0.0), duals)
     sides = np.where(duals > 0, low, high)
@@ -140,6 +150,6 @@ def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarra
     boxed = np.where(reduced < 0, reduced * program.upper, reduced * program.lower)
     terms = float(np.abs(fixed).sum() + np.abs(boxed).sum())
     # sums of whole numbers are exact below 2^53, others may lose a little
-    lost = 0.0 if program.is_plain and terms < EXACT else MARGIN * terms
+    lost = 0.0 if scale > 1 and terms < EXACT else MARGIN * terms
     least = math.fsum(fixed.tolist()) + math.fsum(boxed.tolist()) - lost
     return Solved(least / scale, np.maximum(reduced, 0.0) / scale, values)
