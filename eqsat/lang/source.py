@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -132,17 +134,38 @@ def read_file(path: str | Path) -> str:
 
 def read_yaml(text: str, file: str) -> Source:
     """YAML text → Source. E001 if it is not YAML, holds tags, or is empty."""
+    lines = Lines(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    return _read_plainly(lines) or _read(lines)
+
+
+def _read_plainly(lines: Lines) -> Source | None:
+    """What libyaml reads of a file without problems, ten times as fast; None where in doubt.
+
+    It reads YAML 1.1 and says less of what is wrong, so whatever the two versions could see in two
+    ways, and every problem, is left to `_read`.
+    """
+    from eqsat.lang.plainyaml import NotPlain, compose, scalar
+
+    walk = _Walk(lines, scalar)
+    try:
+        data = walk.node(compose(lines.text), (), ())
+    except (NotPlain, EqsatError, RecursionError):
+        return None
+    return None if walk.problems else walk.source(data)
+
+
+def _read(lines: Lines) -> Source:
+    """A file as YAML 1.2 has it, and the words for what is wrong with it."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    lines = Lines(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
     yaml = YAML(typ="safe", pure=True)
-    walk = _Walk(lines, yaml.constructor)
+    walk = _Walk(lines, partial(_constructed, lines, yaml.constructor))
     try:
         root = yaml.compose(io.StringIO(lines.text))
         if root is None:
             raise fail("E001", "the file is empty", lines.span(0, 1))
-        data = walk.node(root, (), ())
+        return walk.source(walk.node(root, (), ()))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = lines.span(mark.index, mark.index + 1) if mark else lines.span(0, 1)
@@ -155,10 +178,21 @@ def read_yaml(text: str, file: str) -> Source:
         deep = _deepest(lines.text)
         at = lines.span(deep, deep + 1)
         raise fail("E001", "not readable: nested too deeply", at) from None
-    return Source(
-        lines, data, walk.values, walk.keys, walk.scalars, frozenset(walk.flow),
-        tuple(walk.problems),
-    )  # fmt: skip
+
+
+def _constructed(lines: Lines, constructor: Any, node: Any) -> Any:
+    """The value of a scalar, by its tag."""
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return constructor.construct_object(node)
+    except YAMLError:
+        raise
+    except (ValueError, LookupError, TypeError, OverflowError):  # e.g. `!!int` and no digits
+        shown = str(node.value)[:40]
+        message = f"not readable: `{shown}` is no {node.tag.rpartition(':')[2]}"
+        at = lines.span(node.start_mark.index, node.end_mark.index)
+        raise fail("E001", message, at) from None
 
 
 def load_yaml(path: str | Path) -> Source:
@@ -175,14 +209,20 @@ def refuse(problems: list[Diagnostic]) -> None:
 class _Walk:
     """Collects data and places from YAML nodes."""
 
-    def __init__(self, lines: Lines, constructor: Any):
+    def __init__(self, lines: Lines, construct: Callable[[Any], Any]):
         self.lines = lines
-        self.constructor = constructor
+        self.construct = construct  # a scalar node → its value
         self.values: dict[KeyPath, Span] = {}
         self.keys: dict[KeyPath, Span] = {}
         self.scalars: dict[KeyPath, tuple[int, ...]] = {}
         self.flow: set[KeyPath] = set()
         self.problems: list[Diagnostic] = []
+
+    def source(self, data: Any) -> Source:
+        return Source(
+            self.lines, data, self.values, self.keys, self.scalars, frozenset(self.flow),
+            tuple(self.problems),
+        )  # fmt: skip
 
     def node(self, node: Any, path: KeyPath, above: tuple[int, ...]) -> Any:
         span = self._span(node)
@@ -218,16 +258,7 @@ class _Walk:
         return out
 
     def _scalar(self, node: Any, path: KeyPath) -> Any:
-        from ruamel.yaml.error import YAMLError
-
-        try:
-            value = self.constructor.construct_object(node)
-        except YAMLError:
-            raise
-        except (ValueError, LookupError, TypeError, OverflowError):  # e.g. `!!int` and no digits
-            shown = str(node.value)[:40]
-            message = f"not readable: `{shown}` is no {node.tag.rpartition(':')[2]}"
-            raise fail("E001", message, self._span(node)) from None
+        value = self.construct(node)
         if isinstance(value, str):
             self._refuse_surrogates(value, self._span(node))
             raw = self.lines.text[node.start_mark.index : node.end_mark.index]
