@@ -15,6 +15,7 @@ from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, with_layouts
 from eqsat.measured import check_measure, measure_programs
 from eqsat.model.control import controls
+from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
@@ -101,7 +102,7 @@ def optimize(
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
     check_measure(measure)
     bounds = Limits.of(limits)
-    with timed(seconds, "read"):
+    with timed(seconds, "read"), uncollected():
         from eqsat.ops.merge import canonical as searched
         from eqsat.ops.precision import check_precisions
 
@@ -122,7 +123,8 @@ def optimize(
         run = at_sizes(run, Family(source.program, canonical))
     told = progress_of(run, time_limit, progress)
     with heard(told):
-        _search(run, stop_after, stop, told.begin + time_limit)
+        with uncollected():
+            _search(run, stop_after, stop, told.begin + time_limit)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
                 _measure(run, measure)

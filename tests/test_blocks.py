@@ -115,6 +115,12 @@ CHAINS = {
         "b{i} = result(r{i}, index=1)\nh{j} = sub(tanh(a{i}), exp(b{i}))",
         "return h{n}",
     ),
+    "the last row": (
+        "input h0: f32[8, 16]",
+        "weight w{i}: f32[16, 16]\nweight v{i}: f32[16, 16]\n"
+        "m{i} = add(h{i}, matmul(exp(h{i}), w{i}))\nh{j} = add(m{i}, matmul(tanh(m{i}), v{i}))",
+        "y = slice(h{n}, start=[7, 0], limit=[8, 16])\nreturn y",
+    ),
     "filled front": (
         "input x: f32[8, 16]\nh0 = fill(value=2.0) : f32[8, 16]",
         "weight w{i}: f32[16, 16]\nh{j} = add(h{i}, tanh(matmul(h{i}, w{i})))",

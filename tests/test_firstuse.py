@@ -64,14 +64,15 @@ def file_of(folder: Path, *texts: str) -> str:
 
 
 def count_hunts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the rules that are hunted from now on."""
+    """Names of the rules that are hunted at their first use from now on."""
     names: list[str] = []
+    hunted = firstuse._hunted
 
-    def counted(rule: Rule, **more: Any) -> Findings:
-        names.append(rule.name)
-        return hunt(rule, **more)
+    def counted(rules: list[Rule]) -> dict[str, Findings]:
+        names.extend(r.name for r in rules)
+        return hunted(rules)
 
-    monkeypatch.setattr(firstuse, "hunt", counted)
+    monkeypatch.setattr(firstuse, "_hunted", counted)
     return names
 
 

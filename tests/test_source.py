@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat.lang.source import Placed, place, read_yaml
+from eqsat.lang import source
+from eqsat.lang.source import Lines, Placed, place, read_yaml
 from eqsat.model.diag import Diagnostic, EqsatError, Span
+from eqsat.plugins import data_folder
 
 STYLES = """plain: foo(a, b)
 single: 'it''s(a)'
@@ -91,7 +96,8 @@ def test_what_is_not_yaml(text: str, place_: str, part: str) -> None:
     assert part in d.message
 
 
-def test_exploding_aliases_are_refused() -> None:
+def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_NODES", 20_000)
     levels = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(EqsatError, match="more than"):
@@ -138,3 +144,56 @@ def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
 def test_text_kept_in_a_record_finds_its_place_again() -> None:
     span = Span("f.yaml", 7, 12, 20, "    start: pack(x)")
     assert place("pack(x)", span).span(5, 6) == Span("f.yaml", 7, 17, 18, span.text)
+
+
+# ---- what libyaml reads --------------------------------------------------------------------------
+BAD = Path(__file__).parent / "bad"
+SHIPPED = [p for kind in ("rules", "targets") for p in sorted(data_folder(kind).rglob("*.yaml"))]
+# what the two versions of YAML, or the two libraries, could see in two ways
+DOUBTFUL = [
+    *":,[]{}#'\"-?|>&*!%@`~=\\ \n\t0.x", ": ", " #", "- ", "? ", "''", "\\n", " |\n", ">-\n", "|2",
+    "true", "Yes", "NO", "null", "<<", "0x1f", "0o7", "017", "1_000", "1e3", ".5", "1.", "+1",
+    ".inf", "2001-01-01", "12:30", "\u00a0", "\x85", "\u2028", "é: è", '"a":1', "{a:1}", "[a:b]",
+    "&a x", "*a", "!x", "! 1", "--- ", "...\n", '"\\/"', "x ,y", '"a\n  b"', "a#b",
+]  # fmt: skip
+
+
+def _lines(text: str) -> Lines:
+    return Lines("f.yaml", text.replace("\r\n", "\n"))
+
+
+def test_what_libyaml_reads_is_what_yaml_1_2_says() -> None:
+    """Data, places and styles of every file that is shipped, and of those with mistakes."""
+    for path in SHIPPED:
+        lines = _lines(path.read_text(encoding="utf-8"))
+        assert source._read_plainly(lines) == source._read(lines), path
+    for path in sorted(BAD.glob("*.yaml")):
+        lines = _lines(source.read_file(path))
+        found = source._read_plainly(lines)
+        assert found is None or found == source._read(lines), path
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_the_versions_could_differ_libyaml_is_not_asked(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [p.read_text(encoding="utf-8") for p in SHIPPED]
+    plain = 0
+    for _ in range(120):
+        lines = _lines(_mutant(rng, rng.choice(texts)))
+        if (found := source._read_plainly(lines)) is not None:
+            plain += 1
+            exact = source._read(lines)
+            assert found == exact
+            assert repr(found.data) == repr(exact.data)  # 1, 1.0 and True are equal
+    assert plain > 20
+
+
+def _mutant(rng: random.Random, text: str) -> str:
+    """A few lines with a few fragments put in, taken out or moved."""
+    start = text.rfind("\n", 0, rng.randrange(len(text))) + 1
+    text = text[start : start + rng.choice((60, 200, 400))]
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(text) + 1)
+        put = rng.choice(DOUBTFUL) if rng.random() < 0.7 else ""
+        text = text[:at] + put + text[at + rng.choice((0, 0, 1, 4)) :]
+    return text

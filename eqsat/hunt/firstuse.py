@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from eqsat.hunt.findings import Findings, diagnose
 from eqsat.hunt.remembered import recall, remember
-from eqsat.hunt.search import hunt
 from eqsat.hunt.shipped import known_keys
 from eqsat.lang.content import rule_key
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning
@@ -49,6 +48,10 @@ def _is_tried(f: Findings) -> bool:
 
 def _hunted(rules: list[Rule]) -> dict[str, Findings]:
     """Each gets its share of what is left of the time, so quick ones leave theirs to the rest."""
+    if not rules:
+        return {}
+    from eqsat.hunt.search import hunt
+
     found: dict[str, Findings] = {}
     end = time.thread_time() + SECONDS
     for i, rule in enumerate(rules):

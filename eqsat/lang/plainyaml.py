@@ -11,17 +11,17 @@ import re
 from typing import Any
 
 _DOUBTFUL = re.compile(
-    r"[^\n\x20-\x7e\xa0-\u2027\u2030-\ud7ff]"  # tabs, controls, other ends of lines, astral planes
+    r"[^\n\x20-\x7e\xa0-\u2027\u2030-\ud7ff]"  # tabs, controls, other ends of lines
     r"|^(?:%|---|\.\.\.)"  # directives, several documents
     r"|(?:^|[\s\[\]{},:?-])[&!]"  # anchors, tags
     r"|[\"'\]}]:\S",  # a key without a space behind it
     re.MULTILINE,
 )
 _WORDS = {"true": True, "false": False, "null": None}
-_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
-# without quotes what could be something else than a string: other numbers, dates, words in any case;
-# and nothing at all, whose place the two libraries see in two places
+_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,17}")
+# without quotes what could be something else than a string: other numbers, dates, words in any
+# case; and nothing at all, whose place the two libraries see in two places
 _OTHER = re.compile(
     r"[-+.]*[0-9](?:[0-9_.:e+-]*|[xob][0-9a-f_]*|[0-9]{3}-.*)|[-+]?\.(?:inf|nan)"
     r"|true|false|null|~|=|<<|",
@@ -38,23 +38,21 @@ def compose(text: str) -> Any:
 
     Raises NotPlain.
     """
-    try:
-        from yaml import YAMLError
-        from yaml.cyaml import CParser
-        from yaml.resolver import BaseResolver
-    except ImportError:  # PyYAML was built without libyaml
-        raise NotPlain from None
+    import yaml
 
-    class Composer(CParser, BaseResolver):
-        def __init__(self) -> None:
-            CParser.__init__(self, text)
-            BaseResolver.__init__(self)
-
-    if _DOUBTFUL.search(text):
+    if not yaml.__with_libyaml__ or _DOUBTFUL.search(text):
         raise NotPlain
+
+    compiled: Any = yaml.cyaml  # of which its types do not tell
+
+    class Composer(compiled.CParser, yaml.resolver.BaseResolver):
+        def __init__(self) -> None:
+            compiled.CParser.__init__(self, text)
+            yaml.resolver.BaseResolver.__init__(self)
+
     try:
         root = Composer().get_single_node()
-    except YAMLError:
+    except yaml.YAMLError:
         raise NotPlain from None
     if root is None:
         raise NotPlain

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat.model.program import Program
@@ -67,15 +67,38 @@ class Levels:
 
 
 def _levels(blocks: Blocks, short: Short, found: Tables) -> Levels:
-    level = _spread(found.nodes, _given(blocks, short, found))
-    spans = []
-    for op, _, children, cls, _ in found.nodes:
-        touched = [x for x in (level[cls], *(level[c] for c in children)) if x != NOWHERE]
-        low, high = (min(touched), max(touched)) if touched else (NOWHERE, NOWHERE)
+    given = _given(blocks, short, found)
+    level = _spread(found.nodes, given)
+    while _pull_near(found.nodes, level, given):
+        pass
+    spans = [_span(n, level) for n in found.nodes]
+    for (low, high), n in zip(spans, found.nodes, strict=True):
         if high - low > 1:
-            raise NotPeriodic(f"a `{op}` reaches across {high - low + 1} blocks")
-        spans.append((low, high))
+            raise NotPeriodic(f"a `{n[0]}` reaches across {high - low + 1} blocks")
     return Levels(level, spans)
+
+
+def _span(node: Raw, level: Mapping[int, int]) -> tuple[int, int]:
+    """The lowest and the highest level that a node touches."""
+    touched = [at for c in (node[3], *node[2]) if (at := level[c]) != NOWHERE]
+    return (min(touched), max(touched)) if touched else (NOWHERE, NOWHERE)
+
+
+def _pull_near(nodes: list[Raw], level: dict[int, int], given: Collection[int]) -> bool:
+    """Put classes that are no values of the program down to what they are computed from.
+
+    The value that is nearest may stand behind them: a slice of the last block's value goes up
+    through the block, and the slices of what is inside are near to the first one alone. Only
+    classes of nodes that reach too far are moved; whether any was.
+    """
+    moved = False
+    for node in nodes:
+        low, high = _span(node, level)
+        if high - low > 1 and node[3] not in given:
+            under = max(level[c] for c in node[2])
+            moved |= under < level[node[3]]
+            level[node[3]] = min(under, level[node[3]])
+    return moved
 
 
 def _given(blocks: Blocks, short: Short, found: Tables) -> dict[int, int]:
