@@ -213,14 +213,16 @@ def choices(
     known: Sequence[Candidate] = (),
     enough: float = math.inf,
     asked: frozenset[str] = frozenset(),
+    keep_all: bool = False,
 ) -> Choices:
     """Dispatches of all nodes, or of those of the input program.
 
     known: the input program's candidates, which stay if there is no time for all. enough: when (of
     time.monotonic()) no further candidates are looked for. asked: names of the goals and budgets,
-    on which it depends what is worth making from weights in every run.
+    on which it depends what is worth making from weights in every run. keep_all: with those that
+    are in no best answer.
     """
-    pool = Pool(Legality(space, target), input_only, asked)
+    pool = Pool(Legality(space, target), input_only, asked, keep_all)
     costs = Costs(space, target)
     with until(enough):
         found = enumerated(pool, costs, known)
@@ -242,5 +244,6 @@ def assemble(
 
     OutOfTime if stating it takes longer than the deadline it is under.
     """
-    found = choices(space, target, input_only, goals, enough=enough, asked=asked)
+    sides = space, target, input_only, goals
+    found = choices(*sides, enough=enough, asked=asked, keep_all=keep_all)
     return found.ordered(keep_all=keep_all)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.checks import EMPTY, Above, Checks, State
+from eqsat.extract.candidates.checks import EMPTY, Above, State
+from eqsat.extract.candidates.redundant import Known, Larger, Redundant
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
@@ -52,10 +53,6 @@ def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-# held (operand, buffer, class), fills, and (operand, buffer) of all others
-_Sides = tuple[tuple[tuple[int, int, int], ...], tuple[int, ...], tuple[Reader, ...]]
-
-
 class _Seen(NamedTuple):
     """What a group reads with one more node, and whether that reads something computed inside."""
 
@@ -66,22 +63,45 @@ class _Seen(NamedTuple):
     is_met: bool
 
 
+class _Last(NamedTuple):
+    """A group to be made that is as large as it may be: a state, and what it computes inside."""
+
+    state: State
+    buffer: int
+    node: int
+    above: Above
+    larger: Larger | None
+
+
 @dataclass(frozen=True)
-class Grower(Checks):
+class Grower(Redundant):
     """Grows the groups that end at one node."""
 
     def grown(self, sink: int) -> Iterator[State]:
-        """All legal groups whose result is this node's, the node alone first."""
-        start = self.add(EMPTY, None, sink)
-        stack = [] if start is None else [start]
-        while stack:
-            tick()
-            state = self._decided(stack.pop(), stack)
-            if state is not None and self.fits(state, sink):
-                yield state
+        """All legal groups whose result is this node's, the node alone first.
 
-    def _decided(self, state: State, stack: list[State]) -> State | None:
-        """With everything that is open read; what computes one of it inside goes on the stack."""
+        Of those as large as they may be none that is redundant; so they come last.
+        """
+        start, known = self.add(EMPTY, None, sink), self.known(sink)
+        stack = [] if start is None else [start]
+        last: list[_Last] = []
+        while stack or last:
+            tick()
+            state = stack.pop() if stack else self._made(last.pop(), known)
+            whole = None if state is None else self._decided(state, stack, last)
+            if whole is None or not self.fits(whole, sink):
+                continue
+            if not self.is_redundant(whole, known):
+                yield whole
+
+    def _made(self, last: _Last, known: Known) -> State | None:
+        """A group as large as it may be; None if it is illegal or redundant."""
+        if last.larger is not None and self.is_in_vain(last.larger, last.node, known):
+            return None
+        return self.put(last.state, last.buffer, last.node, last.above)
+
+    def _decided(self, state: State, stack: list[State], last: list[_Last]) -> State | None:
+        """With everything that is open read; what computes one of it inside is for later."""
         producers, relaxed, most = self.pool.producers, self.pool.relaxed, self._most
         reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
         for at in range(state.at, len(queue)):
@@ -90,24 +110,18 @@ class Grower(Checks):
             made = () if is_full or not is_made else self.joined(state, b)
             if views or made:
                 before = state.reading(dict(reads), at - state.at)
-                stack += self._added(before, b, views, made)
+                above = self.above(before, b)
+                found = [self.put(before, b, n, above) for n in views]
+                if made and state.members + 1 >= most:
+                    larger = self.larger(before, b)
+                    last += [_Last(before, b, n, above, larger) for n in made]
+                else:
+                    found += [self.put(before, b, n, above) for n in made]
+                stack += [s for s in found if s is not None]
             if not is_made or not self.may_read(state, b):
                 return None
             reads[b] = self._class_read(state, b)
         return state.reading(reads, len(queue) - state.at)
-
-    @cached_property
-    def _most(self) -> int:
-        return self.legality.fusion.members
-
-    def _added(
-        self, state: State, buffer: int, views: tuple[int, ...], made: tuple[int, ...]
-    ) -> list[State]:
-        """A buffer seen through views, or computed inside by what joins its users: legal ones."""
-        above = self.above(state, buffer)
-        found = [self.put(state, buffer, n, above) for n in views]
-        found += [self.put(state, buffer, n, above) for n in made]
-        return [s for s in found if s is not None]
 
     def read(self, state: State, buffer: int) -> State:
         """With a buffer as an operand, in the class that its first reader sees."""
@@ -173,28 +187,11 @@ class Grower(Checks):
             return None
         return self._recheck(grown) if seen.is_met else grown
 
-    @cached_property
-    def _sides(self) -> dict[int, _Sides]:
-        return {}
-
-    def _sides_of(self, node: int) -> _Sides:
-        """Operands of a node by where they come from: held, fills, and those to decide."""
-        found = self._sides.get(node)
-        if found is None:
-            children = self.space.egraph.nodes[node].children
-            sides = tuple(enumerate(self.space.operands[node]))
-            held = tuple((i, b, children[i]) for i, b in sides if b in self.held)
-            fills = self.pool.fills
-            filled = tuple(fills[b] for _, b in sides if b in fills and b not in self.held)
-            rest = tuple((i, b) for i, b in sides if b not in self.held and b not in fills)
-            self._sides[node] = found = held, filled, rest
-        return found
-
     def _seen(
         self, state: State, inside: dict[int, int], node: int, seen_by: tuple[Reader, ...] | None
     ) -> _Seen:
         """Look at the operands of a new node: fills come in, held buffers are read."""
-        held, filled, rest = self._sides_of(node)
+        held, filled, rest = self.sides(node)
         reads, queue, views, is_met = state.reads, state.queue, state.views, False
         readers = dict(state.readers)
         if held:
@@ -217,7 +214,7 @@ class Grower(Checks):
         return _Seen(reads, readers, queue, views, is_met)
 
     def _reads_held_well(self, state: State, node: int) -> bool:
-        return all([self._is_read_well(state, b) for _, b, _ in self._sides_of(node)[0]])
+        return all([self._is_read_well(state, b) for _, b, _ in self.sides(node)[0]])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
         """A buffer and, if a view inside makes it, those it is seen through down to: all are read.

@@ -10,17 +10,22 @@ from eqsat.extract.candidates.cover import needed_values
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.twins import without_twins
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates of one extraction; `input_only` leaves the nodes of the input program."""
+    """Candidates of one extraction; `input_only` leaves the nodes of the input program.
+
+    keeps_all: with groups that are in no best answer, for questions about worse ones.
+    """
 
     legality: Legality
     input_only: bool
     asked: frozenset[str] = frozenset()  # names of the goals and budgets
+    keeps_all: bool = False
 
     @property
     def space(self) -> Space:
@@ -70,7 +75,12 @@ class Pool:
 
     @cached_property
     def producers(self) -> dict[int, tuple[int, ...]]:
-        """Per buffer: the nodes that compute it at run time, by number."""
+        """Per buffer: the nodes that compute it at run time, by number; of twins one."""
+        every = self._every_producer
+        return every if self.input_only or self.keeps_all else without_twins(self, every)
+
+    @cached_property
+    def _every_producer(self) -> dict[int, tuple[int, ...]]:
         found: dict[int, list[int]] = {}
         gone = self.misplaced.union(self._plain, self._limits)
         for i in self._nodes:

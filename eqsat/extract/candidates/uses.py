@@ -6,7 +6,7 @@ is used by the op that computes with it, or by a conversion at the rim whose res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -63,7 +63,10 @@ class Uses:
 
     @cached_property
     def _alike(self) -> list[int]:
-        """Per use: a number that uses share which are made by nodes that are alike."""
+        """Per use: a number that uses share which are made by nodes that are alike.
+
+        Of these the last one counts, and what the rest of a use means.
+        """
         return []
 
     @cached_property
@@ -92,7 +95,7 @@ class Uses:
         """The number of a use through one more op that computes nothing."""
         found = self._below.get((number, reader))
         if found is None:
-            form = self._alike[number], self.space.alike[reader[0]], reader[1]
+            form = self.meaning(number), self.space.alike[reader[0]], reader[1]
             use = self._known[number].below(*reader)
             self._below[number, reader] = found = self._add(use, form)
         return found
@@ -159,6 +162,29 @@ class Uses:
             self._relations[use] = "permutation" if found is None else found.relation
         return self._relations[use]
 
+    def meaning(self, number: int) -> int:
+        """A number that uses share about which nobody can ask anything with different answers.
+
+        Whatever is read through them is read alike, too.
+        """
+        form = self._alike[number]
+        found = self._meanings.get(form)
+        if found is None:
+            use, kinds = self._known[number], self.space.kinds
+            where, steps = self.access(use), tuple(self._steps(use))
+            sign = self.kind(use), kinds[use.node], steps, where, self._seen(use), bool(use.via)
+            found = self._meanings[form] = self._signs.setdefault(sign, len(self._signs))
+        return found
+
+    @cached_property
+    def _meanings(self) -> dict[int, int]:
+        """Per form of a use."""
+        return {}
+
+    @cached_property
+    def _signs(self) -> dict[Hashable, int]:
+        return {}
+
     # ---- what joins ----------------------------------------------------------------------------
     @cached_property
     def _pairs(self) -> dict[tuple[int, int], bool]:
@@ -166,7 +192,7 @@ class Uses:
 
     def joins(self, producer: int, number: int) -> bool:
         """Whether an op may be computed inside its user's dispatch; the use is a number."""
-        key = self.space.alike[producer], self._alike[number]
+        key = self.space.alike[producer], self.meaning(number)
         if key not in self._pairs:
             self._pairs[key] = self.may_join(producer, self._known[number])
         return self._pairs[key]
