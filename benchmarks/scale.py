@@ -9,16 +9,17 @@ first), `budget` (memory 10 % of its temporaries below what the answer without a
 `llama-N` (N layers of Llama 2 7B), or what `eqsat optimize` takes.
 
 Prints one JSON object with a row per search: `cpu` is the process time of the whole search, with
-what it loads, `wall` its wall time, both from the end of reading; `peak_rss` is that of the process
-in bytes, with reading; `candidates` is what the summary says about them. `wanted` are the upper
-bounds of a row, `missed` which of them are not kept. `growth` has per target the exponent of the
-process time over layers, from 6 to 24 encoders. With `--cores` every process is bound to these.
-Exit code 1 if anything is missed.
+what it loads (as bytecode, which is written first), `wall` its wall time, both from the end of
+reading; `peak_rss` is that of the process in bytes, with reading; `candidates` is what the summary
+says about them. `wanted` are the upper bounds of a row, `missed` which of them are not kept.
+`growth` has per target the exponent of the process time over layers, from 6 to 24 encoders. With
+`--cores` every process is bound to these. Exit code 1 if anything is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import math
 import os
@@ -237,6 +238,7 @@ def main() -> int:
         row = json.loads(options.one)
         print(json.dumps(measured(row, program(row["program"]), options.limit)))
         return 0
+    compileall.compile_dir(HERE.parent / "eqsat", quiet=1)  # as an installed package is
     rows: list[Row] = []
     for row in cases(options.parts, options.only, options.targets):
         rows.append(asked(row, options))

@@ -130,7 +130,7 @@ def _statements(lines: Lines) -> list[Placed]:
     found: list[Placed] = []
     depth = 0
     for number, start in enumerate(lines.starts):
-        text = _uncommented(lines.line(number))
+        text = _uncommented(lines.lines[number])
         if not text.strip():
             continue
         placed = Placed(text, lines, tuple(range(start, start + len(text))))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,14 +21,22 @@ from eqsat.plugins import find_names, search_path
 Folders = Iterable[str | Path]
 
 
-def find_rules(name: str, folders: Folders = (), span: Span | None = None) -> Path:
-    """The file of a rule set: a path, or a name on the search path (E007)."""
+def find_rules(
+    name: str,
+    folders: Folders = (),
+    span: Span | None = None,
+    known: Mapping[str, Path] | None = None,
+) -> Path:
+    """The file of a rule set: a path, or a name on the search path (E007).
+
+    known: the files on it by name, if somebody looked already.
+    """
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if path.is_file():
             return path
         raise fail("E007", f"no rule file `{name}`", span)
-    known = find_names("rules", ".yaml", folders)
+    known = find_names("rules", ".yaml", folders) if known is None else known
     if name not in known:
         raise fail("E007", f"no rule set named `{name}`", span, help=did_you_mean(name, known))
     return known[name]
@@ -90,6 +99,10 @@ class _Loader:
         self.folders = folders
         self.loaded: dict[Path, RuleSet] = {}
 
+    @cached_property
+    def names(self) -> dict[str, Path]:
+        return find_names("rules", ".yaml", self.folders)
+
     def load(self, path: Path, span: Span | None, above: tuple[Path, ...] = ()) -> RuleSet:
         path = path.resolve()
         if path in above:
@@ -124,7 +137,7 @@ class _Loader:
         found: list[RuleSet] = []
         for placed in source.strings(("import",)):
             try:
-                path = find_rules(placed.text, self.folders, placed.whole())
+                path = find_rules(placed.text, self.folders, placed.whole(), self.names)
                 found.append(self.load(path, placed.whole(), above))
             except EqsatError as error:
                 problems += error.diagnostics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -18,6 +18,7 @@ KeyPath = tuple[str | int, ...]
 
 # aliases can make a small file explode ("billion laughs"); no honest file comes near this
 MAX_NODES = 200_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 
 
@@ -27,23 +28,19 @@ class Lines:
 
     file: str
     text: str
+    lines: tuple[str, ...] = field(init=False, repr=False)
     starts: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        lengths = [len(line) + 1 for line in self.text.split("\n")]
+        object.__setattr__(self, "lines", tuple(self.text.split("\n")))
+        lengths = [len(line) + 1 for line in self.lines]
         object.__setattr__(self, "starts", tuple(accumulate(lengths, initial=0))[:-1])
-
-    def line(self, number: int) -> str:
-        """The text of a line, counted from 0."""
-        start = self.starts[number]
-        stop = self.text.find("\n", start)
-        return self.text[start:] if stop < 0 else self.text[start:stop]
 
     def span(self, start: int, end: int) -> Span:
         """The span of characters `start` to `end`, cut at the end of the first line."""
         start = min(start, len(self.text))
         number = bisect_right(self.starts, start) - 1
-        text = self.line(number)
+        text = self.lines[number]
         column = start - self.starts[number]
         stop = min(end - self.starts[number], len(text.rstrip()))
         return Span(self.file, number + 1, column + 1, max(stop, column + 1) + 1, text)
@@ -55,7 +52,7 @@ class Placed:
 
     text: str
     lines: Lines
-    offsets: tuple[int, ...]  # file offset of every character
+    offsets: Sequence[int]  # file offset of every character
 
     def span(self, start: int, end: int) -> Span:
         """The place of characters `start` to `end` (exclusive) of the text."""
@@ -82,7 +79,7 @@ class Source:
     data: Any
     values: dict[KeyPath, Span]
     keys: dict[KeyPath, Span]
-    scalars: dict[KeyPath, tuple[int, ...]]  # file offset of every character
+    scalars: dict[KeyPath, Sequence[int]]  # file offset of every character
     flow: frozenset[KeyPath]  # lists and mappings written with brackets
     problems: tuple[Diagnostic, ...]  # duplicate keys; the first one is in `data`
 
@@ -119,7 +116,7 @@ def place(text: str, span: Span) -> Placed:
     padding = "\n" * (span.line - 1)
     lines = Lines(span.file, padding + (span.text or " " * (span.column - 1) + text))
     start = len(padding) + span.column - 1
-    return Placed(text, lines, tuple(range(start, start + len(text))))
+    return Placed(text, lines, range(start, start + len(text)))
 
 
 def read_file(path: str | Path) -> str:
@@ -214,7 +211,7 @@ class _Walk:
         self.construct = construct  # a scalar node → its value
         self.values: dict[KeyPath, Span] = {}
         self.keys: dict[KeyPath, Span] = {}
-        self.scalars: dict[KeyPath, tuple[int, ...]] = {}
+        self.scalars: dict[KeyPath, Sequence[int]] = {}
         self.flow: set[KeyPath] = set()
         self.problems: list[Diagnostic] = []
 
@@ -267,7 +264,7 @@ class _Walk:
 
     def _refuse_surrogates(self, value: str, span: Span) -> None:
         """A quoted escape can name half a character, which no file or terminal can show."""
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if _SURROGATE.search(value):
             raise fail("E001", "not readable: an escape that is half a character", span)
 
     def _span(self, node: Any) -> Span:
@@ -284,11 +281,11 @@ def _deepest(text: str) -> int:
     return at
 
 
-def _offsets(value: str, raw: str, style: str | None, base: int) -> tuple[int, ...]:
+def _offsets(value: str, raw: str, style: str | None, base: int) -> Sequence[int]:
     """File offset of every character of a scalar, whatever its style and line folding."""
     quotes = int(style in ("'", '"'))
     if raw[quotes : len(raw) - quotes] == value:  # as most are
-        return tuple(range(base + quotes, base + quotes + len(value)))
+        return range(base + quotes, base + quotes + len(value))
     at = raw.find("\n") + 1 if style in ("|", ">") else 1 if style in ("'", '"') else 0
     found: list[int] = []
     for c in value:

@@ -30,7 +30,7 @@ class _Scope:
     def is_over(self) -> bool:
         if self.stop is not None and self.stop.is_requested:
             return True
-        return self.at < math.inf and time.monotonic() >= self.at
+        return time.monotonic() >= self.at
 
 
 _FOREVER = _Scope()

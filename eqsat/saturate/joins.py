@@ -25,7 +25,16 @@ def too_many(rules: Iterable[Rule], program: Program, uses: Sequence[int], most:
     by_op: dict[str, list[int]] = defaultdict(list)
     for i, n in enumerate(program.nodes):
         by_op[n.op].append(i)
+    joined = [r for r in joined if all(o in by_op for t in (r.left, *r.also) for o in _ops(t))]
     return {r.name for r in joined if _count(r, program, uses, by_op, most) > most}
+
+
+def _ops(term: Term) -> Iterator[str]:
+    """The ops that a program must have for a term to match it; a splat may have no operands."""
+    if isinstance(term, Apply):
+        yield term.op
+        for o in term.operands:
+            yield from _ops(o)
 
 
 def _count(

@@ -47,6 +47,9 @@ OUTER = ("contract", "propagate")
 INNER = ("leave", "cancel", "canonicalise")
 TIMES = 3
 LOOK = 64  # matches between two looks at the clock
+# in what egglog prints: a row of a `want` table, the size of a table
+_MATCH = re.compile(r"\(want_\d+((?: -?\d+)+)\)")
+_SIZE = re.compile(r"\('?([^\s(),']+)'?,? (\d+)\)")
 
 
 @dataclass
@@ -274,7 +277,7 @@ class Saturation:
 
     def _sizes(self) -> dict[str, int]:
         text = str(self._call("(print-size)")[0])
-        return {name: int(n) for name, n in re.findall(r"\('?([^\s(),']+)'?,? (\d+)\)", text)}
+        return {name: int(n) for name, n in _SIZE.findall(text)}
 
     def _answer(self, size: Mapping[str, int]) -> int:
         """Fill the tables for everything newly asked for; the number of rows added."""
@@ -293,7 +296,7 @@ class Saturation:
         begin = time.perf_counter()
         text = str(self._call(f"(print-function want_{n} 10000000)")[0])
         lines = []
-        for match in re.findall(rf"\(want_{n}((?: -?\d+)+)\)", text):
+        for match in _MATCH.findall(text):
             if match in asked:
                 continue
             asked.add(match)
