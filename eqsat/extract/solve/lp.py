@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 EXACT = 2.0**53
+LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 
 @dataclass
@@ -95,15 +96,18 @@ def solve(program: Program) -> Solved | None:
     import numpy as np
     from ortools.linear_solver.python import model_builder_helper as helper
 
-    size = float(np.abs(program.objective).max(initial=0.0)) or 1.0
     matrix = program.rows.matrix(len(program.objective))
-    lower: Any = program.lower  # the binding's types say less than it takes
-    upper: Any = program.upper
-    costs: Any = program.objective / size
+    scale = _scales(program)
+    objective = program.objective * scale
+    size = float(np.abs(objective).max(initial=0.0)) or 1.0
+    lower: Any = program.lower / scale  # the binding's types say less than it takes
+    upper: Any = program.upper / scale
+    costs: Any = objective / size
     low: Any = np.array(program.rows.low)
     high: Any = np.array(program.rows.high)
     model = helper.ModelBuilderHelper()
-    model.fill_model_from_sparse_data(lower, upper, costs, low, high, matrix)
+    scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
+    model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
     solver = helper.ModelSolverHelper("GLOP")
     solver.set_solver_specific_parameters("use_dual_simplex: true")
     tick()
@@ -116,7 +120,19 @@ def solve(program: Program) -> Solved | None:
     if solver.status() != helper.SolveStatus.OPTIMAL:  # no answer: any multipliers will do
         return _bounded(program, matrix, np.zeros(len(low)), np.zeros(len(costs)))
     duals = np.asarray(solver.dual_values()) * size
-    return _bounded(program, matrix, duals, np.asarray(solver.variable_values()))
+    return _bounded(program, matrix, duals, np.asarray(solver.variable_values()) * scale)
+
+
+def _scales(program: Program) -> np.ndarray:
+    """Per variable: a power of two that it is counted in, so that none is much larger than others.
+
+    Peak bytes are 10^8 units beside options between 0 and 1; of such a program GLOP's dual simplex
+    may end without an answer.
+    """
+    import numpy as np
+
+    _, digits = np.frexp(np.where(np.isinf(program.upper), 0.0, program.upper))
+    return np.exp2(np.maximum(digits - LARGE, 0))
 
 
 def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
