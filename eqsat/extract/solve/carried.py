@@ -16,17 +16,21 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from eqsat.extract.bitsets import bits, sum_bits
+import numpy as np
+
+from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.watch import Facts
 from eqsat.model.deadline import tick
 
 HORIZON = 32  # later items that are asked for
 MOST = 64  # sets of a family; if there are more, none is asked for
+DEPTH = 3  # times an item is made from others that are made again: what is beyond costs nothing
 WORK = 20_000  # sets that are looked at for one question, before it is given up
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried
 Reads = tuple[int, ...]  # items
 Way = tuple[int, Reads]  # items an option makes, as bits, and what it reads
+FOR_NOTHING: list[Reads] = [()]  # ways to make an item that nothing is asked for
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,34 @@ class Room:
         return {n: tuple(w) for n, w in found.items()}
 
     @cached_property
-    def alike(self) -> list[int]:
-        """Per option: the first one that reads the same items."""
-        first: dict[frozenset[int], int] = {}
-        return [first.setdefault(frozenset(r), i) for i, r in enumerate(self.facts.reads)]
+    def kinds(self) -> list[tuple[frozenset[int], int]]:
+        """Items that options read, and those that read just these, as bits."""
+        found: dict[frozenset[int], list[int]] = {}
+        for i, reads in enumerate(self.facts.reads):
+            found.setdefault(frozenset(reads), []).append(i)
+        return [(reads, mask(options)) for reads, options in found.items()]
+
+    @cached_property
+    def reading(self) -> dict[int, list[int]]:
+        """Per item: the numbers of the kinds that read it."""
+        found: dict[int, list[int]] = {}
+        for k, (reads, _) in enumerate(self.kinds):
+            for n in reads:
+                found.setdefault(n, []).append(k)
+        return found
+
+    def after(self, item: int) -> int:
+        """Options that run after an item is made, whenever they do, as bits."""
+        at = self.facts.bit[item].bit_length() - 1
+        column = self._before[:, at >> 3] >> (at & 7) & 1
+        return int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little")
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """Items made before an option, a row of bytes each."""
+        width = (len(self.facts.bit) + 7) // 8
+        rows = b"".join(b.to_bytes(width, "little") for b in self.facts.before)
+        return np.frombuffer(rows, dtype=np.uint8).reshape(-1, width)
 
     @cached_property
     def following(self) -> dict[int, list[int]]:
@@ -252,15 +280,17 @@ class Moment:
 
     @cached_property
     def _ways(self) -> dict[int, list[Reads]]:
-        """Per item that may be asked for: ways to make it again, later."""
-        waiting = [n for ways in self._needed for reads in ways for n in reads]
+        """Per item that may be asked for: ways to make it again, later.
+
+        To go further back does not exclude more, and moments would not look the same.
+        """
+        waiting = {n for ways in self._needed for reads in ways for n in reads}
         found: dict[int, list[Reads]] = {}
-        while waiting:
-            n = waiting.pop()
-            if n not in found:
+        for _ in range(DEPTH):
+            for n in waiting:
                 found[n] = self._later_ways(self.room.providers.get(n, ()))
-                waiting += [m for reads in found[n] for m in reads]
-        return dict(sorted(found.items()))
+            waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()
+        return dict(sorted((found | dict.fromkeys(waiting, FOR_NOTHING)).items()))
 
     @cached_property
     def _number(self) -> dict[int, int]:
@@ -270,30 +300,28 @@ class Moment:
         return tuple(self._number[n] for n in sorted(reads))
 
     @cached_property
-    def _alike(self) -> dict[tuple[int, int], list[int]]:
-        """Makers by the bytes left beside what they touch, and that, as bits."""
-        found: dict[tuple[int, int], list[int]] = {}
+    def _alike(self) -> dict[tuple[int, int], int]:
+        """Makers, as bits, by the bytes left beside what they touch, and that, as bits."""
+        found: dict[tuple[int, int], int] = {}
         for i in self.makers:
             touched = sum(1 << self._number[n] for n in self.facts.touched[i] & self._number.keys())
-            found.setdefault((self.room.nbytes - self.room.needs[i], touched), []).append(i)
+            key = self.room.nbytes - self.room.needs[i], touched
+            found[key] = found.get(key, 0) | 1 << i
         return found
 
     @cached_property
-    def _later(self) -> dict[Reads, list[int]]:
-        """Options that run later, if they are chosen, by what they read of all this."""
+    def _later(self) -> dict[Reads, int]:
+        """Options that run later, if they are chosen, as bits, by what they read of all this."""
         if not self.is_whole:
             return {}
-        bit, found = self.facts.bit[self.item], dict[Reads, list[int]]()
-        before, alike = self.facts.before, self.room.alike
-        options = chain.from_iterable(self.facts.readers.get(n, ()) for n in self._ways)
-        known: dict[int, list[int]] = {}  # per first option of those that read the same: its group
-        for i in dict.fromkeys(options):
-            if before[i] & bit:
-                group = known.get(alike[i])
-                if group is None:
-                    reads = self._numbered(self.facts.reads[i] & self._number.keys())
-                    group = known[alike[i]] = found.setdefault(reads, [])
-                group.append(i)
+        later, kinds = self.room.after(self.item), self.room.kinds
+        found: dict[Reads, int] = {}
+        reading = chain.from_iterable(self.room.reading.get(n, ()) for n in self._ways)
+        for k in dict.fromkeys(reading):
+            reads, options = kinds[k]
+            if options & later:
+                key = self._numbered(reads & self._number.keys())
+                found[key] = found.get(key, 0) | options & later
         return found
 
     def _question(self) -> _Question:
@@ -322,7 +350,7 @@ class Moment:
         return found
 
 
-def _without(groups: Mapping[Any, list[int]], fits: tuple[bool, ...]) -> set[int]:
+def _without(groups: Mapping[Any, int], fits: tuple[bool, ...]) -> set[int]:
     """Options of the groups for which there is no room."""
     pairs = zip(groups.values(), fits, strict=True)
-    return {i for options, is_kept in pairs if not is_kept for i in options}
+    return {i for options, is_kept in pairs if not is_kept for i in bits(options)}
