@@ -14,6 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.ordered import Limits, Ordered, in_best_order
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.outcome import Found
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -83,8 +85,8 @@ class EveryOrder:
         elif start is None and value is not None:
             for goal, most in self._most(weights, value - 1).items():
                 limits[goal] = min(limits.get(goal, most), most)
-        if weights == {MEMORY: 1} and value is not None and (least := self._close(value)):
-            return Least("gap", least)
+        if weights == {MEMORY: 1} and value is not None and (told := self._told(value, caps)):
+            return told
         for n in range(ROUNDS):
             found = search.minimise(weights, limits, start, end - time.monotonic(), self.among)
             if found.status == "infeasible":
@@ -107,6 +109,16 @@ class EveryOrder:
             more = (*search.problem.barred, barred)
             search = replace(search, problem=replace(search.problem, barred=more))
         return Least("gap", bound, best=near)
+
+    def _told(self, value: int, caps: Mapping[str, int]) -> Least | None:
+        """What is said of a peak without a search."""
+        problem = self.search.problem
+        assert isinstance(problem, AnyOrder)
+        sums = {g: v for g, v in caps.items() if g in problem.linear}
+        if Fewest(problem, problem, sums).is_least(value):
+            return Least("proven", value)
+        least = self._close(value)
+        return Least("gap", least) if least else None
 
     def _close(self, value: int) -> int:
         """What no answer is below, if a search could find a peak that is hardly less; else 0.

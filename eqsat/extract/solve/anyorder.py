@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from eqsat.extract.solve.firsts import entries
+from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
 from eqsat.extract.solve.watch import Copy, Facts, Watch, copies, watches
 
@@ -49,6 +50,16 @@ class AnyOrder(ExtractionProblem):
     def fitting(self) -> dict[int, tuple[int, ...]]:
         """Per cap that was asked about: options that fit into so many bytes (`fits`)."""
         return {}
+
+    @cached_property
+    def proven(self) -> dict[object, bool]:
+        """Per peak and caps that were asked about: whether no answer needs less (`fewest`)."""
+        return {}
+
+    @cached_property
+    def fits(self) -> Fits:
+        """What must-analysis tells about its bytes."""
+        return Fits(self)
 
     @cached_property
     def copies(self) -> tuple[Copy, ...]:

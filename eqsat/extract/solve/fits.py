@@ -179,7 +179,7 @@ def _fitting(problem: AnyOrder, cap: int) -> tuple[int, ...]:
     kept = tuple(range(len(problem.options)))
     for _ in range(ROUNDS):
         before = len(kept)
-        found = Fits(problem).within(cap)
+        found = problem.fits.within(cap)
         if len(found) < before:
             small = problem.restricted(found)
             useful = presolve(small)
@@ -196,7 +196,7 @@ def least_fitting(problem: AnyOrder, cap: int) -> int | None:
 
     No answer of at most `cap` bytes needs less, in any order.
     """
-    low, unit = Fits(problem).least_bytes, problem.byte_unit
+    low, unit = problem.fits.least_bytes, problem.byte_unit
     if low > cap or not fitting(problem, cap):
         return None
     if fitting(problem, low):

@@ -9,7 +9,8 @@ from functools import cached_property
 
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.fits import Fits, fitting
+from eqsat.extract.solve.fewest import Fewest
+from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen, floor
 from eqsat.extract.solve.presolve import presolve
@@ -93,13 +94,14 @@ class Search:
         among: tuple[int, ...] | None,
     ) -> Found:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
-        known = next((v for g, v in self.least.items() if weights == {g: 1}), None)
-        if hint is not None and known and self.problem.worth(hint, weights) <= known[0]:
-            return Found("optimal", hint, *known)
-        if self._is_too_little(weights, caps):
-            return Found("infeasible")
-        if self._is_least(weights, caps, hint):
-            return Found("optimal", hint, self.problem.worth(hint or (), weights))
+        told = self._told(weights, caps, hint)
+        if told is not None:
+            return told
+        fewest = self._fewest(weights, caps, hint)
+        if fewest is not None and hint is not None:
+            hint = self._of_few(fewest, caps, hint, end, among)
+            if fewest.is_least(self.problem.peak_bytes(hint)):
+                return Found("optimal", hint, self.problem.peak_bytes(hint))
         stage = self._stage_of(weights, caps, hint, among)
         if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
             return Found("infeasible")
@@ -109,18 +111,14 @@ class Search:
                 break
             if hint is not None and self.problem.worth(hint, weights) <= cap:
                 break  # the last solve below looks at fewer options, and proves as much
-            found, asked = (
-                self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK),
-                few,
-            )
+            asked = few
+            found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
             hint = self._better(weights, hint, found.answer)
             if found.status == "optimal" and stage.bound < found.bound <= cap:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
         if self._is_met(stage, weights, hint):
             return Found("optimal", hint, stage.bound, "relaxation", stage)
-        kept = stage.kept
-        if hint is not None and (self.problem.is_ordered or MEMORY not in weights):
-            kept = stage.within(self.problem.worth(hint, weights))  # without an order it is less
+        kept = self._left(stage, weights, fewest, hint)
         if found is None or found.status != "optimal" or kept != asked:  # else just now
             found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
@@ -142,18 +140,56 @@ class Search:
                 raise
             return Found(OUT_OF_MEMORY, known)
 
-    def _is_least(
+    def _told(
+        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
+    ) -> Found | None:
+        """What bounds that are known say without a search, if that is all there is to say."""
+        known = next((v for g, v in self.least.items() if weights == {g: 1}), None)
+        if hint is not None and known and self.problem.worth(hint, weights) <= known[0]:
+            return Found("optimal", hint, *known)
+        return Found("infeasible") if self._is_too_little(weights, caps) else None
+
+    def _left(
+        self, stage: Stage, weights: dict[str, int], fewest: Fewest | None, hint: Answer | None
+    ) -> tuple[int, ...]:
+        """Options of the known answer, and all that better ones hold."""
+        if hint is None or (not self.problem.is_ordered and MEMORY in weights):
+            return stage.kept  # without an order the known answer is worth less
+        value = self.problem.worth(hint, weights)
+        kept = stage.within(value)
+        if fewest is None:
+            return kept
+        return tuple(sorted({*kept}.intersection((*fewest.within(value - 1), *hint))))
+
+    def _fewest(
         self, weights: dict[str, int], caps: dict[str, int], answer: Answer | None
-    ) -> bool:
-        """Whether no answer needs fewer bytes in any order, if that takes no search.
+    ) -> Fewest | None:
+        """What is known of bytes in any order.
 
         Asked behind goals that leave few options, and a known answer as good as the best.
         """
         is_behind = bool(caps.keys() - self.budget.keys())
         if self.free is None or answer is None or weights != {MEMORY: 1} or not is_behind:
-            return False
-        free = self.free()
-        return bool(free.roots) and not fitting(free, self.problem.peak_bytes(answer) - 1)
+            return None
+        sums = {g: v for g, v in caps.items() if g in self.problem.linear}
+        return Fewest(self.problem, self.free(), sums)
+
+    def _of_few(
+        self,
+        fewest: Fewest,
+        caps: dict[str, int],
+        hint: Answer,
+        end: float,
+        among: tuple[int, ...] | None,
+    ) -> Answer:
+        """The better of the known answer and of those of options that fit into few bytes."""
+        value = self.problem.peak_bytes(hint)
+        few = () if fewest.is_least(value) else fewest.lowest(value)
+        kept = few if among is None else tuple(sorted({*few}.intersection(among)))
+        if not kept:
+            return hint
+        found = self._solve(kept, {MEMORY: 1}, caps, None, end - time.monotonic(), NEAR_WORK)
+        return self._better({MEMORY: 1}, hint, found.answer) or hint
 
     def _is_too_little(self, weights: dict[str, int], caps: dict[str, int]) -> bool:
         """Whether a budget of memory does not even hold what every answer keeps."""
@@ -164,7 +200,7 @@ class Search:
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a search."""
         if isinstance(self.problem, AnyOrder):
-            return Fits(self.problem).least_bytes
+            return self.problem.fits.least_bytes
         found = least_bytes(self.problem)
         return self.problem.most_bytes + 1 if found is None else found
 
@@ -360,6 +396,4 @@ class Search:
         weights = weigh(requests, reference)
         seconds = max(self.deadline - time.monotonic(), 0.1)
         found = self.tried(weights, self.budget, None, seconds)
-        if found.answer is None:
-            return Outcome(found.status)
-        return Outcome(found.status, found.answer, weights=weights)
+        return Outcome(found.status, found.answer, weights=weights if found.answer else {})
