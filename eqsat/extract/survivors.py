@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
+from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
+from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.relax import MEMORY, Relaxation, relaxation
 from eqsat.model.deadline import OutOfTime
@@ -61,36 +65,51 @@ def narrowed(
     Sums over dispatches are relaxed first. What memory and kept weights add needs far more rows, so
     they are stated for what survives that; if there is no time for them, it is left out.
     """
-    free = _within_memory(FreeOptions.of(variants), caps)
-    if free is None:
-        return None
-    look, bound = _Look(find, known), 0
-    alone = _alone(free, weights) if len(weights) > 1 else {}
+    look = _Look(find, known, loose)
     sums = {g: w for g, w in weights.items() if g in variants.goals}
-    cap, least_bytes = None if known is None else loose(known), free.least_bytes
-    if sums:
-        relaxed = _of_sums(free, sums, weights, caps)
-        if relaxed is None:
-            return None
-        look.near(free, relaxed)
-        bound = relaxed.bound
-        cap = None if look.best is None else loose(look.best)
-        free = _within(free, relaxed, cap).presolved()
-        if cap is not None and look.best is not None and look.best > bound:
-            tighter = _of_sums(free, sums, weights, caps, circles=True)
-            if tighter is not None:
-                look.near(free, tighter)
-                # what is worth more than the cap is not among the options any more
-                bound, cap = max(bound, min(tighter.bound, cap)), loose(look.best)
-                free = _within(free, tighter, cap).presolved()
+    start = _first(variants, weights, caps, look)
+    if start is None:
+        return None
+    free, bound = start
+    alone = _alone(free, weights) if len(weights) > 1 else {}
+    least_bytes = free.least_bytes
+    if sums and (look.best is None or look.best > bound):
+        for with_circles in (False, True):
+            if with_circles and (look.best is None or look.best <= bound):
+                break
+            relaxed = _of_sums(free, sums, weights, caps, circles=with_circles)
+            if relaxed is None and not with_circles:
+                return None
+            if relaxed is not None:
+                free, bound = look.beside(free, relaxed, bound)
+                free = free.presolved()
     if len(sums) < len(weights) or not caps.keys() <= variants.goals.keys():
         relaxed = _of_all(free, weights, caps)
         if relaxed is not None:
-            look.near(free, relaxed)
-            bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
-            cap = None if look.best is None else loose(look.best)
-            free = _within(free, relaxed, cap)
-    return Survivors(free.objects(), bound, cap, least_bytes, alone)
+            free, bound = look.beside(free, relaxed, bound)
+    return Survivors(free.objects(), bound, look.cap, least_bytes, alone)
+
+
+def _first(
+    variants: Variants, weights: Mapping[str, int], caps: Mapping[str, int], look: _Look
+) -> tuple[FreeOptions, int] | None:
+    """All options, or those that are left of them, and a bound; None: there is no answer.
+
+    Where blocks are equal, a goal that is a sum is relaxed once per block class first.
+    """
+    orbits = Orbits.found(variants)
+    if len(weights) > 1 or not orbits.chains or MEMORY in caps or weights.keys() - variants.goals:
+        free = _within_memory(FreeOptions.made(variants, orbits.listed()), caps)
+        return None if free is None else (free, 0)
+    ((goal, weight),) = weights.items()
+    found = Columns.found(orbits).relaxation(goal, weight)
+    if found is None:
+        return None
+    columns, relaxed = found
+    look.near(columns, relaxed)
+    cap = look.cap
+    left = range(len(columns)) if cap is None else relaxed.within(cap)
+    return columns.options(np.array(left, dtype=np.int64)), relaxed.bound
 
 
 def _alone(free: FreeOptions, weights: Mapping[str, int]) -> dict[str, int]:
@@ -150,14 +169,34 @@ def _within(free: FreeOptions, relaxed: Relaxation, cap: int | None) -> FreeOpti
     return free if cap is None else free.take(np.array(relaxed.within(cap), dtype=np.int64))
 
 
+class _Options(Protocol):
+    def objects(self, rows: Ints) -> tuple[Variant, ...]: ...
+
+
 @dataclass
 class _Look:
     """The best answer known so far, and how others are found."""
 
     find: Find
     best: int | None
+    loose: Callable[[int], int]
 
-    def near(self, free: FreeOptions, relaxed: Relaxation) -> None:
+    @property
+    def cap(self) -> int | None:
+        """What an answer may be worth; None if none is known."""
+        return None if self.best is None else self.loose(self.best)
+
+    def beside(self, free: FreeOptions, relaxed: Relaxation, bound: int) -> tuple[FreeOptions, int]:
+        """Options of answers that may be worth it, and what none is below.
+
+        What is worth more than the cap that was known is not among the options any more.
+        """
+        cap = self.cap
+        self.near(free, relaxed)
+        bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
+        return _within(free, relaxed, self.cap), bound
+
+    def near(self, free: _Options, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the options allow."""
         last = 0
         for spread in SPREADS:

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.chains import FAR
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.chains import FAR
 from eqsat.extract.ragged import Ints, Mask
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, kernels
 from eqsat.model.deadline import tick

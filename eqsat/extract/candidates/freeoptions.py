@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from eqsat.extract.candidates.free import fixed_bytes, sizes
+from eqsat.extract.candidates.freetables import columns, free_table
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
-from eqsat.extract.ragged import Ints, Mask, Ragged, counted
+from eqsat.extract.ragged import Ints, Ragged, counted
 from eqsat.extract.solve.freetable import FreeTable, presolved
 
 
@@ -27,8 +27,12 @@ class FreeOptions:
     @staticmethod
     def of(variants: Variants) -> FreeOptions:
         """Without those that are dominated, or in no answer; OutOfTime."""
-        table = Orbits.found(variants).listed()
-        return FreeOptions(variants, table, _problem(variants, table)).presolved()
+        return FreeOptions.made(variants, Orbits.found(variants).listed())
+
+    @staticmethod
+    def made(variants: Variants, table: OptionTable) -> FreeOptions:
+        """Of these options those that some answer may need."""
+        return FreeOptions(variants, table, free_table(variants, table)).presolved()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -36,7 +40,7 @@ class FreeOptions:
     def take(self, rows: Ints) -> FreeOptions:
         """These options; their columns are there once."""
         table = self.table.take(rows)
-        return FreeOptions(self.variants, table, replace(self.problem, **_columns(table)))
+        return FreeOptions(self.variants, table, replace(self.problem, **columns(table)))
 
     def presolved(self) -> FreeOptions:
         """Without what no answer made of these can hold."""
@@ -113,29 +117,3 @@ def _surely_kept(ways: Ragged, weights: Ragged, nbytes: Ints, span: int) -> int:
     most = np.zeros(span, dtype=np.int64)
     np.maximum.at(most, pairs[surely] % span, least[surely])
     return int(most.sum())
-
-
-def _problem(variants: Variants, table: OptionTable) -> FreeTable:
-    pool, space = variants.pool, variants.space
-    roots = [r for r in space.roots if r not in pool.held]
-    return FreeTable(
-        **_columns(table),
-        roots=np.array(roots, dtype=np.int64),
-        needed=np.array(variants.needed, dtype=np.int64),
-        value_of=np.array(space.value, dtype=np.int64),
-        is_source=_is_source(variants),
-    )
-
-
-def _columns(table: OptionTable) -> dict[str, Any]:
-    """What both tables say about the options."""
-    return {n: getattr(table, n) for n in ("adds", "reads", "writes", "exclusive", "computes")}
-
-
-def _is_source(variants: Variants) -> Mask:
-    """Per value: whether it is there from the start, in some layout."""
-    pool, space = variants.pool, variants.space
-    found = np.zeros(len(space.buffer), dtype=bool)
-    found[[v for v in set(space.value) if space.is_source(v)]] = True
-    found[[space.value[b] for b in pool.held | pool.resident]] = True
-    return found

@@ -14,8 +14,8 @@ from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.chains import Chains
     from eqsat.extract.candidates.copies import Copies
+    from eqsat.extract.chains import Chains
 
 
 @dataclass(frozen=True)

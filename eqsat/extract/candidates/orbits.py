@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.certified import Certified, images_of_numbers
-from eqsat.extract.candidates.chains import FAR, Chains
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.table import OptionTable, stacked
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets, starts
 
 KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
@@ -125,18 +125,16 @@ class Orbits:
         return Ragged.grouped(row[gone], block[gone], len(self))
 
     # ---- all of them -----------------------------------------------------------------------------
-    def listed(self, rows: Ints | None = None) -> OptionTable:
-        """The options themselves, in every block."""
-        table, of = self.table, self.of
-        later = self.later
-        if rows is not None:
-            later = Ragged(of.start, later).take(rows).index
-            table, of = table.take(rows), of.take(rows)
-        found = table.take(of.rows)
+    def listed(self, places: Ints | None = None) -> OptionTable:
+        """The options themselves, in every block, or those at some places in `of`."""
+        row, number, later = self.of.rows, self.of.index, self.later
+        if places is not None:
+            row, number, later = row[places], number[places], later[places]
+        found = self.table.take(row)
         if not self.chains:
             return found
         parts = {n: self._moved(getattr(found, n), kind, later) for n, kind in KINDS.items()}
-        return replace(found, candidate=of.index, **parts)
+        return replace(found, candidate=number, **parts)
 
     def _moved(self, rows: Ragged, kind: str, later: Ints) -> Ragged:
         index = self.chains[kind].at(rows.index, later[rows.rows])

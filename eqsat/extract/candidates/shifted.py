@@ -24,7 +24,7 @@ from eqsat.plan.dispatch import weight_classes
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.extract.candidates.chains import Chains
+    from eqsat.extract.chains import Chains
 
 _NOBODY = frozenset[int]()
 
@@ -98,7 +98,7 @@ class Shifted:
     @cached_property
     def chains(self) -> dict[str, Chains]:
         """The same as arrays, by the names of the fields."""
-        from eqsat.extract.candidates.chains import Chains
+        from eqsat.extract.chains import Chains
 
         return {name: Chains.of(table[:-1]) for name, table in self.once._asdict().items()}
 

@@ -178,7 +178,8 @@ def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged
     claim = np.searchsorted(pairs, keys)
     claims = Ragged.grouped(claim, np.concatenate([option, more.index]), len(pairs))
     claims, owners = _with_singles(table, readers, claims, of)
-    return writers, *_largest(claims, owners, len(table))
+    left = largest_claims(claims, owners, len(table))
+    return writers, claims.take(left), owners[left]
 
 
 def _holding(table: FreeTable, readers: Ragged) -> tuple[Ints, Ints, Ints]:
@@ -196,12 +197,12 @@ def _with_singles(
     return joined([claims, singles]), np.concatenate([owners, readers.rows[alone]])
 
 
-def _largest(claims: Ragged, owners: Ints, options: int) -> tuple[Ragged, Ints]:
-    """Without claims that another one of the same owner contains."""
+def largest_claims(claims: Ragged, owners: Ints, options: int) -> Ints:
+    """Claims that no other one of the same owner contains, ascending."""
     from scipy.sparse import csr_matrix
 
     if not len(claims):
-        return claims, owners
+        return np.arange(0)
     keys = owners[claims.rows] * options + claims.index
     columns = distinct(keys)
     parts = np.ones(len(keys), dtype=np.int32), np.searchsorted(columns, keys), claims.start
@@ -213,5 +214,4 @@ def _largest(claims: Ragged, owners: Ints, options: int) -> tuple[Ragged, Ints]:
     gone = i[(common.data == sizes[i]) & larger]
     kept = np.ones(len(claims), dtype=bool)
     kept[gone] = False
-    rows = np.flatnonzero(kept)
-    return claims.take(rows), owners[rows]
+    return np.flatnonzero(kept)

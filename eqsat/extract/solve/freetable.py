@@ -65,14 +65,14 @@ def presolved(table: FreeTable) -> Ints:
     kept = np.arange(len(table))
     for _ in range(ROUNDS):
         small = table.take(kept)
-        useful = _useful(small, ~needs(small).impossible)
-        if len(useful) == len(kept):
+        found = useful(small, ~needs(small).impossible)
+        if len(found) == len(kept):
             break
-        kept = kept[useful]
+        kept = kept[found]
     return kept
 
 
-def _useful(table: FreeTable, possible: Mask) -> Ints:
+def useful(table: FreeTable, possible: Mask) -> Ints:
     """Of the possible ones those whose reads can be written, and that a result may be made from."""
     level, _ = levels(table, possible)
     can = level >= 0
@@ -145,7 +145,7 @@ def needs(table: FreeTable) -> NeedTable:
     last = np.full(len(table), table.span)
     reads = table.reads.joined(Ragged(np.arange(len(table) + 1), last))
     _, level = levels(table, np.ones(len(table), dtype=bool))
-    steps = [_Step.of(table, reads, b) for b in _by_level(level)]
+    steps = [_Step.of(table, reads, b) for b in by_level(level)]
     changed = True
     while changed:
         changed = False
@@ -168,7 +168,7 @@ def _bits(rows: Ragged, numbers: Ints) -> np.ndarray:
     return found.reshape(len(rows), words)
 
 
-def _by_level(level: Ints) -> list[Ints]:
+def by_level(level: Ints) -> list[Ints]:
     """Buffers that something writes, in rounds."""
     order = np.argsort(level, kind="stable")
     order = order[level[order] >= 0]

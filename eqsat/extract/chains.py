@@ -11,6 +11,8 @@ import numpy as np
 from eqsat.extract.ragged import Ints, Mask, starts
 
 FAR = 1 << 20  # blocks: more than there are
+PARTS = 3  # of a chain: the first of it, all between, and the last
+FIRST, INNER, LAST = range(PARTS)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,13 @@ class Chains:
     def moves(self) -> Mask:
         """Per element: whether it is one of several."""
         return self.length > 1
+
+    @cached_property
+    def parts(self) -> Ints:
+        """Per element: its chain and which part of that, as one number."""
+        is_last = self.moves & (self.place == self.length - 1)
+        part = np.where(self.place == 0, FIRST, np.where(is_last, LAST, INNER))
+        return PARTS * self.chain + part
 
     def at(self, elements: Ints, blocks: Ints | int) -> Ints:
         """These so many blocks later; -1 where there is nothing."""
