@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from eqsat.extract.candidates.prune import OTHERS
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.ragged import Ints, Mask, counted, distinct, numbered_sets, starts
+from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.model.deadline import tick
 
 WORD = 64
@@ -43,7 +43,8 @@ def undominated(table: OptionTable) -> Pruned:
     for rows in _batches(bucket[order]):
         tick()
         left = order[rows[0] : rows[1]]
-        looked = _Looked(bucket[left], _needs(table, left, bucket), table.adds[left][:, OTHERS:])
+        needs = [p.take(left) for p in (table.reads, table.resident, table.exclusive)]
+        looked = Looked(bucket[left], bits_of(needs, bucket[left]), table.adds[left][:, OTHERS:])
         for first, gone, leader in looked.at():
             kept.append(left[first])
             dropped.append(left[gone])
@@ -62,19 +63,17 @@ def _batches(bucket: Ints) -> Iterator[tuple[int, int]]:
             first = end
 
 
-def _needs(table: OptionTable, rows: Ints, bucket: Ints) -> Ints:
-    """Per option what it reads, keeps and holds alone, as bits of words; numbered by bucket."""
-    parts = [p.take(rows) for p in (table.reads, table.resident, table.exclusive)]
+def bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
+    """Per option what it needs, of each kind, as bits of words; numbered by bucket."""
     span = 1 + max(int(p.index.max(initial=0)) for p in parts)
     option = np.concatenate([p.rows for p in parts])
     item = np.concatenate([p.index + k * span for k, p in enumerate(parts)])
-    own = bucket[rows]
-    keys = own[option] * (3 * span) + item
+    keys = bucket[option] * (len(parts) * span) + item
     items = distinct(keys)
-    first = np.searchsorted(items // (3 * span), own)  # of the option's bucket
+    first = np.searchsorted(items // (len(parts) * span), bucket)  # of the option's bucket
     bit = np.searchsorted(items, keys) - first[option]
     words = int(bit.max(initial=0)) // WORD + 1
-    found = np.zeros((len(rows), words), dtype=np.uint64)
+    found = np.zeros((len(bucket), words), dtype=np.uint64)
     order = np.lexsort((bit, option))
     option, bit = option[order], bit[order]
     value = np.left_shift(np.uint64(1), (bit % WORD).astype(np.uint64))
@@ -86,7 +85,7 @@ def _needs(table: OptionTable, rows: Ints, bucket: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Looked:
+class Looked:
     """Options in the order in which they are looked at, bucket by bucket.
 
     What it yields are places: kept, dropped, and by which one each of those was.

@@ -8,7 +8,10 @@ from functools import cached_property
 
 from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.groups import Candidate, order
+from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import Pairs, Part
+from eqsat.extract.candidates.waits import Waits
+from eqsat.model.deadline import tick
 from eqsat.model.selection import TIME_LIMIT, Removed
 
 SMALL = 3  # members of a group that may be merged with another
@@ -86,16 +89,38 @@ class Merger(DevicePool):
         found = dict.fromkeys([self.space.buffer[r] for r in c.reads])
         return [b for b in found if b not in self.pool.resident]
 
+    @cached_property
+    def _waits(self) -> Waits:
+        return Waits(self.pool)
+
     def pairs(self, parts: Sequence[Part]) -> Pairs:
-        return Pairs(self.space, self.legality, parts)
+        return Pairs(self.space, self.legality, self._waits, parts)
+
+    def prune(self, parts: Sequence[Part]) -> MergePrune | None:
+        """What tells dominated merges of these parts; None if all merges have to be made."""
+        if not MergePrune.may_ask(self.pool, self.costs):
+            return None
+        return MergePrune(self.pool, self.costs, parts)
 
     def around_node(
-        self, pairs: Pairs, bucket: Sequence[int], known: Mapping[Key, Candidate]
+        self,
+        pairs: Pairs,
+        prune: MergePrune | None,
+        bucket: Sequence[int],
+        known: Mapping[Key, Candidate],
     ) -> dict[Key, Candidate]:
-        """All merges of two of these parts, which compute one node; of known ones the known."""
+        """Merges of two of these parts, which compute one node; of known ones the known.
+
+        All of them, but for those that another one of them dominates.
+        """
         found: dict[Key, Candidate] = {}
-        for a, b in pairs.of(bucket, apart=False):
-            self._merge(found, known, a, b)
+        one, two = pairs.found(bucket, apart=False)
+        if prune is not None:
+            kept = prune.kept(one, two)
+            one, two = one[kept], two[kept]
+        for i, j in zip(one.tolist(), two.tolist(), strict=True):
+            tick()
+            self._merge(found, known, pairs.parts[i], pairs.parts[j])
         return found
 
     def around_operand(
@@ -104,6 +129,7 @@ class Merger(DevicePool):
         """All merges of two of these parts, which read one buffer; of known ones the known."""
         found: dict[Key, Candidate] = {}
         for a, b in pairs.of(bucket, apart=True):
+            tick()
             if self._may_be_siblings(operand, a, b):
                 self._merge(found, known, a, b)
         return found

@@ -17,12 +17,13 @@ import numpy as np
 from eqsat.extract.candidates.copies import Book
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.merge import Key, Merger
+from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import Pairs
 from eqsat.extract.candidates.shifted import Shifted
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.shift import chained
 
-Around = Callable[[Pairs, Sequence[int], Mapping[Key, Candidate], int], dict[Key, Candidate]]
+Around = Callable[["_Parts", Sequence[int], Mapping[Key, Candidate], int], dict[Key, Candidate]]
 NODE, BUFFER = 0, 2  # fields of `Images`
 
 
@@ -43,6 +44,14 @@ class Shared(NamedTuple):
     block: int
     small: tuple[Small, ...]
     sign: bytes | None
+
+
+class _Parts(NamedTuple):
+    """Small groups as parts of merges, by number."""
+
+    number: dict[Small, int]
+    pairs: Pairs
+    prune: MergePrune | None
 
 
 def add_merges(merger: Merger, book: Book, direct: Sequence[int]) -> None:
@@ -70,7 +79,7 @@ class _Merging:
         small = [i for i in direct if merger.is_small(book.direct[i])]
         sides = (
             (merger.nodes_inside, self._around_node, NODE),
-            (merger.operands, merger.around_operand, BUFFER),
+            (merger.operands, self._around_operand, BUFFER),
         )
         for keys_of, around, table in sides:
             keys = [(i, key) for i in small for key in keys_of(book.direct[i])]
@@ -78,9 +87,14 @@ class _Merging:
                 self._add_side(np.array(keys, np.int64), around, table)
 
     def _around_node(
-        self, pairs: Pairs, bucket: Sequence[int], known: Mapping[Key, Candidate], _: int
+        self, parts: _Parts, bucket: Sequence[int], known: Mapping[Key, Candidate], _: int
     ) -> dict[Key, Candidate]:
-        return self.merger.around_node(pairs, bucket, known)
+        return self.merger.around_node(parts.pairs, parts.prune, bucket, known)
+
+    def _around_operand(
+        self, parts: _Parts, bucket: Sequence[int], known: Mapping[Key, Candidate], operand: int
+    ) -> dict[Key, Candidate]:
+        return self.merger.around_operand(parts.pairs, bucket, known, operand)
 
     def _add_side(self, keys: np.ndarray, around: Around, table: int) -> None:
         """Merges by what groups share: nodes, or buffers (`table` of the images)."""
@@ -92,25 +106,27 @@ class _Merging:
                 direct.append(shared)
             else:
                 copies.append((known.key, shared.block - known.block))
-        bucket, pairs = self._parts(direct)
+        parts = self._parts(direct)
         merges: dict[int, dict[Key, Candidate]] = {}
         try:
             for shared in direct:
-                found = around(pairs, [bucket[s] for s in shared.small], self.found, shared.key)
+                bucket = [parts.number[s] for s in shared.small]
+                found = around(parts, bucket, self.found, shared.key)
                 merges[shared.key] = found
                 self.found |= found
         finally:
             for source, blocks in copies:
                 self.copied |= dict.fromkeys((k, blocks) for k in merges.get(source, ()))
 
-    def _parts(self, direct: Iterable[Shared]) -> tuple[dict[Small, int], Pairs]:
-        """The groups around these as parts, by number, the smallest first."""
+    def _parts(self, direct: Iterable[Shared]) -> _Parts:
+        """The groups around these, the smallest first."""
         small = {s: self._candidate(s) for s in {s for shared in direct for s in shared.small}}
         order = sorted(
             small, key=lambda s: (len(small[s].members), small[s].members, small[s].reads)
         )
         parts = [self.merger.part(small[s]) for s in order]
-        return {s: n for n, s in enumerate(order)}, self.merger.pairs(parts)
+        number = {s: n for n, s in enumerate(order)}
+        return _Parts(number, self.merger.pairs(parts), self.merger.prune(parts))
 
     def _candidate(self, small: Small) -> Candidate:
         (found,) = self.book.moved([self.book.direct[small.direct]], small.blocks)

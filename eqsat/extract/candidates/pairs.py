@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.waits import Waits
 from eqsat.model.deadline import tick
 
 CELLS = 1 << 20  # of a block of pairs that is looked at at once
@@ -41,12 +42,13 @@ class Pairs:
     """Asked about buckets of some parts: which two of a bucket may be one dispatch.
 
     Two parts contradict each other if one computes what the other reads or writes, or if both
-    compute a buffer by different nodes; views may differ. Both results must be for somebody
-    outside, and together they must keep the numbers of ops, roots and operands that fusion allows.
+    compute a buffer by different nodes; views may differ. Neither may wait for what the other one
+    alone may compute. Both results must be for somebody outside, and together they must keep the
+    numbers of ops, roots and operands that fusion allows.
     """
 
-    def __init__(self, space: Space, legality: Legality, parts: Sequence[Part]):
-        self.space, self.legality, self.parts = space, legality, parts
+    def __init__(self, space: Space, legality: Legality, waits: Waits, parts: Sequence[Part]):
+        self.space, self.legality, self.waits, self.parts = space, legality, waits, parts
         self._first = [0]  # where the facts of a part begin
         self._facts: list[tuple[int, int]] = []  # (number of a thing, what of it)
         for p in parts:
@@ -91,26 +93,32 @@ class Pairs:
     # ---- pairs of a bucket -----------------------------------------------------------------------
     def of(self, bucket: Sequence[int], *, apart: bool) -> Iterator[tuple[Part, Part]]:
         """Pairs of parts that may be one dispatch, in order; `apart` ones share no op."""
-        if len(bucket) < 2:
-            return
-        facts = self._matrices(bucket)
-        for rows, columns in self._small(bucket, facts, apart):
-            tick()
-            fine = self._fits(facts, rows, columns)
-            for i, j in zip(rows[fine].tolist(), columns[fine].tolist(), strict=True):
+        for one, two in zip(*(f.tolist() for f in self.found(bucket, apart=apart)), strict=True):
+            yield self.parts[one], self.parts[two]
+
+    def found(self, bucket: Sequence[int], *, apart: bool) -> tuple[Numbers, Numbers]:
+        """The same by the numbers of the parts."""
+        nothing = np.zeros(0, np.int64)
+        number, one, two = np.array(bucket, np.int64), [nothing], [nothing]
+        if len(bucket) > 1:
+            facts = self._matrices(bucket)
+            for rows, columns in self._small(bucket, facts, apart):
                 tick()
-                a, b = self.parts[bucket[i]], self.parts[bucket[j]]
-                if self._agree(a, b):
-                    yield a, b
+                fine = self._fits(facts, rows, columns)
+                rows, columns = number[rows[fine]], number[columns[fine]]
+                agree = self._agree(rows, columns)
+                one.append(rows[agree])
+                two.append(columns[agree])
+        return np.concatenate(one), np.concatenate(two)
 
     def _small(
         self, bucket: Sequence[int], facts: dict[str, Matrix], apart: bool
     ) -> Iterator[tuple[Numbers, Numbers]]:
-        """Pairs of different values that have no more ops than fusion allows, block by block.
+        """Pairs that have no more ops than fusion allows and do not wait, block by block.
 
         It is what refuses most; all else is asked of what is left.
         """
-        ops, values = facts["op"], np.array([self.parts[p].value for p in bucket])
+        ops, (value, computes, waits) = facts["op"], self._waiting(bucket)
         sizes, step = ops.sum(axis=1), max(1, CELLS // len(bucket))
         for first in range(0, len(bucket), step):
             tick()
@@ -118,12 +126,33 @@ class Pairs:
             shared = ops[rows] @ ops.T
             most = self.legality.fusion.members
             fine = sizes[rows, None] + sizes[None, :] - shared <= most
-            fine &= values[rows, None] != values[None, :]
+            fine &= value[rows, None] != value
+            fine &= ~(waits[rows][:, value] & computes)
+            fine &= ~(waits[:, value[rows]].T & computes[rows, None])
             if apart:
                 fine &= shared == 0
             i, j = np.nonzero(np.triu(fine, k=1 + first))
             for at in range(0, len(i), PAIRS):
                 yield i[at : at + PAIRS] + first, j[at : at + PAIRS]
+
+    def _waiting(
+        self, bucket: Sequence[int]
+    ) -> tuple[Numbers, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Per part: its value, by number; whether it computes that; [part, value] it waits for.
+
+        That is, somebody else computes the value, as one dispatch alone may do, before this part.
+        """
+        parts = [self.parts[p] for p in bucket]
+        values, value = np.unique([p.value for p in parts], return_inverse=True)
+        needs, listed = self.waits.needs, values.tolist()
+        after = np.array([[needs(v, u) for u in listed] for v in listed], dtype=bool)
+        number = {v: i for i, v in enumerate(listed)}
+        waits, computes = after[value], np.zeros(len(parts), dtype=bool)
+        for i, p in enumerate(parts):
+            inside = [number[v] for v in self.space.computes(p.ops) if v in number]
+            waits[i, inside] = False
+            computes[i] = value[i] in inside
+        return value, computes, waits
 
     def _matrices(self, bucket: Sequence[int]) -> dict[str, Matrix]:
         """Per kind of thing: a row per part of a bucket, a column per thing that one has."""
@@ -164,13 +193,23 @@ class Pairs:
         fine &= both("user", "computed") < users[rows]
         return fine & (both("computed", "user") < users[columns])
 
-    def _agree(self, a: Part, b: Part) -> bool:
-        """Whether both compute alike what both compute."""
-        one, two, kinds = a.makers, b.makers, self.space.kinds
-        return all(
-            one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
-            for o in (one.keys() & two.keys())
-        )
+    def _agree(self, rows: Numbers, columns: Numbers) -> NDArray[np.bool_]:
+        """Per pair: whether both compute alike what both compute; only views are asked."""
+        parts, kinds = self.parts, self.space.kinds
+        found = np.ones(len(rows), dtype=bool)
+        for k in np.flatnonzero(self._has_view[rows] | self._has_view[columns]).tolist():
+            one, two = parts[rows[k]].makers, parts[columns[k]].makers
+            found[k] = all(
+                one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
+                for o in (one.keys() & two.keys())
+            )
+        return found
+
+    @cached_property
+    def _has_view(self) -> NDArray[np.bool_]:
+        kinds = self.space.kinds
+        found = [any(kinds[n] == "view" for n in p.makers.values()) for p in self.parts]
+        return np.array(found, dtype=bool)
 
 
 def _is(matrix: Matrix, what: int) -> Matrix:
