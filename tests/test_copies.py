@@ -147,6 +147,31 @@ def test_more_layers_cost_copies_alone():
     assert sinks[0] == sinks[1]
 
 
+def test_merges_around_what_all_layers_read_are_copied():
+    layer = """weight w{i}: f32[8, 8]
+m{i} = matmul(h{i}, w{i})
+a{i} = mul(m{i}, t)
+b{i} = add(m{i}, t)
+h{j} = matmul(a{i}, b{i})"""
+    counts = []
+    for count in (5, 7):
+        body = "\n".join(layer.format(i=i, j=i + 1) for i in range(count))
+        text = f"program p\ninput h0: f32[8, 8]\nweight c: f16[8, 8]\nt = cast(c, f32)\n{body}\n"
+        there = small("avx512-xla")
+        there = replace(there, fusion=replace(there.fusion, members=4))
+        graph = saturate(parse_program(f"{text}return h{count}\n"), eqsat.rules(RULES), there)
+        pool, copied = candidates(graph, there)
+        _, direct = candidates(graph, there, copying=False)
+        assert told(pool.space, copied.all) == told(pool.space, direct.all)
+        around = {
+            i for i, n in enumerate(graph.nodes) if n.op == "generic" and pool.is_ahead_node(i)
+        }
+        merges = [c for c in copied.candidates if len(c.writes) > 1 and around & {*c.members}]
+        assert merges
+        counts.append(len(merges))
+    assert counts[0] == counts[1]
+
+
 def test_an_answer_is_as_good_and_tells_the_copies(monkeypatch: pytest.MonkeyPatch):
     body = "\n".join(LAYER.format(i=i, j=i + 1) for i in range(5))
     text = f"program p\ninput h0: f32[8, 8]\n{body}\nreturn h5\n"

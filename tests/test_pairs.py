@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -15,7 +16,10 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import Part
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.prune import undominated
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.solve.linear import linear_goals
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks
@@ -33,12 +37,62 @@ return d, e, a
 """
 
 
+# pairs of values turned by an angle, as of rotary positions: little arithmetic, many layouts
+TURN = (
+    "generic({}, {}, c, s, loops=[64, 32], maps=[[d0, d1], [d0, d1], [d0, d1], [d0, d1]], body={})"
+)
+TURNED = f"""program turned
+input x: f32[64, 96]
+weight w: f32[96, 64]
+weight v: f32[64, 96]
+weight c: f32[64, 32]
+weight s: f32[64, 32]
+y = matmul(x, w)
+p = slice(y, start=[0, 0], limit=[64, 32], stride=[1, 1])
+q = slice(y, start=[0, 32], limit=[64, 64], stride=[1, 1])
+a = {TURN.format("p", "q", "sub(mul(x0, x2), mul(x1, x3))")}
+b = {TURN.format("q", "p", "add(mul(x0, x2), mul(x1, x3))")}
+d = concat(a, b, axis=1)
+e = matmul(d, v)
+return e
+"""
+
+
 @cache
-def found(target: str) -> tuple[Pool, Costs, tuple[Candidate, ...]]:
-    run = eqsat.optimize(parse_program(TEXT), target=target, stop_after="egraph")
+def found(target: str, text: str = TEXT) -> tuple[Pool, Costs, tuple[Candidate, ...]]:
+    run = eqsat.optimize(parse_program(text), target=target, stop_after="egraph")
     space = Space(run.egraph)
     pool, costs = Pool(Legality(space, run.target), input_only=False), Costs(space, run.target)
     return pool, costs, enumerated(pool, costs).candidates
+
+
+@cache
+def values_without(pool: Pool, value: int) -> frozenset[int]:
+    """What can be made by nodes that do not compute a value."""
+    space = pool.space
+    nodes = [i for i in range(len(space.kinds)) if value not in space.computes((i,))]
+    there = {space.result[i] for i, kind in enumerate(space.kinds) if kind == "leaf"}
+    there |= pool.resident
+    size = -1
+    while size < len(there):
+        size = len(there)
+        for i in nodes:
+            if pool.allows(i) and there.issuperset(space.operands[i]):
+                there |= {space.result[i], *space.made[i]}
+    return frozenset(space.value[b] for b in there)
+
+
+def waits(pool: Pool, part: Part, other: Part) -> bool:
+    """Whether a part's value cannot be made without the other's, which one dispatch computes."""
+    space, exclusive = pool.space, pool.legality.exclusive
+    number = pool.legality.value_number(other.value)
+    computing = {i for i in range(len(space.kinds)) if other.value in space.computes((i,))}
+    return (
+        all(number in exclusive((i,)) for i in computing)
+        and not computing.isdisjoint(other.ops)
+        and computing.isdisjoint(part.ops)
+        and part.value not in values_without(pool, other.value)
+    )
 
 
 def may_merge(merger: Merger, a: Part, b: Part) -> bool:
@@ -61,6 +115,8 @@ def may_merge(merger: Merger, a: Part, b: Part) -> bool:
         and sum(map(legality.is_root, ops)) <= fusion.roots
         and len(reads) + 2 <= fusion.operands
         and not any(u <= computed for u in users)
+        and not waits(merger.pool, a, b)
+        and not waits(merger.pool, b, a)
     )
 
 
@@ -78,6 +134,21 @@ def test_pairs_are_those_that_a_loop_finds(apart: bool):
     assert wanted
     assert list(merger.pairs(parts).of(range(len(parts)), apart=apart)) == wanted
     assert list(merger.pairs(parts).of([0], apart=apart)) == []
+
+
+def test_merges_that_are_not_made_are_in_no_undominated_option():
+    pool, costs, candidates = found("avx512-xla", TURNED)
+    every = enumerated(replace(pool, keeps_all=True), costs).candidates
+    goals = linear_goals(["time", "memory", "dispatches"])
+    told = [
+        {
+            (frozenset(v.writes), v.adds, v.reads, v.resident, v.exclusive)
+            for v in undominated(list(Variants(pool, costs, c, goals).timeless))
+        }
+        for c in (candidates, every)
+    ]
+    assert set(candidates) < set(every)
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("target", ["avx512-xla", "avx512", "iree-like"])

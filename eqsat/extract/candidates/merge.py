@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.groups import Candidate, order
 from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import Pairs, Part
 from eqsat.extract.candidates.waits import Waits
+from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.selection import TIME_LIMIT, Removed
 
@@ -90,11 +93,11 @@ class Merger(DevicePool):
         return [b for b in found if b not in self.pool.resident]
 
     @cached_property
-    def _waits(self) -> Waits:
+    def waits(self) -> Waits:
         return Waits(self.pool)
 
     def pairs(self, parts: Sequence[Part]) -> Pairs:
-        return Pairs(self.space, self.legality, self._waits, parts)
+        return Pairs(self.space, self.legality, self.waits, parts)
 
     def prune(self, parts: Sequence[Part]) -> MergePrune | None:
         """What tells dominated merges of these parts; None if all merges have to be made."""
@@ -102,37 +105,20 @@ class Merger(DevicePool):
             return None
         return MergePrune(self.pool, self.costs, parts)
 
-    def around_node(
-        self,
-        pairs: Pairs,
-        prune: MergePrune | None,
-        bucket: Sequence[int],
-        known: Mapping[Key, Candidate],
-    ) -> dict[Key, Candidate]:
-        """Merges of two of these parts, which compute one node; of known ones the known.
-
-        All of them, but for those that another one of them dominates.
-        """
-        found: dict[Key, Candidate] = {}
-        one, two = pairs.found(bucket, apart=False)
-        if prune is not None:
-            kept = prune.kept(one, two)
-            one, two = one[kept], two[kept]
-        for i, j in zip(one.tolist(), two.tolist(), strict=True):
-            tick()
-            self._merge(found, known, pairs.parts[i], pairs.parts[j])
-        return found
+    def around_node(self, pairs: Pairs, bucket: Sequence[int], _: int) -> tuple[Ints, Ints]:
+        """All pairs of these parts that may merge, which compute one node."""
+        return pairs.found(bucket, apart=False)
 
     def around_operand(
-        self, pairs: Pairs, bucket: Sequence[int], known: Mapping[Key, Candidate], operand: int
-    ) -> dict[Key, Candidate]:
-        """All merges of two of these parts, which read one buffer; of known ones the known."""
-        found: dict[Key, Candidate] = {}
-        for a, b in pairs.of(bucket, apart=True):
+        self, pairs: Pairs, bucket: Sequence[int], operand: int
+    ) -> tuple[Ints, Ints]:
+        """All pairs of these parts that may merge, which read one buffer."""
+        one, two = pairs.found(bucket, apart=True)
+        parts, fine = pairs.parts, np.ones(len(one), dtype=bool)
+        for k, (i, j) in enumerate(zip(one.tolist(), two.tolist(), strict=True)):
             tick()
-            if self._may_be_siblings(operand, a, b):
-                self._merge(found, known, a, b)
-        return found
+            fine[k] = self._may_be_siblings(operand, parts[i], parts[j])
+        return one[fine], two[fine]
 
     def _may_be_siblings(self, operand: int, a: Part, b: Part) -> bool:
         first, second = sorted((a.at[operand], b.at[operand]))
@@ -146,17 +132,19 @@ class Merger(DevicePool):
                 self.refused[unfused[1].what] = unfused[0]
         return False
 
-    def _merge(
-        self, found: dict[Key, Candidate], known: Mapping[Key, Candidate], a: Part, b: Part
-    ) -> None:
-        """Add both groups as one dispatch, unless these nodes were merged before."""
+    def merge(self, found: dict[Key, Candidate], a: Part, b: Part) -> Key | None:
+        """Add both groups as one dispatch, unless these nodes were merged before.
+
+        None if that is no dispatch.
+        """
         writes = tuple(sorted((*a.candidate.writes, *b.candidate.writes)))
         key = (a.nodes | b.nodes, writes)
-        if key in found:
-            return
-        joined = known.get(key) or self._joined(a, b)
-        if joined is not None:
+        if key not in found:
+            joined = self._joined(a, b)
+            if joined is None:
+                return None
             found[key] = joined
+        return key
 
     def _joined(self, a: Part, b: Part) -> Candidate | None:
         """A pair of groups as one dispatch; None if their roots crowd."""

@@ -2,12 +2,13 @@
 
 What two groups make together depends on these groups, and on who else needs what they write. So
 where the small groups around one node are those around another, so many blocks later, and others
-need what they write in the same way, their merges are copies.
+need what they write in the same way, their merges are copies. Around what all blocks share, such as
+a table that all layers read, groups fall into families that look alike (`families`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,35 +16,19 @@ from typing import NamedTuple
 import numpy as np
 
 from eqsat.extract.candidates.copies import Book
+from eqsat.extract.candidates.families import Around, Families, Shared, Small
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.merge import Key, Merger
 from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import Pairs
 from eqsat.extract.candidates.shifted import Shifted
-from eqsat.model.deadline import OutOfTime
+from eqsat.extract.ragged import Ints, distinct
+from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.shift import chained
 
-Around = Callable[["_Parts", Sequence[int], Mapping[Key, Candidate], int], dict[Key, Candidate]]
+PairsOf = Callable[[Pairs, Sequence[int], int], tuple[Ints, Ints]]
 NODE, BUFFER = 0, 2  # fields of `Images`
-
-
-class Small(NamedTuple):
-    """A small group: a direct candidate, so many blocks later."""
-
-    direct: int
-    blocks: int
-
-
-class Shared(NamedTuple):
-    """What small groups share: a node or a buffer, and its block.
-
-    `sign` is equal where these groups are the same ones, so many blocks later. None: no shift.
-    """
-
-    key: int
-    block: int
-    small: tuple[Small, ...]
-    sign: bytes | None
+AT_ONCE = 1 << 19  # pairs among which dominated ones are looked for
 
 
 class _Parts(NamedTuple):
@@ -54,8 +39,19 @@ class _Parts(NamedTuple):
     prune: MergePrune | None
 
 
+class _Paired(NamedTuple):
+    """Pairs of parts, and around which thing each was found."""
+
+    shared: Ints
+    one: Ints
+    two: Ints
+
+
 def add_merges(merger: Merger, book: Book, direct: Sequence[int]) -> None:
-    """Add all legal merges of these candidates and their copies to the book."""
+    """Add all legal merges of these candidates and their copies to the book.
+
+    Without those that another one dominates, block by block.
+    """
     if not merger.is_on:
         return
     work = _Merging(merger, book)
@@ -78,45 +74,32 @@ class _Merging:
         merger, book = self.merger, self.book
         small = [i for i in direct if merger.is_small(book.direct[i])]
         sides = (
-            (merger.nodes_inside, self._around_node, NODE),
-            (merger.operands, self._around_operand, BUFFER),
+            (merger.nodes_inside, merger.around_node, NODE),
+            (merger.operands, merger.around_operand, BUFFER),
         )
-        for keys_of, around, table in sides:
+        for keys_of, pairs_of, table in sides:
             keys = [(i, key) for i in small for key in keys_of(book.direct[i])]
             if keys:
-                self._add_side(np.array(keys, np.int64), around, table)
+                self._add_side(np.array(keys, np.int64), pairs_of, table)
 
-    def _around_node(
-        self, parts: _Parts, bucket: Sequence[int], known: Mapping[Key, Candidate], _: int
-    ) -> dict[Key, Candidate]:
-        return self.merger.around_node(parts.pairs, parts.prune, bucket, known)
-
-    def _around_operand(
-        self, parts: _Parts, bucket: Sequence[int], known: Mapping[Key, Candidate], operand: int
-    ) -> dict[Key, Candidate]:
-        return self.merger.around_operand(parts.pairs, bucket, known, operand)
-
-    def _add_side(self, keys: np.ndarray, around: Around, table: int) -> None:
+    def _add_side(self, keys: np.ndarray, pairs_of: PairsOf, table: int) -> None:
         """Merges by what groups share: nodes, or buffers (`table` of the images)."""
-        first: dict[bytes, Shared] = {}  # of those that look alike
-        direct, copies = [], []
+        first: dict[bytes, int] = {}  # of those that look alike: which is direct
+        direct: list[Shared] = []
+        blocks: list[list[int]] = []  # per direct one: where its copies are
         for shared in self._around(keys, table):
-            known = shared if shared.sign is None else first.setdefault(shared.sign, shared)
-            if known is shared:
+            tick()
+            known = (
+                len(direct) if shared.sign is None else first.setdefault(shared.sign, len(direct))
+            )
+            if known == len(direct):
                 direct.append(shared)
+                blocks.append([])
             else:
-                copies.append((known.key, shared.block - known.block))
+                blocks[known].append(shared.block - direct[known].block)
         parts = self._parts(direct)
-        merges: dict[int, dict[Key, Candidate]] = {}
-        try:
-            for shared in direct:
-                bucket = [parts.number[s] for s in shared.small]
-                found = around(parts, bucket, self.found, shared.key)
-                merges[shared.key] = found
-                self.found |= found
-        finally:
-            for source, blocks in copies:
-                self.copied |= dict.fromkeys((k, blocks) for k in merges.get(source, ()))
+        for paired in self._paired(parts, direct, pairs_of):
+            self._make(parts, paired, [frozenset(b) for b in blocks])
 
     def _parts(self, direct: Iterable[Shared]) -> _Parts:
         """The groups around these, the smallest first."""
@@ -132,15 +115,54 @@ class _Merging:
         (found,) = self.book.moved([self.book.direct[small.direct]], small.blocks)
         return found
 
+    # ---- pairs and what they make ----------------------------------------------------------------
+    def _paired(
+        self, parts: _Parts, direct: Sequence[Shared], pairs_of: PairsOf
+    ) -> Iterator[_Paired]:
+        """All pairs, of several things that groups share at once; each pair there once."""
+        waiting: list[_Paired] = []
+        for n, shared in enumerate(direct):
+            bucket = [parts.number[s] for s in shared.small]
+            one, two = pairs_of(parts.pairs, bucket, shared.key)
+            common = np.isin(one, bucket[: shared.common]) & np.isin(two, bucket[: shared.common])
+            one, two = one[~common], two[~common]
+            waiting.append(_Paired(np.full(len(one), n), one, two))
+            if sum(len(p.one) for p in waiting) > AT_ONCE:
+                yield _Paired(*map(np.concatenate, zip(*waiting, strict=True)))
+                waiting.clear()
+        if waiting:
+            yield _Paired(*map(np.concatenate, zip(*waiting, strict=True)))
+
+    def _make(self, parts: _Parts, paired: _Paired, blocks: Sequence[frozenset[int]]) -> None:
+        """Merge all pairs but the dominated ones, and note where copies of them are."""
+        key = paired.one * len(parts.number) + paired.two
+        pairs = distinct(key)
+        one, two = pairs // len(parts.number), pairs % len(parts.number)
+        there = [frozenset[int]()] * len(pairs)
+        for at, n in zip(np.searchsorted(pairs, key).tolist(), paired.shared.tolist(), strict=True):
+            there[at] |= blocks[n]
+        leaders = np.arange(len(pairs))
+        if parts.prune is not None:
+            leaders = parts.prune.leaders(one, two)
+        listed = parts.pairs.parts
+        for n, leader in enumerate(leaders.tolist()):
+            if leader != n and there[n] <= there[leader]:
+                continue  # wherever this one is, the other one is as well
+            tick()
+            merge = self.merger.merge(self.found, listed[one[n]], listed[two[n]])
+            if merge is not None:
+                self.copied |= dict.fromkeys((merge, k) for k in there[n])
+
     # ---- what is shared ------------------------------------------------------------------------
     def _around(self, keys: np.ndarray, table: int) -> Iterator[Shared]:
         """Nodes or buffers that two small groups share at least."""
         direct, key, blocks = self._everywhere(keys, table)
         shifted = self.book.shifted
-        rows, chains = [key, direct, blocks], None
+        rows, chains, families = [key, direct, blocks], None, None
         if shifted is not None:
             chains = _chains(shifted, table)
-            rows = [key, direct, blocks - chains[key, 1], self._used(shifted, direct, blocks)]
+            families = Families(self.merger, self.book, shifted)
+            rows = [key, direct, blocks - chains[key, 1], families.used(direct, blocks)]
         order = np.lexsort(tuple(reversed(rows)))
         rows = np.stack(rows[1:])[:, order]
         direct, key, blocks = direct[order], key[order], blocks[order]
@@ -149,13 +171,15 @@ class _Merging:
             if end - begin < 2:
                 continue
             this, part = int(key[begin]), slice(begin, end)
-            small = map(Small, direct[part].tolist(), blocks[part].tolist())
-            if chains is None:
-                yield Shared(this, 0, tuple(small), None)
-                continue
-            head, block = chains[this].tolist()
-            sign = head.to_bytes(8, "little") + rows[:, part].tobytes()
-            yield Shared(this, block, tuple(small), sign)
+            around = Around(this, direct[part], blocks[part])
+            if chains is None or families is None or shifted is None:
+                yield Shared(this, 0, around.small(), None)
+            elif shifted.once[table][this] == this:
+                yield from families.of(around)
+            else:
+                head, block = chains[this].tolist()
+                sign = head.to_bytes(8, "little") + rows[:, part].tobytes()
+                yield Shared(this, block, around.small(), sign + families.waits(around))
 
     def _everywhere(self, keys: np.ndarray, table: int) -> tuple[np.ndarray, ...]:
         """(direct candidate, key, blocks) of direct groups and of their copies."""
@@ -173,17 +197,6 @@ class _Merging:
                 image = np.array(book.shifted.images(k)[table])
                 found.append((part[:, 0], image[part[:, 1]], np.full(len(part), k)))
         return tuple(map(np.concatenate, zip(*found, strict=True)))
-
-    def _used(self, shifted: Shifted, direct: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-        """Per small group a number: what it writes is used alike where these are equal."""
-        value = self.merger.space.value
-        written = np.array([value[c.writes[0]] for c in self.book.direct])
-        found = np.empty(len(direct), np.int64)
-        for k in np.unique(blocks).tolist():
-            at = blocks == k
-            image = np.array(shifted.images(k).value)
-            found[at] = shifted.uses[image[written[direct[at]]]]
-        return found
 
     # ---- what was found ------------------------------------------------------------------------
     def write(self) -> None:

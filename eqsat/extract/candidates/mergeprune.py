@@ -11,7 +11,7 @@ every option of the other one is dominated by one of its own (`dominance`), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import Looked, bits_of
 from eqsat.extract.candidates.pairs import Part
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct, numbered_sets
+from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets
 from eqsat.extract.solve.linear import OTHERS, OWN, moved_bytes, tie
 from eqsat.model.control import Control
 
@@ -42,7 +42,17 @@ class _Merges(NamedTuple):
     ops: Ints
 
     def take(self, rows: Ints) -> _Merges:
-        return _Merges(*(f.take(rows) if isinstance(f, Ragged) else f[rows] for f in self))
+        return _Merges(
+            self.writes.take(rows),
+            self.computes.take(rows),
+            self.reads.take(rows),
+            self.held.take(rows),
+            self.shown.take(rows),
+            self.traffic_ps[rows],
+            self.cost_ps[rows],
+            self.ties[rows],
+            self.ops[rows],
+        )
 
 
 class MergePrune:
@@ -52,9 +62,9 @@ class MergePrune:
         self.space, self.costs = pool.space, costs
         space, found = pool.space, [p.candidate for p in parts]
         buffer, exclusive = space.buffer, pool.legality.exclusive
-        self._reads = Ragged.of([{buffer[r] for r in c.reads} for c in found])
+        self._reads = Ragged.of([frozenset([buffer[r] for r in c.reads]) for c in found])
         self._held = Ragged.of([exclusive(c.members) for c in found])
-        self._shown = Ragged.of([{buffer[e] for e in c.exposable} for c in found])
+        self._shown = Ragged.of([frozenset([buffer[e] for e in c.exposable]) for c in found])
         self._computes = Ragged.of([space.computes(p.ops) for p in parts])
         self._ops = Ragged.of([p.ops for p in parts])
         self._sink = np.array([buffer[c.writes[0]] for c in found], dtype=np.int64)
@@ -87,17 +97,17 @@ class MergePrune:
         runs = max(costs.iterations[m] for m in members)
         return sum(int(costs.compute_ps(m, runs)) + 1 for m in members)
 
-    def kept(self, one: Ints, two: Ints) -> Mask:
-        """Per pair of parts: False if the merge of another of these pairs dominates it."""
-        found, most = np.ones(len(one), dtype=bool), self._compute_ps
+    def leaders(self, one: Ints, two: Ints) -> Ints:
+        """Per pair of parts: the pair whose merge dominates theirs, or itself. Leaders stay."""
+        found, most = np.arange(len(one)), self._compute_ps
         rows = np.flatnonzero((most[one] != UNKNOWN) & (most[two] != UNKNOWN))
         if len(rows) < 2:
             return found
         merges = self._merged(one[rows], two[rows])
         hides = np.flatnonzero(most[one[rows]] + most[two[rows]] < merges.traffic_ps)
         rows, merges = rows[hides], merges.take(hides)
-        found[rows] = False
-        found[rows[self._undominated(merges)]] = True
+        for gone, leader in self._dominated(merges):
+            found[rows[gone]] = rows[leader]
         return found
 
     def _merged(self, one: Ints, two: Ints) -> _Merges:
@@ -120,8 +130,8 @@ class MergePrune:
             ops.counts,
         )
 
-    def _undominated(self, merges: _Merges) -> Ints:
-        """Of equal ones the first that does not convert more than it has to, with fewest ops."""
+    def _dominated(self, merges: _Merges) -> Iterator[tuple[Ints, Ints]]:
+        """(Some that are dominated, by which); of equals the one that converts least stays."""
         span = len(self.space.buffer)
         what = merges.writes.joined(merges.computes.mapped(np.arange(span, 2 * span)))
         bucket = numbered_sets(what)
@@ -131,7 +141,8 @@ class MergePrune:
         sides = [r.take(order) for r in (merges.reads, merges.held, hidden)]
         costs = merges.cost_ps[order, None]
         looked = Looked(bucket[order], bits_of(sides, bucket[order]), costs)
-        return order[np.concatenate([first for first, _, _ in looked.at()] or [order[:0]])]
+        for _, gone, leader in looked.at():
+            yield order[gone], order[leader]
 
     def _hidden(self, merges: _Merges, bucket: Ints) -> Ragged:
         """Per merge: what others of its bucket show and it does not, if somebody may want that."""

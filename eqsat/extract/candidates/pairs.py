@@ -105,10 +105,10 @@ class Pairs:
             for rows, columns in self._small(bucket, facts, apart):
                 tick()
                 fine = self._fits(facts, rows, columns)
-                rows, columns = number[rows[fine]], number[columns[fine]]
-                agree = self._agree(rows, columns)
-                one.append(rows[agree])
-                two.append(columns[agree])
+                first, second = number[rows[fine]], number[columns[fine]]
+                agree = self._agree(first, second)
+                one.append(first[agree])
+                two.append(second[agree])
         return np.concatenate(one), np.concatenate(two)
 
     def _small(
@@ -144,9 +144,10 @@ class Pairs:
         """
         parts = [self.parts[p] for p in bucket]
         values, value = np.unique([p.value for p in parts], return_inverse=True)
-        needs, listed = self.waits.needs, values.tolist()
-        after = np.array([[needs(v, u) for u in listed] for v in listed], dtype=bool)
-        number = {v: i for i, v in enumerate(listed)}
+        number = {v: i for i, v in enumerate(values.tolist())}
+        after = np.zeros((len(values), len(values)), dtype=bool)
+        for i, j in self.waits.among(list(number)):
+            after[i, j] = True
         waits, computes = after[value], np.zeros(len(parts), dtype=bool)
         for i, p in enumerate(parts):
             inside = [number[v] for v in self.space.computes(p.ops) if v in number]

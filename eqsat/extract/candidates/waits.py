@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,10 +22,18 @@ class Waits:
 
     pool: Pool
 
-    def needs(self, value: int, other: int) -> bool:
-        """Whether every way to a value computes another one, which one dispatch may do alone."""
-        bit = self._bits.get(other)
-        return bit is not None and value != other and bool(self._before.get(value, 0) & bit)
+    def among(self, values: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """(i, j): every way to values[i] computes values[j], as one dispatch alone may do."""
+        bits, before = self._bits, self._before
+        every = 0
+        for v in values:
+            every |= bits.get(v, 0)
+        found: list[tuple[int, int]] = []
+        for i, v in enumerate(values):
+            own = before.get(v, 0) & every & ~bits.get(v, 0)
+            if own:
+                found += [(i, j) for j, u in enumerate(values) if own & bits.get(u, 0)]
+        return tuple(found)
 
     @cached_property
     def _bits(self) -> dict[int, int]:
@@ -42,10 +51,15 @@ class Waits:
         return {v: 1 << i for i, v in enumerate(v for v in owned if v not in free)}
 
     @cached_property
-    def _nodes(self) -> tuple[int, ...]:
-        pool = self.pool
-        nodes = range(len(pool.space.egraph.nodes))
-        return tuple(n for n in nodes if pool.allows(n) and pool.space.kinds[n] != "leaf")
+    def _nodes(self) -> dict[int, tuple[int, ...]]:
+        """Nodes that may be chosen and make something of something else, and what they make."""
+        pool, space = self.pool, self.pool.space
+        found: dict[int, tuple[int, ...]] = {}
+        for n, kind in enumerate(space.kinds):
+            made = tuple(dict.fromkeys((space.result[n], *space.made[n])))
+            if pool.allows(n) and kind != "leaf" and set(made).isdisjoint(space.operands[n]):
+                found[n] = made
+        return found
 
     @cached_property
     def _before(self) -> dict[int, int]:
@@ -53,27 +67,23 @@ class Waits:
 
         The greatest fixpoint, as no derivation waits for itself.
         """
-        space, bits = self.pool.space, self._bits
-        own, made = list[int](), list[tuple[int, ...]]()
+        space, nodes, bits = self.pool.space, self._nodes, self._bits
+        own = {n: sum(bits.get(v, 0) for v in space.computes((n,))) for n in nodes}
         readers: dict[int, list[int]] = {}
-        for i, n in enumerate(self._nodes):
-            own.append(sum(bits.get(v, 0) for v in space.computes((n,))))
-            made.append(tuple(dict.fromkeys((space.result[n], *space.made[n]))))
-            for b in set(space.operands[n]).difference(made[-1]):
-                readers.setdefault(b, []).append(i)
-        there = self.pool.held | self.pool.resident | self.pool.fills.keys() | self._leaves
-        known = dict.fromkeys(there, 0)
-        waiting = deque(range(len(own)))
+        for n in nodes:
+            for b in space.needs[n]:
+                readers.setdefault(b, []).append(n)
+        known = dict.fromkeys(self._there, 0)
+        waiting = deque(nodes)
         while waiting:
             tick()
-            i = waiting.popleft()
-            reads = [o for o in space.operands[self._nodes[i]] if o not in made[i]]
-            if any(o not in known for o in reads):
+            n = waiting.popleft()
+            if any(o not in known for o in space.needs[n]):
                 continue
-            needed = own[i]
-            for o in reads:
+            needed = own[n]
+            for o in space.needs[n]:
                 needed |= known[o]
-            for b in made[i]:
+            for b in nodes[n]:
                 new = needed & known.get(b, needed)
                 if known.get(b) != new:
                     known[b] = new
@@ -85,8 +95,8 @@ class Waits:
         return found
 
     @cached_property
-    def _leaves(self) -> frozenset[int]:
-        space = self.pool.space
-        return frozenset(
-            space.result[n] for n, kind in enumerate(space.kinds) if kind == "leaf"
-        )
+    def _there(self) -> frozenset[int]:
+        """Buffers that may be there from the start, or that hold one value."""
+        pool, space = self.pool, self.pool.space
+        leaves = {space.result[n] for n, kind in enumerate(space.kinds) if kind == "leaf"}
+        return pool.held | pool.resident | pool.fills.keys() | leaves
