@@ -9,6 +9,7 @@ import pytest
 
 from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
+from eqsat.extract.ask.pareto import pareto
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -84,6 +85,17 @@ def test_a_budget_of_bytes_is_kept_or_refused_with_the_least_there_is():
     assert prepare(egraph, less, (TIME, MEMORY)).is_refused
     with pytest.raises(EqsatError, match=rf"\(proven\).* any choice needs is {least:,} bytes"):
         extract(egraph, less, (TIME, MEMORY))
+
+
+def test_a_front_is_the_same_with_rows_of_bytes_and_without():
+    egraph, target = asked(())
+    session = prepare(egraph, target, (TIME, MEMORY, COUNT), whole=True)
+    names = ("time", "memory", "dispatches")
+    few, points = pareto(session, names, points=8, seconds=60.0)
+    rows, _ = pareto(replace(session, within=None), names, points=8, seconds=60.0)
+    assert few.complete and rows.complete
+    assert few.found == rows.found
+    assert all(check(egraph, target, p) == [] for p in points)
 
 
 def worth(found, goals, baseline) -> float:

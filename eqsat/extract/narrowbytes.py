@@ -84,7 +84,7 @@ class _Bytes:
                 return kept
             caps[r.name] = limit(r, self.best.value(r.name), self.reference)
             kept = found.within(caps[r.name])
-            if not found.is_met(r.name):
+            if not found.is_met:
                 return kept
         self._tied({g: min(c, self.best.value(g)) for g, c in caps.items()}, kept)
         return kept
@@ -94,7 +94,7 @@ class _Bytes:
         if found is None or found.best is None:
             return None
         self.best = found.best
-        if not found.is_met(goal):
+        if not found.is_met:
             self._look(goal, found, caps)
         self.least[goal] = found.bound, found.proof
         return found
@@ -115,7 +115,7 @@ class _Bytes:
         found = self.within.least(TIE_BREAK, exact, kept, self.best)
         if found is not None and found.best is not None:
             self.best = found.best
-            if found.is_met(TIE_BREAK):
+            if found.is_met:
                 self.least[TIE_BREAK] = found.bound, found.proof
 
     def among(self, kept: Ints) -> Assembly:

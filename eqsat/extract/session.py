@@ -21,6 +21,7 @@ from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
+from eqsat.extract.withinbytes import WithinBytes
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
@@ -56,7 +57,8 @@ class Session:
     the baseline's value per goal, None if the input program is not admissible. `least`: what goals
     are at least in any order, and what proves it; known where only the options are left that hold
     an answer no worse than the best hint by the first goal (`narrow`). is_refused: no answer keeps
-    the budgets, which is proven in every order.
+    the budgets, which is proven in every order. within: if nothing was left out, the question it is
+    part of, for others about the same options.
     """
 
     egraph: EGraph
@@ -70,6 +72,7 @@ class Session:
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that hold whatever was cut
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     is_refused: bool = False
+    within: WithinBytes | None = None
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -238,6 +241,9 @@ class _Sides:
         limits = Limits(deadline, self.seed, self.stop)
         budget = dict(self.target.budget)
         small = None
+        if self.whole and found.fits_arrays:
+            within = WithinBytes(found, limits)
+            return replace(self._session(within.every.free, (), baseline), within=within)
         if not self.whole and found.fits_arrays:
             small = narrow(found, self.goals, budget, limits, baseline)
         if small is None:
@@ -247,7 +253,7 @@ class _Sides:
 
     def own(self, found: Choices, deadline: float) -> Session:
         """Of the input program, for which there is time whatever the deadline."""
-        strict = replace(self, goals=_strict(self.goals))
+        strict = replace(self, goals=_strict(self.goals), whole=False)
         with suppress(OutOfTime), until(deadline, self.stop):
             return strict.session(found, None, deadline)
         with uncollected():

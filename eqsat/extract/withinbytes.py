@@ -8,7 +8,7 @@ is live when would take most of the time, and are rarely needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -34,6 +34,7 @@ from eqsat.model.selection import Group
 
 OPEN = 1 << 62  # more than any goal is worth
 FEW = 6_000  # options: so many are searched at once, and not those near the bound first
+ROUNDS, ENOUGH = 4, 0.75  # of options left out; if more of them are left, it is not worth its time
 SHARE = 0.4  # of the time there is, for one search
 
 
@@ -61,23 +62,31 @@ class Known:
 class LeastSum:
     """A sum is at least `bound` in any order; what proves it; the best answer known.
 
-    `within` says what answers hold that are worth so much at most.
+    `cap` is what it may be at most. `within` says what answers hold that are worth so much at most.
     """
 
+    goal: str
+    cap: int
     bound: int
     proof: str
     best: Known | None
     options: Ints
     relaxed: Relaxation
 
-    def is_met(self, goal: str) -> bool:
+    @property
+    def is_met(self) -> bool:
         """Whether the best answer known is as good as any."""
-        return self.best is not None and self.best.value(goal) <= self.bound
+        return self.best is not None and self.best.value(self.goal) <= self.bound
 
     @property
     def is_infeasible(self) -> bool:
         """Whether no answer keeps the caps, which is proven."""
-        return self.bound > OPEN
+        return self.bound > self.cap
+
+    @property
+    def worth(self) -> int:
+        """What an answer that is looked for is worth at most."""
+        return self.cap if self.best is None else min(self.cap, self.best.value(self.goal) - 1)
 
     def within(self, cap: int) -> Ints:
         return self.options[list(self.relaxed.within(cap))]
@@ -90,7 +99,9 @@ class WithinBytes:
     choices: Choices
     limits: Limits
     most: int = OPEN
-    found: dict[Answer, Ordered | None] = field(default_factory=dict)  # answers in their best order
+    # answers in their best order, and what was asked of all options
+    found: dict[Answer, Ordered | None] = field(default_factory=dict)
+    sums: dict[str, LeastSum | None] = field(default_factory=dict)
 
     @cached_property
     def free(self) -> FreeOptions:
@@ -130,63 +141,96 @@ class WithinBytes:
         small = problem.restricted(tuple(among.tolist()))
         return among[list(fitting(small, cap))]  # type: ignore[arg-type]
 
+    def alone(self, goal: str) -> LeastSum | None:
+        """The sum's relaxation, whatever the other goals; None if there is no answer."""
+        if goal not in self.sums:
+            every = np.arange(len(self.free), dtype=np.int64)
+            relaxed = self._relaxed(goal, {}, every)
+            self.sums[goal] = relaxed and LeastSum(
+                goal, OPEN, relaxed.bound, "relaxation", None, every, relaxed
+            )
+        return self.sums[goal]
+
     def least(
         self, goal: str, caps: Mapping[str, int], among: Ints, known: Known | None
     ) -> LeastSum | None:
-        """The sum at the least within the caps, one of bytes among them; None: nothing is known.
+        """The sum at the least within the caps, in any order; None: nothing is known.
 
-        among: options that answers within the caps hold. known: the best answer known so far.
+        among: options that answers within the caps hold. known: the best answer known so far that
+        keeps them.
         """
         useful = presolved(self.free.problem.take(among))
         among = among[useful]
         relaxed = self._relaxed(goal, caps, among)
         if relaxed is None:
             return None
-        found = LeastSum(relaxed.bound, "relaxation", known, among, relaxed)
-        for worth in self._caps(found, goal):
-            if not found.is_met(goal) and found.bound <= worth:
-                cap = worth if found.best is None else min(worth, found.best.value(goal) - 1)
-                found = self._searched(found, goal, caps, found.within(cap), cap)
+        cap = caps.get(goal, OPEN)
+        found = LeastSum(goal, cap, relaxed.bound, "relaxation", known, among, relaxed)
+        for near in (*self._near(found), OPEN):
+            if not found.is_met and found.bound <= min(near, found.worth):
+                found = self._searched(found, caps, min(near, found.worth))
         return found
 
     def _relaxed(self, goal: str, caps: Mapping[str, int], among: Ints) -> Relaxation | None:
-        sums = {g: v for g, v in caps.items() if g in self.goals}
+        sums = {g: v for g, v in caps.items() if g in self.goals and g != goal}
         table = self.free.problem.take(among)
         found = free_relaxation(table, self.goals, {goal: 1}, sums)
         # no solution is no proof where sums round
         return found or (free_relaxation(table, self.goals, {goal: 1}) if sums else None)
 
-    def _caps(self, found: LeastSum, goal: str) -> Iterator[int]:
-        """How much an answer is worth that is looked for; at last what is less than the best."""
-        worth = OPEN if found.best is None else found.best.value(goal) - 1
-        if len(found.relaxed.within(worth)) > FEW:
-            caps = [int(found.relaxed.bound * (1 + s)) for s in SPREADS]
-            yield from (c for c in caps if c < worth)
-        yield worth
+    def _near(self, found: LeastSum) -> list[int]:
+        """How much answers are worth that are looked for first, if there are many options."""
+        if len(found.relaxed.within(found.worth)) <= FEW:
+            return []
+        return [int(found.relaxed.bound * (1 + s)) for s in SPREADS]
 
-    def _searched(
-        self, found: LeastSum, goal: str, caps: Mapping[str, int], near: Ints, cap: int
-    ) -> LeastSum:
-        """What a search among the options near the bound, worth `cap`, tells."""
-        solved = self._solved(goal, caps, near)
-        bound = cap + 1 if solved.status == "infeasible" else min(solved.bound, cap + 1)
+    def _searched(self, found: LeastSum, caps: Mapping[str, int], worth: int) -> LeastSum:
+        """What a search among the options of answers worth so much at most tells."""
+        goal = found.goal
+        near, solved = self._solved(goal, caps, found.within(worth), worth)
+        bound = worth + 1 if solved.status == "infeasible" else min(solved.bound, worth + 1)
         if bound > found.bound:
             found = replace(found, bound=bound, proof="search")
         best = None if solved.answer is None else self.in_order(solved.answer)
+        if best is not None and not best.keeps(caps):
+            best = self._tied(goal, caps, near, best.value(goal))
         if best is None or not best.keeps(caps):
             return found
         if found.best is None or best.value(goal) < found.best.value(goal):
             found = replace(found, best=Known.of(best))
         return found
 
-    def _solved(self, goal: str, caps: Mapping[str, int], near: Ints) -> Found:
-        near = self.fitting(caps[MEMORY], near)
-        if not len(near):
-            return Found("infeasible")
-        sums = {g: v for g, v in caps.items() if g in self.goals}
+    def _solved(
+        self, goal: str, caps: Mapping[str, int], near: Ints, worth: int
+    ) -> tuple[Ints, Found]:
+        """The best answer of these options by the sum, bytes aside; and what is left of them.
+
+        What does not fit lifts the bound, and what the bound rules out leaves others no room.
+        """
+        none = np.zeros(0, dtype=np.int64), Found("infeasible")
+        needs_some = bool(self.every.search.problem.roots)
+        for _ in range(ROUNDS if MEMORY in caps else 0):
+            before = len(near)
+            near = self.fitting(caps[MEMORY], near)
+            relaxed = self._relaxed(goal, caps, near) if len(near) else None
+            if relaxed is None or relaxed.bound > worth:
+                return none if needs_some else (near, Found("unknown"))
+            near = near[list(relaxed.within(worth))]
+            if len(near) > ENOUGH * before:
+                break
+        if not len(near) and needs_some:
+            return none
+        return near, self._minimised(goal, caps, near)
+
+    def _minimised(self, goal: str, caps: Mapping[str, int], among: Ints) -> Found:
+        sums = {g: v for g, v in caps.items() if g in self.goals and g != goal}
         seconds = self.limits.seconds * SHARE
-        among = tuple(near.tolist())
-        return self.every.search.minimise({goal: 1}, sums, None, seconds, among)
+        return self.every.search.minimise({goal: 1}, sums, None, seconds, tuple(among.tolist()))
+
+    def _tied(self, goal: str, caps: Mapping[str, int], among: Ints, value: int) -> Ordered | None:
+        """Of the answers worth so much one that converts least: it keeps little beside."""
+        found = self._minimised(TIE_BREAK, {**caps, goal: value}, among)
+        return None if found.answer is None else self.in_order(found.answer)
 
     def in_order(self, answer: Answer) -> Ordered | None:
         """An answer of the problem without an order in its best one; None if it has none."""

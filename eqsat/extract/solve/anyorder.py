@@ -47,6 +47,11 @@ class AnyOrder(ExtractionProblem):
         return watches(self)
 
     @cached_property
+    def fits(self) -> Fits:
+        """What must-analysis tells about its bytes."""
+        return Fits(self)
+
+    @cached_property
     def fitting(self) -> dict[int, tuple[int, ...]]:
         """Per cap that was asked about: options that fit into so many bytes (`fits`)."""
         return {}
@@ -55,11 +60,6 @@ class AnyOrder(ExtractionProblem):
     def proven(self) -> dict[object, bool]:
         """Per peak and caps that were asked about: whether no answer needs less (`fewest`)."""
         return {}
-
-    @cached_property
-    def fits(self) -> Fits:
-        """What must-analysis tells about its bytes."""
-        return Fits(self)
 
     @cached_property
     def copies(self) -> tuple[Copy, ...]:

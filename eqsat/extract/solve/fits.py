@@ -191,10 +191,10 @@ def _fitting(problem: AnyOrder, cap: int) -> tuple[int, ...]:
     return kept
 
 
-def least_fitting(problem: AnyOrder, cap: int) -> int | None:
+def least_fitting(problem: AnyOrder, cap: int, guess: int | None = None) -> int | None:
     """The fewest bytes, `cap` at most, that something fits into; None if nothing fits into it.
 
-    No answer of at most `cap` bytes needs less, in any order.
+    No answer of at most `cap` bytes needs less, in any order. guess: what is tried first.
     """
     low, unit = problem.fits.least_bytes, problem.byte_unit
     if low > cap or not fitting(problem, cap):
@@ -203,10 +203,15 @@ def least_fitting(problem: AnyOrder, cap: int) -> int | None:
         return low
     steps = -(-(cap - low) // unit)  # something fits into so many units more; low is too little
     none, some = 0, steps
+    tried = [] if guess is None else [(guess - low) // unit, (guess - low) // unit - 1]
     while some - none > 1:
-        middle = (none + some) // 2
-        if fitting(problem, low + middle * unit):
+        middle = tried.pop(0) if tried else (none + some) // 2
+        if not none < middle < some:
+            continue
+        if kept := fitting(problem, low + middle * unit):
             some = middle
+            if len(kept) < ENOUGH * len(problem.options):
+                problem = problem.restricted(kept)  # what is left out fits into no less either
         else:
             none = middle
     return min(low + some * unit, cap)
