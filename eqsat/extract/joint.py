@@ -17,6 +17,7 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.inorder import OPEN
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit
@@ -130,6 +131,9 @@ class _Joint:
             value = self.best.value(goal)
             if value <= bound:
                 break
+        if goal == MEMORY and self.outcome.status == OPEN and bound < value:
+            self._descend(caps, bound)
+            value = min(value, self.best.peak_bytes)
         self._note(goal, value, bound, proof, status)
         return value
 
@@ -182,7 +186,7 @@ class _Joint:
         with suppress(OutOfTime):
             if MEMORY not in self.least and any(r.name == MEMORY for r in self.requests):
                 self._know(MEMORY, self.assembly.least_bytes(), "search")
-            if self.outcome.status == "optimal" or not self._has_time():
+            if self.outcome.status in ("optimal", OPEN) or not self._has_time():
                 return
             search = self._every().search
             for goal in [r.name for r in self.requests if r.name != MEMORY]:

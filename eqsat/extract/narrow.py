@@ -8,7 +8,7 @@ is in no better one. What is left, a few options of a hundred, is the problem fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.places import answer_places
@@ -139,7 +139,7 @@ class _Best:
     def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> None:
         assembly = self.choices.among(options).ordered()
         hints = greedily(assembly, next(iter(sums)))
-        search = self.limits.search(assembly, self.budget, *hints)
+        search = replace(self.limits.search(assembly, self.budget, *hints), is_look=True)
         seconds = self.limits.seconds * SHARE
         found = search.tried(sums, dict(self.budget), None, seconds)
         best = None if found.answer is None else in_best_order(assembly, found.answer)

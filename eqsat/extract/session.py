@@ -124,7 +124,7 @@ class Session:
         progress.phase("search")
         end = time.monotonic() + seconds
         later = min(seconds * LATER, 4 * self.assembly.seconds + 1)
-        search = self.search(seconds - later)
+        search = replace(self.search(seconds - later), defers=True)
         refused = Outcome("infeasible") if self.is_refused else None
         outcome = refused or search.run(goals, self.reference)
         if refused or outcome.answer is not None:
@@ -132,7 +132,7 @@ class Session:
         status, session = self.in_some_order(goals, end - time.monotonic())
         if status != "feasible":
             return session, search, replace(outcome, status=status)
-        search = session.search(end - later - time.monotonic())
+        search = replace(session.search(end - later - time.monotonic()), defers=True)
         return session, search, search.run(goals, self.reference)
 
     def in_some_order(self, goals: tuple[GoalRequest, ...], seconds: float) -> tuple[str, Session]:

@@ -15,13 +15,18 @@ from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.problem import ExtractionProblem, Option
 from eqsat.extract.solve.relax import MEMORY, relaxation
 
-FEW = 0.75  # of the options: if what fits is more, it says little
+MOST = 0.75  # of the options: if as many fit, it says little
 STEPS = 4  # caps between what is known to be too little and a known answer that are tried
 
 
 def _same(option: Option) -> tuple[tuple[int, ...], ...]:
     """What an option is, whenever it runs."""
     return option.reads, option.writes, option.resident, option.exclusive, option.adds
+
+
+def is_most(free: AnyOrder, kept: tuple[int, ...]) -> bool:
+    """Whether nearly all options fit, so that it says little about bytes."""
+    return len(kept) > MOST * len(free.options)
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,10 @@ class Fewest:
 
     def _is_least(self, value: int) -> bool:
         kept = fitting(self.free, value - 1)
-        if not kept or not self.is_few(kept):
+        if not kept or is_most(self.free, kept):
             return not kept and bool(self.free.roots)
         found = relaxation(self.free.restricted(kept), {MEMORY: 1}, self.caps)
         return found is not None and found.bound >= value
-
-    def is_few(self, kept: tuple[int, ...]) -> bool:
-        """Whether it says much that these options fit."""
-        return len(kept) <= FEW * len(self.free.options)
 
     def within(self, cap: int) -> tuple[int, ...]:
         """Options under the order that answers of at most `cap` bytes may hold."""
@@ -71,6 +72,6 @@ class Fewest:
         for _ in range(STEPS):
             kept = fitting(self.free, cap) if cap < value else ()
             if kept or cap >= value:
-                return self.within(cap) if kept and self.is_few(kept) else ()
+                return self.within(cap) if kept and not is_most(self.free, kept) else ()
             cap = (cap + value) // 2
         return ()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eqsat.extract.solve.anyorder import AnyOrder
 
 ROUNDS = 8
-ENOUGH = 0.75  # of the options: if more are left, a further round is not worth its time
+ENOUGH = 0.3  # of the options: if more are left, a further round is not worth its time
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,14 @@ from functools import cached_property
 
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.fewest import Fewest
+from eqsat.extract.solve.fewest import Fewest, is_most
 from eqsat.extract.solve.fits import fitting
+from eqsat.extract.solve.inorder import OPEN, in_order, weighted
 from eqsat.extract.solve.linear import TIE_BREAK
-from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen, floor
+from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
-from eqsat.extract.solve.requests import limit, weigh
-from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest
@@ -28,6 +27,9 @@ SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 MEMORY = "memory"  # the goal that is no sum
+TIDY = 3_000  # options among which it is decided between answers that are equal in all goals
+MANY_LEFT = 4_000  # options: a look has no last solve among more
+LARGE = 2_000  # options: with more, the relaxation of memory takes as long as a search
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Search:
     # per goal a bound that is known already, and what proved it
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     free: Callable[[], AnyOrder] | None = None  # states the same choice without an order
+    defers: bool = False  # what is hard about memory is left to the question in any order
+    is_look: bool = False  # a good answer will do
 
     def run(
         self,
@@ -53,8 +57,8 @@ class Search:
     ) -> Outcome:
         """Minimise the goals, under further caps; `reference` are the baseline's values, if any."""
         if requests[0].weight is not None:
-            return self._weighted(requests, reference)
-        return self._in_order(requests, reference or {}, self.budget | dict(caps or {}))
+            return weighted(self, requests, reference)
+        return in_order(self, requests, reference or {}, self.budget | dict(caps or {}))
 
     def best_hint(self, weights: dict[str, int], caps: dict[str, int]) -> Answer | None:
         """The best known answer that keeps the caps."""
@@ -100,8 +104,9 @@ class Search:
         fewest = self._fewest(weights, caps, hint)
         if fewest is not None and hint is not None:
             hint = self._of_few(fewest, caps, hint, end, among)
-            if fewest.is_least(self.problem.peak_bytes(hint)):
-                return Found("optimal", hint, self.problem.peak_bytes(hint))
+            status = self._without_search(fewest, hint)
+            if status:
+                return Found(status, hint, self.problem.peak_bytes(hint) * (status != OPEN))
         stage = self._stage_of(weights, caps, hint, among)
         if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
             return Found("infeasible")
@@ -119,6 +124,8 @@ class Search:
         if self._is_met(stage, weights, hint):
             return Found("optimal", hint, stage.bound, "relaxation", stage)
         kept = self._left(stage, weights, fewest, hint)
+        if self._is_enough(found, kept):
+            return Found(OPEN, hint, stage.bound, stage=stage)
         if found is None or found.status != "optimal" or kept != asked:  # else just now
             found = self._solve(kept, weights, caps, hint, end - time.monotonic())
         return self._settled(found, stage, weights, hint)
@@ -148,6 +155,17 @@ class Search:
         if hint is not None and known and self.problem.worth(hint, weights) <= known[0]:
             return Found("optimal", hint, *known)
         return Found("infeasible") if self._is_too_little(weights, caps) else None
+
+    def _is_enough(self, found: Found | None, kept: tuple[int, ...]) -> bool:
+        """Whether an answer found among few options will do, as a proof would be among many."""
+        is_found = found is not None and found.status == "optimal" and found.answer is not None
+        return self.is_look and is_found and len(kept) > MANY_LEFT
+
+    def _without_search(self, fewest: Fewest, answer: Answer) -> str:
+        """optimal, if it is plain that no answer needs less; open, if that is asked later."""
+        if fewest.is_least(self.problem.peak_bytes(answer)):
+            return "optimal"
+        return OPEN if self.defers and len(self.problem.options) > LARGE else ""
 
     def _left(
         self, stage: Stage, weights: dict[str, int], fewest: Fewest | None, hint: Answer | None
@@ -277,12 +295,24 @@ class Search:
         self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
     ) -> Relaxation | None:
         """Under the caps on sums, bytes kept and memory; None if nothing is left."""
+        if self._is_hard(small, weights, caps):
+            nothing = (0.0,) * len(small.options)
+            return Relaxation(0.0, nothing, (), small.byte_unit)
         limits = {g: v for g, v in caps.items() if g in small.linear}
         more = {g: v for g, v in caps.items() if g in small.kept}
         more |= {MEMORY: caps[MEMORY]} if MEMORY in self.budget else {}
         found = relaxation(small, weights, limits | more) if more else None
         # `None` is no proof where sums round
         return found or relaxation(small, weights, limits)
+
+    def _is_hard(
+        self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
+    ) -> bool:
+        """Whether relaxing bytes in any order says little, as nearly all options fit."""
+        if weights != {MEMORY: 1} or MEMORY not in caps or len(small.options) < LARGE:
+            return False
+        problem = self.problem
+        return isinstance(problem, AnyOrder) and is_most(problem, self.fitting(caps[MEMORY]))
 
     def _neighbourhoods(
         self, stage: Stage, weights: dict[str, int]
@@ -318,6 +348,8 @@ class Search:
         work: float | None = None,
     ) -> Found:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
+        if TIE_BREAK in weights and len(kept) > TIDY:
+            return Found("unknown")
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
@@ -339,61 +371,3 @@ class Search:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         status = "optimal" if solution.status == "optimal" else "wall"
         return Found(status, self.problem.pruned(answer), solution.bound)
-
-    def _in_order(
-        self, requests: tuple[GoalRequest, ...], reference: dict[str, int], caps: dict[str, int]
-    ) -> Outcome:
-        bounds, proofs, values = {}, {}, {}
-        among: tuple[int, ...] | None = None
-        answer: Answer | None = None
-        stop = "optimal"
-        for n, r in enumerate(requests):
-            left = max(self.deadline - time.monotonic(), 0.1)
-            share = left if n + 1 == len(requests) else left * 0.7
-            found = self.tried({r.name: 1}, caps, answer, share, among)
-            if found.answer is None:
-                return Outcome(found.status)
-            stop = stop if found.status == "optimal" else found.status
-            answer = found.answer
-            value = self.problem.value(r.name, answer)
-            bounds[r.name] = max(found.bound, self._floor(r.name))
-            proofs[r.name] = found.proof
-            values[r.name] = value
-            progress.found(r.name, value)
-            most = limit(r, value, reference)
-            caps[r.name] = min(most, caps.get(r.name, most))
-            among = found.stage.within(caps[r.name]) if found.stage else among
-        if stop == "optimal" and answer is not None:
-            answer = self._tidied(answer, requests, caps, among)
-        return Outcome(stop, answer, bounds, proofs, values)
-
-    def _tidied(
-        self,
-        answer: Answer,
-        requests: tuple[GoalRequest, ...],
-        caps: dict[str, int],
-        among: tuple[int, ...] | None,
-    ) -> Answer:
-        """An answer of the same worth that converts least, if that can be proven in time."""
-        exact = caps | {r.name: self.problem.value(r.name, answer) for r in requests}
-        left = max(self.deadline - time.monotonic(), 0.1)
-        found = self.minimise({TIE_BREAK: 1}, exact, answer, left, among)
-        return found.answer if found.status == "optimal" and found.answer is not None else answer
-
-    def _floor(self, goal: str) -> int:
-        """A bound every answer keeps: the relaxation's if it was solved."""
-        relaxed = self.relaxed.get(goal)
-        if relaxed is None:
-            return floor(self.problem, goal)
-        return max(floor(self.problem, goal), relaxed.bound)
-
-    def _weighted(
-        self, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None
-    ) -> Outcome:
-        if reference is None:
-            hint = self.best_hint({requests[0].name: 1}, self.budget)
-            reference = self.problem.values(hint) if hint is not None else {}
-        weights = weigh(requests, reference)
-        seconds = max(self.deadline - time.monotonic(), 0.1)
-        found = self.tried(weights, self.budget, None, seconds)
-        return Outcome(found.status, found.answer, weights=weights if found.answer else {})
