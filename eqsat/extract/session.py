@@ -245,7 +245,8 @@ class _Sides:
             within = WithinBytes(found, limits)
             return replace(self._session(within.every.free, (), baseline), within=within)
         if not self.whole and found.fits_arrays:
-            small = narrow(found, self.goals, budget, limits, baseline)
+            with suppress(OverflowError):
+                small = narrow(found, self.goals, budget, limits, baseline)
         if small is None:
             return self._of(found.ordered(), baseline)
         session = self._session(small.assembly, small.hints, baseline)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from eqsat.extract.asking import asked
 from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
@@ -74,6 +75,10 @@ def narrowed(
     alone = _alone(free, weights) if len(weights) > 1 else {}
     least_bytes = free.least_bytes
     if sums and (look.best is None or look.best > bound):
+        every = asked(free, lambda few: _of_sums(few, sums, weights, caps), look)
+        if every is None:
+            return None
+        free = every
         for with_circles in (False, True):
             if with_circles and (look.best is None or look.best <= bound):
                 break
@@ -97,7 +102,8 @@ def _first(
 
     Where blocks are equal, a goal that is a sum is relaxed once per block class first.
     """
-    orbits = Orbits.found(variants)
+    is_sum = len(weights) == 1 and weights.keys() <= variants.goals.keys()
+    orbits = Orbits.found(variants, floored=is_sum)
     if len(weights) > 1 or not orbits.chains or MEMORY in caps or weights.keys() - variants.goals:
         free = _within_memory(FreeOptions.made(variants, orbits.listed()), caps)
         return None if free is None else (free, 0)

@@ -105,9 +105,9 @@ class WithinBytes:
 
     @cached_property
     def free(self) -> FreeOptions:
-        free = FreeOptions.of(self.choices.variants)
+        free = FreeOptions.floored(self.choices.variants)
         small = np.flatnonzero(free.own_bytes <= self.most)
-        return free if len(small) == len(free) else free.take(small).presolved()
+        return (free if len(small) == len(free) else free.take(small).presolved()).asked()
 
     def cut(self, most: int) -> None:
         """From now on about options that fit into so many bytes, if nothing was asked so far."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.extract.candidates.asked import LARGEST
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
@@ -25,8 +26,6 @@ from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Cut, Group, Removed
 from eqsat.model.target import Target
-
-LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,10 @@ class Choices:
 
     @property
     def fits_arrays(self) -> bool:
-        """Whether what its goals come to is a number of 64 bits; an array's numbers end there."""
+        """Whether what its goals come to is a number of 64 bits; an array's numbers end there.
+
+        What plans take is seen when they are made (`FreeOptions.asked`).
+        """
         space, found = self.variants.space, self.variants.candidates
         time_ps = max((c.time_ps for c in found), default=0)
         nbytes = max(map(space.nbytes, set(space.buffer)), default=0)

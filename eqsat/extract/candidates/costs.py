@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eqsat.extract.candidates.groups import Candidate
 
 PS_PER_SECOND = 10**12
+UNASKED = -1  # instead of a time that only the plan of a dispatch tells
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ class Costs:
         return min(planned, self.compute_ps(node, runs))
 
     def wider_ps(self, c: Candidate, extra: Sequence[int]) -> int:
-        """Time of a candidate that also writes these buffers, which it computes inside."""
+        """Time of a candidate that also writes these buffers, which it computes inside, if any."""
         if self._planned is None:  # their traffic, as far as arithmetic does not hide it
             more = sum([self.class_ps[b] for b in extra])
             return c.time_ps + max(0, more - c.slack_ps)
@@ -408,6 +409,28 @@ class Costs:
         """Time of a dispatch that reads and writes these classes."""
         return self.price(members, reads, writes, pipeline=pipeline)[0]
 
+    def stated(
+        self,
+        members: tuple[int, ...],
+        reads: Iterable[int],
+        writes: Iterable[int],
+        runs: Mapping[int, int] | None = None,
+    ) -> tuple[int, int]:
+        """`price`, or UNASKED where it takes a plan: few candidates are ever worth one."""
+        is_known = self._known_ps(members) is not None
+        if self._planned is not None and not is_known:
+            return UNASKED, 0
+        return self.price(members, reads, writes, runs)
+
+    def _known_ps(self, members: Sequence[int]) -> int | None:
+        """Time of a transfer, a loop or a branch, whatever it reads and writes."""
+        if self.target.links and self.space.kinds[members[-1]] == "transfer":
+            return self._transfer_ps(members[-1])
+        known = self._control_ps
+        if known and not known.keys().isdisjoint(members):
+            return next(known[m] for m in members if m in known)
+        return None
+
     def price(
         self,
         members: tuple[int, ...],
@@ -422,11 +445,9 @@ class Costs:
         pipeline.
         """
         class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
-        if self.target.links and self.space.kinds[members[-1]] == "transfer":
-            return self._transfer_ps(members[-1]), 0
-        known = self._control_ps
-        if known and not known.keys().isdisjoint(members):
-            return next(known[m] for m in members if m in known), 0
+        known = self._known_ps(members)
+        if known is not None:
+            return known, 0
         if self._planned is not None:
             reads = tuple(reads)
             time_ps = self._planned.time_ps(members, reads, writes)

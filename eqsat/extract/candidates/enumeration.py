@@ -257,4 +257,4 @@ class _Ways:
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
     outputs, here = pool.space.outputs[node], costs.of((node,))
-    return Candidate((node,), (), outputs, (), *here.price((node,), (), outputs))
+    return Candidate((node,), (), outputs, (), *here.stated((node,), (), outputs))

@@ -7,12 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.asked import asked
+from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import fixed_bytes, sizes
 from eqsat.extract.candidates.freetables import columns, free_table
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
-from eqsat.extract.ragged import Ints, Ragged, counted
+from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import FreeTable, presolved
 
 
@@ -26,13 +28,42 @@ class FreeOptions:
 
     @staticmethod
     def of(variants: Variants) -> FreeOptions:
-        """Without those that are dominated, or in no answer; OutOfTime."""
+        """Without those that are dominated, or in no answer; OutOfTime.
+
+        OverflowError if sums of their times are too large for arrays.
+        """
         return FreeOptions.made(variants, Orbits.found(variants).listed())
+
+    @staticmethod
+    def floored(variants: Variants) -> FreeOptions:
+        """The same before any plan is made, unless blocks are equal: see `Orbits.found`."""
+        return FreeOptions.made(variants, Orbits.found(variants, floored=True).listed())
 
     @staticmethod
     def made(variants: Variants, table: OptionTable) -> FreeOptions:
         """Of these options those that some answer may need."""
         return FreeOptions(variants, table, free_table(variants, table)).presolved()
+
+    @property
+    def is_asked(self) -> Mask:
+        """Per option: whether its time is known, or else a floor of it."""
+        return self.table.is_asked
+
+    def asked(self, rows: Ints | None = None) -> FreeOptions:
+        """With the times of all, and without those that are dominated then; or with those of some.
+
+        OverflowError if sums of them are too large for arrays.
+        """
+        if self.is_asked.all():
+            return self
+        if rows is not None:
+            return self._with_times(rows)
+        found = self._with_times(np.arange(len(self)))
+        return found.take(undominated(found.table).kept).presolved()
+
+    def _with_times(self, rows: Ints) -> FreeOptions:
+        table = asked(self.variants, self.table, rows)
+        return FreeOptions(self.variants, table, replace(self.problem, adds=table.adds))
 
     def __len__(self) -> int:
         return len(self.table)
@@ -47,9 +78,10 @@ class FreeOptions:
         return self.take(presolved(self.problem))
 
     def objects(self, rows: Ints | None = None) -> tuple[Variant, ...]:
-        """These options, or all, as `Variant`s."""
-        found = range(len(self)) if rows is None else rows.tolist()
-        return self.table.variants(self.variants.space, found)
+        """These options, or all, as `Variant`s, with their times."""
+        found = self if rows is None else self.take(rows)
+        found = found.asked(np.arange(len(found)))
+        return found.table.variants(self.variants.space, range(len(found)))
 
     # ---- memory --------------------------------------------------------------------------------
     @cached_property

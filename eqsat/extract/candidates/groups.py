@@ -18,7 +18,8 @@ class Candidate(NamedTuple):
     """One dispatch that may be chosen; classes are named as their reader or writer sees them.
 
     `members` are nodes in topological order, views and fills included. `writes` must be written
-    (nobody inside reads them); each class of `exposable` may be, for its write traffic.
+    (nobody inside reads them); each class of `exposable` may be, for its write traffic. `time_ps`
+    is UNASKED where that takes a plan.
     """
 
     members: tuple[int, ...]
@@ -293,7 +294,7 @@ class Grower(Redundant):
         exposable = tuple([outputs[m][0] for m in members if m not in hidden and is_op[m]])
         reads = tuple(state.reads.values())
         runs = None if state.met else state.runs
-        price = self.costs.price(members, reads, writes, runs)
+        price = self.costs.stated(members, reads, writes, runs)
         return Candidate(members, reads, writes, exposable, *price)
 
     @cached_property

@@ -157,5 +157,5 @@ class Merger(DevicePool):
         if has_roots and legality.crowds(legality.roots_inside(members)):
             return None
         exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))
-        price = self.costs.price(members, reads, writes)
+        price = self.costs.stated(members, reads, writes)
         return Candidate(members, reads, writes, exposable, *price)

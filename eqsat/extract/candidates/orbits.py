@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.asked import asked
 from eqsat.extract.candidates.certified import Certified, images_of_numbers
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
@@ -35,8 +36,13 @@ class Orbits:
     chains: Mapping[str, Chains]  # of buffers, values and exclusive numbers; none without copies
 
     @staticmethod
-    def found(variants: Variants) -> Orbits:
-        """Without those that are dominated; OutOfTime."""
+    def found(variants: Variants, *, floored: bool = False) -> Orbits:
+        """Without those that are dominated; OutOfTime.
+
+        floored: where no blocks are equal no plan is made. Times that take one are floors of it;
+        such options dominate no others and are not dominated yet. OverflowError if sums of times
+        are too large for arrays.
+        """
         every = CandidateTable(variants.candidates, variants.copies)
         is_read = read_by_any(variants, every)
         copied = Certified(variants, every, is_read).copies
@@ -47,8 +53,10 @@ class Orbits:
         of = Ragged.grouped(owner, np.concatenate([alone, copies]), len(every))
         table = stacked(parts)
         parts.clear()
-        found = Orbits(variants, table, of.take(table.candidate), _chains(variants, every))
-        return found.undominated()
+        chains = _chains(variants, every)
+        if chains or not floored or variants.pool.legality.target.devices:
+            table = asked(variants, table, np.arange(len(table)))
+        return Orbits(variants, table, of.take(table.candidate), chains).undominated()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -67,7 +75,9 @@ class Orbits:
     def undominated(self) -> Orbits:
         """Without what another one dominates in all blocks in which it is there."""
         table = self.table if not self.chains else self._relative()
-        return self.take(undominated(table).kept)
+        known, others = np.flatnonzero(table.is_asked), np.flatnonzero(~table.is_asked)
+        kept = undominated(table.take(known) if len(others) else table).kept
+        return self.take(np.sort(np.concatenate([known[kept], others])))
 
     def _relative(self) -> OptionTable:
         """With all numbers relative to what is written, and blocks that are missing as needs.

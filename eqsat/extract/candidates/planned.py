@@ -50,7 +50,7 @@ class Planned:
     def _planned_ps(
         self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
     ) -> int | None:
-        weights = [r for r in reads if self.space.buffer[r] in self._weights]
+        weights = [r for r in reads if self.space.buffer[r] in self.weights]
         try:
             return self._planner(self.nest(members, reads, writes), weights)[1].time_ps
         except NoNest:
@@ -65,10 +65,15 @@ class Planned:
         return planner_of(self.space.egraph, self.target)
 
     @cached_property
-    def _weights(self) -> frozenset[int]:
+    def weights(self) -> frozenset[int]:
         """Buffers that follow from weights alone."""
         buffer = self.space.buffer
         return frozenset(buffer[c] for c in weight_classes(self.space.egraph))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all weights of the program."""
+        return self._planner.weight_bytes
 
     # ---- the name of a dispatch --------------------------------------------------------------
     @cached_property
@@ -82,7 +87,7 @@ class Planned:
     ) -> Structure:
         """Ops, what they read of each other and of the outside, and what is written."""
         space, types = self.space, self._types
-        buffer, operands, ids, weights = space.buffer, space.operands, space.alike, self._weights
+        buffer, operands, ids, weights = space.buffer, space.operands, space.alike, self.weights
         local: dict[int, int] = {}
         key: list[int] = []
         for r in reads:

@@ -26,6 +26,7 @@ class OptionTable:
     candidates: CandidateTable
     candidate: Ints  # [options]
     adds: Ints  # [options, goals]
+    is_asked: Mask  # whether the time is that of the plan, or else a floor of it
     reads: Ragged
     resident: Ragged
     writes: Ragged

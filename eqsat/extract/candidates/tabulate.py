@@ -10,13 +10,17 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.asked import asked_ps
+from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.listed import CandidateTable, Part
+from eqsat.extract.candidates.planfloors import PlanFloors
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
+_LAZY = (Time, Relayout, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose options are all there at once
 
 
@@ -271,34 +275,35 @@ class _Tabulation:
         return option, run.distinct(), kept.distinct()
 
     # ---- what it adds to the goals -------------------------------------------------------------
-    def _time_ps(self, owners: Ints, extras: Ragged) -> Ints:
-        time_ps = self.candidates.time_ps[owners]
+    def _time_ps(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
+        """Of every option, and whether that is its time, or a floor because nobody asked for it.
+
+        Goals that plug-ins bring may look at the time, so there all of them are asked for.
+        """
+        stated, is_wider = self.candidates.time_ps[owners], extras.counts > 0
+        is_known = np.ones(len(owners), dtype=bool)
         if self.costs.target.is_planned or self.pool.legality.target.devices:
-            return self._asked_ps(time_ps, owners, extras)
+            is_known = (stated != UNASKED) & ~is_wider
+            if all(type(g) in _LAZY for g in self.variants.goals.values()):
+                return np.where(is_known, stated, self._floor_ps(owners, extras)), is_known
+            rows = np.flatnonzero(~is_known)
+            stated[rows] = asked_ps(self.costs, self.candidates, owners[rows], extras.take(rows))
+            return stated, np.ones(len(owners), dtype=bool)
         slack = self.candidates.slack_ps[owners]
         class_ps = np.array(self.costs.class_ps, dtype=np.int64)
-        return time_ps + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0)
+        return stated + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0), is_known
 
-    def _asked_ps(self, time_ps: Ints, owners: Ints, extras: Ragged) -> Ints:
-        """What writes more costs what its plan does; a copy what its origin does."""
-        there = self.candidates.image("buffer", extras.index, owners[extras.rows], back=True)
-        known: dict[tuple[int, ...], int] = {}
-        origins = self.candidates.origin
-        for i in np.flatnonzero(extras.counts).tolist():
-            tick()
-            number, own = int(owners[i]), extras[i].tolist()
-            first = there[extras.start[i] : extras.start[i + 1]].tolist()
-            origin = int(origins[number])
-            key = (number, *own) if -1 in first else (origin, *first)
-            if key not in known:
-                c = self.candidates[number]
-                known[key] = self.costs.of(c.members).wider_ps(c, own)
-            time_ps[i] = known[key]
-        return time_ps
+    def _floor_ps(self, owners: Ints, extras: Ragged) -> Ints:
+        """What no plan of an option is below; of several devices that is not known."""
+        if not self.costs.target.is_planned or self.pool.legality.target.devices:
+            return np.zeros(len(owners), dtype=np.int64)
+        floors = self.space.remembered(PlanFloors, self.costs.target)
+        writes = self.sinks.take(owners).joined(extras).distinct()
+        return floors.of(self.members.take(owners), self.reads.take(owners), writes)
 
-    def _adds(self, owners: Ints, extras: Ragged) -> Ints:
+    def _adds(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
         found = np.empty((len(owners), len(self.variants.goals)), dtype=np.int64)
-        time_ps = self._time_ps(owners, extras)
+        time_ps, is_asked = self._time_ps(owners, extras)
         for at, (name, goal) in enumerate(self.variants.goals.items()):
             if isinstance(goal, Time):
                 found[:, at] = time_ps
@@ -314,7 +319,7 @@ class _Tabulation:
                     tick()
                     group = self._group(c, extras[i].tolist(), int(time_ps[i]))
                     found[i, at] = added(name, goal, *sides, group)
-        return found
+        return found, is_asked
 
     def _group(self, candidate: int, extra: list[int], time_ps: int):
         writes = (*self.sinks[candidate].tolist(), *extra)
@@ -338,13 +343,14 @@ class _Tabulation:
         paid = np.flatnonzero(self._pays(owners, writes))
         owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
         tick()
-        adds = self._adds(owners, extras)
+        adds, is_asked = self._adds(owners, extras)
         option, reads, resident = self._sides(owners)
         owners = owners[option]
         return OptionTable(
             self.candidates.whole,
             self.candidates.numbers[owners],
             adds[option],
+            is_asked[option],
             reads,
             resident,
             writes.take(option),

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.costs import UNASKED, Costs
 from eqsat.extract.candidates.cover import entries
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.places import BEGIN, Places
@@ -140,7 +140,8 @@ class Variants:
 
     def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
         """With what is written besides."""
-        return self.costs.of(c.members).wider_ps(c, extra) if extra else c.time_ps
+        is_stated = not extra and c.time_ps != UNASKED
+        return c.time_ps if is_stated else self.costs.of(c.members).wider_ps(c, extra)
 
     @cached_property
     def moved(self) -> tuple[int, ...]:

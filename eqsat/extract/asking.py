@@ -1,0 +1,65 @@
+"""Plans are made for the options that may be in a good answer, and for no others.
+
+The relaxation is asked with floors of the times that only a plan tells. It stays a relaxation, so
+what it rules out is ruled out; of what it chooses the plans are made, and it is asked again. Once
+it chooses nothing but options whose plans are known, its bound is as tight as with all plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from eqsat.extract.candidates.freeoptions import FreeOptions
+from eqsat.extract.ragged import Ints
+from eqsat.extract.solve.relax import Relaxation
+
+LEAST = 64  # plans between two relaxations
+PART = 16  # or this part of those that are not made
+Relax = Callable[[FreeOptions], Relaxation | None]
+
+
+class Look(Protocol):
+    """Looks for answers. cap: what others may be worth beside the best one; None: there is none."""
+
+    @property
+    def cap(self) -> int | None: ...
+
+    def near(self, free: FreeOptions, relaxed: Relaxation) -> None: ...
+
+
+def asked(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions | None:
+    """With their plans those options that answers within the cap of `look` hold, as far as known.
+
+    None if they hold no answer.
+    """
+    while not free.is_asked.all():
+        relaxed = relax(free)
+        if relaxed is None:
+            return None
+        rows = _next(free, relaxed)
+        if not len(rows):
+            look.near(free, relaxed)
+            return _within(free, relaxed, look.cap).asked()
+        free = _within(free.asked(rows), relaxed, look.cap)
+    return free
+
+
+def _within(free: FreeOptions, relaxed: Relaxation, cap: int | None) -> FreeOptions:
+    """Options of answers worth at most so much."""
+    return free if cap is None else free.take(np.array(relaxed.within(cap), dtype=np.int64))
+
+
+def _next(free: FreeOptions, relaxed: Relaxation) -> Ints:
+    """What the relaxation chooses without knowing its plan, and what it nearly chose."""
+    chosen = np.zeros(len(free), dtype=bool)
+    chosen[list(relaxed.support)] = True
+    left = np.flatnonzero(~free.is_asked)
+    if not chosen[left].any():
+        return left[:0]
+    near = np.array(relaxed.reduced)[left]
+    order = np.lexsort((near, ~chosen[left]))
+    count = max(LEAST, int(chosen[left].sum()), len(left) // PART)
+    return left[order[:count]]

@@ -1,0 +1,57 @@
+"""Times of options that only a plan tells, asked for where an option may be worth it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.listed import CandidateTable, Part
+from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.ragged import Ints, Ragged
+from eqsat.extract.solve.linear import Time
+from eqsat.model.deadline import tick
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.variants import Variants
+
+LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
+
+
+def asked(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
+    """The same options with the times of these.
+
+    OverflowError if sums of them are too large for arrays.
+    """
+    rows = rows[~table.is_asked[rows]]
+    owners, extras = table.candidate[rows], table.extras.take(rows)
+    time_ps = asked_ps(variants.costs, table.candidates, owners, extras)
+    if int(time_ps.max(initial=0)) * len(variants.space.buffer) >= LARGEST:
+        raise OverflowError("times of dispatches")
+    adds, is_asked = table.adds.copy(), table.is_asked.copy()
+    is_asked[rows] = True
+    for at in (i for i, g in enumerate(variants.goals.values()) if isinstance(g, Time)):
+        adds[rows, at] = time_ps
+    return replace(table, adds=adds, is_asked=is_asked)
+
+
+def asked_ps(costs: Costs, candidates: CandidateTable | Part, owners: Ints, extras: Ragged) -> Ints:
+    """Picoseconds of each candidate's dispatch that also writes `extras`, by its plan.
+
+    A copy costs what its origin does, and equal dispatches are planned once.
+    """
+    there = candidates.image("buffer", extras.index, owners[extras.rows], back=True)
+    origin, known = candidates.origin[owners], dict[tuple[int, ...], int]()
+    found = np.empty(len(owners), dtype=np.int64)
+    for i in range(len(owners)):
+        tick()
+        number, own = int(owners[i]), extras[i].tolist()
+        first = there[extras.start[i] : extras.start[i + 1]].tolist()
+        key = (number, *own) if -1 in first else (int(origin[i]), *first)
+        if key not in known:
+            c = candidates[number]
+            known[key] = costs.of(c.members).wider_ps(c, own)
+        found[i] = known[key]
+    return found

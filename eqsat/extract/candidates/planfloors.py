@@ -1,0 +1,309 @@
+"""What no plan of a dispatch takes less than, without making the plan.
+
+The formula of `plan.price`, given the least work and the least traffic any plan has: arithmetic of
+full vectors, every byte fetched or written once. A dispatch that turns out to have no plan costs
+what its XLA ops do, so the floor is the less of both. What is not certain is left out: members that
+others read in part only, and bodies that a plan may move, share or put off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.planned import Planned
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.ragged import Ints, Mask, Ragged
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Transpose
+from eqsat.model.plan import Constants
+from eqsat.model.target import Target
+from eqsat.model.tensor import DTYPES
+from eqsat.ops.nest import MOST_PIECES
+from eqsat.plan import bodies
+from eqsat.plan.rowwork import element_bytes
+
+ROUNDING = 1e-9  # of a sum of picoseconds in floating point
+PS_PER_SECOND = 10**12
+Floats = np.ndarray
+
+
+@dataclass(frozen=True)
+class PlanFloors:
+    """Floors of the dispatches of one e-graph on one target with kernels."""
+
+    space: Space
+    target: Target
+
+    @cached_property
+    def _planned(self) -> Planned:
+        return self.space.remembered(Planned, self.target)
+
+    @cached_property
+    def _constants(self) -> Constants:
+        assert self.target.kernels is not None, "planned"
+        return self.target.kernels.constants
+
+    def of(self, members: Ragged, reads: Ragged, writes: Ragged) -> Ints:
+        """Picoseconds per dispatch: `members` are nodes in topological order, the others buffers.
+
+        No time that `Costs.price` gives such a dispatch is less.
+        """
+        parts = self._parts(members, reads, writes)
+        compute = self._compute_ps(members, parts, writes)
+        moved = self._moved_ps(parts, writes)
+        exposed = (1 - self._constants.overlap) * np.minimum(compute, moved)
+        planned = np.maximum(compute, moved) + exposed
+        plain = self._plain_ps(members, reads, writes)
+        found = np.floor(np.minimum(planned, plain) * (1 - ROUNDING)).astype(np.int64)
+        return found + self.target.launch_ps
+
+    # ---- a plan ----------------------------------------------------------------------------------
+    def _compute_ps(self, members: Ragged, parts: _Parts, writes: Ragged) -> Floats:
+        """Multiply-adds, bodies, and what is read and written at the ends, in full vectors.
+
+        A product below a sum may be a factor of a contraction: it becomes a multiply-add, and its
+        factors are computed for their own loops. Of row blocks only the contractions are certain.
+        """
+        facts, c, index = self._facts, self._constants, members.index
+        roots = members.sums(facts.is_root[index].astype(np.int64))
+        contracts = members.any(facts.is_contraction[index])
+        multiplies = members.any(facts.is_product[index])
+        in_rows = (roots > 1) & (contracts | multiplies)
+        in_tiles = (roots > 0) & (contracts | multiplies)
+        vector_ps = parts.bodies + np.where(in_tiles, 0.0, parts.products)
+        vector_ps = np.where(in_rows, 0.0, vector_ps + parts.sums) + parts.contractions
+        width = facts.element_bytes[writes.index]
+        widest = np.maximum.reduceat(np.append(width, 0), writes.start[:-1])
+        machine = self.target.machine
+        lanes = np.maximum(machine.lanes(4), machine.vector_bytes // np.maximum(widest, 1))
+        written = _sums(writes, facts.elements[writes.index])
+        store = np.minimum(np.minimum(c.scalar_ps, c.load_ps) / lanes, c.strided_ps)
+        ends = np.minimum(c.load_ps / lanes, c.strided_ps) * (written + parts.read_elements)
+        ends = np.where(in_tiles, store * written, ends)
+        return (vector_ps / lanes + np.where(in_rows, 0.0, ends)) / machine.cores
+
+    def _moved_ps(self, parts: _Parts, writes: Ragged) -> Floats:
+        """Every byte once, from the nearest level that holds what the dispatch touches."""
+        own = parts.run_bytes + parts.share * _sums(writes, self._facts.nbytes[writes.index])
+        total = own + parts.weight_bytes
+        kept = np.where(parts.weight_bytes > 0, np.maximum(total, self._planned.weight_bytes), 0)
+        return own * self._byte_ps(total) + parts.weight_bytes * self._byte_ps(kept)
+
+    def _byte_ps(self, between: Floats) -> Floats:
+        """Picoseconds to fetch a byte, if so many bytes have to stay cached for it."""
+        levels = self.target.memory
+        at = np.searchsorted([m.size_bytes for m in levels], between)
+        ps = np.array([PS_PER_SECOND / m.bandwidth for m in levels])
+        return ps[np.minimum(at, len(levels) - 1)]
+
+    def _plain_ps(self, members: Ragged, reads: Ragged, writes: Ragged) -> Floats:
+        """What it costs at the least without a plan; see `Costs.price`."""
+        facts, index = self._facts, members.index
+        class_ps = np.array(self._facts.costs.class_ps, dtype=float)
+        gathers = members.any(facts.is_gather[index])
+        traffic = np.where(gathers, 0.0, _sums(reads, class_ps[reads.index]))
+        traffic = traffic + _sums(writes, class_ps[writes.index])
+        return np.maximum(traffic, _sums(members, facts.plain_ps[index]))
+
+    # ---- what is certain -------------------------------------------------------------------------
+    @cached_property
+    def _facts(self) -> _Facts:
+        return _Facts(self.space, self.target, self._constants)
+
+    def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _Parts:
+        facts, index = self._facts, members.index
+        is_run = ~facts.is_one_of(self._planned.weights)
+        whole = members.all(facts.is_solid[index])
+        # what a concat cuts, the price counts by its largest piece
+        share = np.where(members.any(facts.is_concat[index]), 1 / MOST_PIECES, 1.0)
+        found = _Parts(
+            _sums(members, facts.contraction_ps[index]),
+            _sums(members, facts.sum_ps[index]),
+            _sums(members, facts.product_ps[index]),
+            _sums(members, facts.body_ps[index]),
+            _sums(reads, facts.elements[reads.index]),
+            share * _sums(reads, (facts.nbytes * is_run)[reads.index]),
+            share * _sums(reads, (facts.nbytes * ~is_run)[reads.index]),
+            share,
+        )
+        for i in np.flatnonzero(~whole).tolist():
+            nodes, read = facts.certain(members[i].tolist(), reads[i].tolist(), writes[i].tolist())
+            found.contractions[i] = facts.contraction_ps[nodes].sum()
+            found.sums[i] = facts.sum_ps[nodes].sum()
+            found.products[i] = facts.product_ps[nodes].sum()
+            found.bodies[i] = facts.body_ps[nodes].sum()
+            found.read_elements[i] = facts.elements[read].sum()
+            found.run_bytes[i] = share[i] * facts.nbytes[read][is_run[read]].sum()
+            found.weight_bytes[i] = share[i] * facts.nbytes[read][~is_run[read]].sum()
+        return found
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Per dispatch, of what is certain: picoseconds by points of bodies, not by vectors."""
+
+    contractions: Floats
+    sums: Floats  # of reductions that are none
+    products: Floats  # bodies that multiply in the end
+    bodies: Floats  # all others
+    read_elements: Floats
+    run_bytes: Floats  # read
+    weight_bytes: Floats
+    share: Floats  # of what is written that is written at once: the largest piece of a concat
+
+
+class _Facts:
+    """Per node and per buffer of an e-graph."""
+
+    def __init__(self, space: Space, target: Target, constants: Constants):
+        self.costs, self.space, self.constants = Costs(space, target), space, constants
+        self.nodes, kinds = space.egraph.nodes, space.kinds
+        self.is_contraction = np.array([k == "contraction" for k in kinds])
+        self.is_root = self.is_contraction | np.array([k == "reduction" for k in kinds])
+        self.is_concat = np.array([n.op == "concat" for n in self.nodes])
+        self.is_gather = np.array([n.op == "gather" for n in self.nodes])
+        generics = [_single(n.attr) for n in self.nodes]
+        self.is_product = np.array([g is not None and g.body.fn == "mul" for g in generics])
+        self.is_product &= ~self.is_contraction
+        types = [space.type(b) for b in range(len(space.buffer))]
+        self.element_bytes = np.array([element_bytes(t.dtype) for t in types])
+        sizes = np.array([t.size for t in types], dtype=float)
+        self.elements = self._unpadded(sizes)
+        self.nbytes = self._unpadded(np.array([t.size * DTYPES[t.dtype][0] / 8 for t in types]))
+        self._price(generics, self.elements / np.maximum(sizes, 1))
+        fills = {space.buffer[n.eclass] for n in self.nodes if n.op == "fill"}
+        self._fills = frozenset(fills)
+
+    def _unpadded(self, sizes: Floats) -> Floats:
+        """Per buffer the least of its value's layouts: a nest may leave padding out."""
+        value = np.array(self.space.value)
+        least = np.full(len(sizes), np.inf)
+        np.minimum.at(least, value, sizes)
+        return least[value]
+
+    def _price(self, generics: Sequence[Generic | None], share: Floats) -> None:
+        """Picoseconds of all points of a node, one by one, by what they are.
+
+        share: per buffer, what of it is no padding.
+        """
+        target, c = self.costs.target, self.constants
+        points = np.array(self.costs.iterations, dtype=float)
+        for i, (made, operands) in enumerate(
+            zip(self.space.made, self.space.operands, strict=True)
+        ):
+            points[i] *= math.prod(share[[*made, *operands]].tolist())
+        own = [0 if g is None else bodies.cost(g.body) for g in generics]
+        body = np.array(own, dtype=float) * c.scalar_ps * points
+        sums = points * min(c.fma_ps, c.scalar_ps)
+        is_plain = ~self.is_contraction & ~self.is_product
+        is_known = np.array([g is not None for g in generics])
+        contraction = points * min(c.fma_ps, 2 * c.scalar_ps)
+        self.contraction_ps = np.where(self.is_contraction & is_known, contraction, 0.0)
+        self.sum_ps = np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0)
+        self.product_ps = np.where(self.is_product, body, 0.0)
+        self.body_ps = np.where(is_plain, body, 0.0)
+        runs = enumerate(self.costs.iterations)
+        plain = [0.0 if target.pipelines else self.costs.compute_ps(i, n) for i, n in runs]
+        self.plain_ps = np.array(plain)
+
+    def is_one_of(self, buffers: frozenset[int]) -> Mask:
+        found = np.zeros(len(self.nbytes), dtype=bool)
+        found[list(buffers)] = True
+        return found
+
+    # ---- members that read in part ---------------------------------------------------------------
+    @cached_property
+    def is_solid(self) -> Mask:
+        """Per node: whether, of a result that is all wanted, it computes every point and reads all.
+
+        Where all members are such, nobody has to look at them one by one.
+        """
+        return np.array([self._is_solid(i) for i in range(len(self.nodes))])
+
+    def _is_solid(self, node: int) -> bool:
+        n, buffers = self.nodes[node], self.space.operands[node]
+        if n.op == "fill":
+            return True
+        dense = [b not in self._fills for b in buffers]
+        return all(self._whole[node]) and self._is_dense(node, dense)
+
+    @cached_property
+    def _whole(self) -> list[tuple[bool, ...]]:
+        """Per node and operand: whether it reads every element, if all of its result is wanted."""
+        return [self._reads_whole(i) for i in range(len(self.nodes))]
+
+    def _reads_whole(self, node: int) -> tuple[bool, ...]:
+        n, size = self.nodes[node], self.space.type
+        generic = _single(n.attr)
+        if generic is not None:
+            used = frozenset(generic.body.operands())
+            return tuple(i in used and _is_all(generic, i) for i in range(len(n.children)))
+        if n.op == "unpack":  # lanes of padding are not read
+            return (size(n.children[0]).size == size(n.eclass).size,)
+        moves = n.op in ("reshape", "pack", "pad", "concat") or isinstance(n.attr, Transpose)
+        return (moves,) * len(n.children)
+
+    def _is_dense(self, node: int, operands: Sequence[bool]) -> bool:
+        """Whether no point of a node is the same as another by what it reads: given its operands.
+
+        A nest computes what is the same along a loop once.
+        """
+        n, generic = self.nodes[node], _single(self.nodes[node].attr)
+        if generic is None:
+            moves = n.op in ("reshape", "pack", "unpack", "pad", "slice", "concat")
+            return (moves or isinstance(n.attr, Transpose)) and all(operands)
+        used = frozenset(generic.body.operands())
+        loops = {
+            d
+            for i, m in enumerate(generic.maps)
+            if operands[i] and i in used
+            for e in m
+            for d, _ in e.terms
+        }
+        return all(d in loops for d, size in enumerate(generic.sizes) if size > 1)
+
+    def certain(
+        self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Members that compute all their points, and buffers that are read whole."""
+        space = self.space
+        inside = {b for m in members for b in space.made[m]}
+        dense = dict.fromkeys(reads, True)
+        for m in members:
+            own = [
+                dense.get(b, b not in inside and b not in self._fills) for b in space.operands[m]
+            ]
+            is_dense = self._is_dense(m, own)
+            dense |= dict.fromkeys(space.made[m], is_dense)
+        whole, found = set(writes), list[int]()
+        for m in reversed(members):
+            if whole.isdisjoint(space.made[m]):
+                continue
+            if all(dense[b] for b in space.made[m]):
+                found.append(m)
+            whole |= {b for b, w in zip(space.operands[m], self._whole[m], strict=True) if w}
+        return found, [b for b in reads if b in whole]
+
+
+def _single(attr: object) -> Generic | None:
+    """A generic of one result."""
+    return attr if isinstance(attr, Generic) and len(attr.yields) == 1 else None
+
+
+def _is_all(g: Generic, operand: int) -> bool:
+    """Whether a map takes every element of its operand, each at a loop of its own."""
+    sides = zip(g.maps[operand], g.shapes[operand], strict=True)
+    dims = [(e.dim, size) for e, size in sides if size > 1]
+    is_whole = all(d is not None and g.sizes[d] == size for d, size in dims)
+    return is_whole and len(set(dims)) == len(dims)
+
+
+def _sums(rows: Ragged, values: Floats) -> Floats:
+    """Per row the sum of its places' values; sums of one row do not round another's."""
+    return np.bincount(rows.rows, weights=values, minlength=len(rows))
