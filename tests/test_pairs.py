@@ -11,13 +11,13 @@ import pytest
 import eqsat
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.groups import Candidate, Grower, order
+from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import Part
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import undominated
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.lang.programs import parse_program

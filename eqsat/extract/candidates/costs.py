@@ -231,17 +231,20 @@ class Costs:
     def _arithmetic_ps(
         self, members: Iterable[int], runs: Mapping[int, int], way: Way | None
     ) -> float:
-        """Picoseconds of all members' arithmetic, by one pipeline or each by its best."""
+        """Picoseconds of all members' arithmetic, by one pipeline or each by its best.
+
+        The same in whatever order members come.
+        """
         pipeline = None if way is None else way.pipeline
-        total = 0.0
+        found: list[float] = []
         for m in members:
             work = self._work[m]
             piped = None if pipeline is None or work is None else self._piped(m, pipeline)
             if work is not None and piped:
-                total += work[0] * runs[m] * PS_PER_SECOND / piped
+                found.append(work[0] * runs[m] * PS_PER_SECOND / piped)
             elif work is not None:
-                total += self.compute_ps(m, runs[m])
-        return total
+                found.append(self.compute_ps(m, runs[m]))
+        return math.fsum(found)
 
     def _least_ps(
         self, members: tuple[int, ...], busy: list[int], runs: Mapping[int, int], pipeline: str

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.checks import EMPTY, Above, State
 from eqsat.extract.candidates.redundant import Known, Larger, Redundant
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
 
@@ -30,28 +30,6 @@ class Candidate(NamedTuple):
     slack_ps: int = (
         0  # traffic that may be added for free: arithmetic takes longer than all there is
     )
-
-
-def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
-    """Nodes of a group in topological order, smaller numbers first among the ready ones."""
-    if len(nodes) == 1:
-        return tuple(nodes)
-    left, needs, result = sorted(nodes), space.needs, space.result
-    waiting = {result[n] for n in left}
-    is_late = len(waiting) < len(left)  # of nodes that make one buffer, the last is waited for
-    found: list[int] = []
-    at = 0
-    while left:
-        assert at < len(left), "groups are grown without cycles"
-        n = left[at]
-        at += 1
-        if waiting.isdisjoint(needs[n]):
-            del left[at - 1]
-            at = 0
-            found.append(n)
-            if not (is_late and any(result[m] == result[n] and m > n for m in left)):
-                waiting.discard(result[n])
-    return tuple(found)
 
 
 class _Seen(NamedTuple):
@@ -89,10 +67,10 @@ class Grower(Redundant):
         while stack or last:
             tick()
             state = stack.pop() if stack else self._made(last.pop(), known)
-            whole = None if state is None else self._decided(state, stack, last)
+            whole = None if state is None else self._decided(state, sink, stack, last)
             if whole is None or not self.fits(whole, sink):
                 continue
-            if not self.is_redundant(whole, known):
+            if not self.is_redundant(whole, sink, known):
                 yield whole
 
     def _made(self, last: _Last, known: Known) -> State | None:
@@ -101,7 +79,9 @@ class Grower(Redundant):
             return None
         return self.put(last.state, last.buffer, last.node, last.above)
 
-    def _decided(self, state: State, stack: list[State], last: list[_Last]) -> State | None:
+    def _decided(
+        self, state: State, sink: int, stack: list[State], last: list[_Last]
+    ) -> State | None:
         """With everything that is open read; what computes one of it inside is for later."""
         producers, relaxed, most = self.pool.producers, self.pool.relaxed, self._most
         reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
@@ -114,7 +94,7 @@ class Grower(Redundant):
                 above = self.above(before, b)
                 found = [self.put(before, b, n, above) for n in views]
                 if made and state.members + 1 >= most:
-                    larger = self.larger(before, b)
+                    larger = self.larger(before, sink, b)
                     last += [_Last(before, b, n, above, larger) for n in made]
                 else:
                     found += [self.put(before, b, n, above) for n in made]

@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.devicepool import DevicePool
-from eqsat.extract.candidates.groups import Candidate, order
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import Pairs, Part
+from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick

@@ -1,40 +1,50 @@
 """Groups as large as they may be that no answer needs, as another one does all that they do.
 
-Inside of a dispatch a conversion is a way to read: it takes no time. So of two groups that compute
-the same by the same ops, read and write the same buffers, and can write the same ones besides for
-others, neither is faster, needs more or blocks more. They differ in their conversions alone, and
-one that converts no less than a known one is not made. That holds of groups as large as they may
-be: nothing is added to these, and they are part of no merge. Smaller ones all stay.
+Inside of a dispatch a conversion is a way to read: it takes no time. Take two groups that compute
+the same values, read and write the same buffers, can write the same ones besides for others, and
+keep others from computing the same. If one has no more arithmetic than the other, it is no slower,
+whatever it writes: what it reads and writes takes as long. So the other one is not made if it
+converts no less either. That holds of groups as large as they may be: nothing is added to these,
+and they are part of no merge. Smaller ones all stay.
 
-Conversions that somebody can tell apart count as ops: where only one dispatch may convert, where it
-takes time, where a goal may ask what is converted. Groups with a gather differ in all their nodes,
-as it matters how its table is laid out. For plans, conversions are strides (see `alike`).
+Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, that only
+one dispatch may have, or that a goal asks for; roots that pipelines look at; ops without a price of
+their own. Groups with a gather differ in all their nodes, as it matters how its table is laid out.
+For plans, conversions are strides (see `alike`), and each op inside is told apart.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.checks import Checks, State
+from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
 from eqsat.extract.solve.linear import OTHERS, moved_bytes
 
 _NOBODY = frozenset[int]()
 BLIND = frozenset({"time", "dispatches", *OTHERS})  # goals that do not ask what is converted
+COMPUTING = ("elementwise", "contraction", "reduction")
 Numbers = frozenset[int]
-Key = tuple[Numbers, Numbers, Numbers, Hashable]  # ops, reads, what else it may write, and how
+Marks = frozenset[tuple[int | str, ...]]
+Key = tuple[Marks, Numbers, Numbers, Hashable]  # computes, reads, what else it may write, and how
 # of operands: (operand, buffer, class) if held, fills, and (operand, buffer) of all others
 Sides = tuple[tuple[tuple[int, int, int], ...], tuple[int, ...], tuple[Reader, ...]]
 
 
-class Known(dict[Key, int]):
-    """Groups with the same results that were found: the least bytes that those alike convert."""
+class Known(dict[Key, list[tuple[float, int]]]):
+    """Groups with the same results that were found: arithmetic and bytes converted of each kind."""
 
-    def has(self, key: Key, moved: int) -> bool:
-        """Whether a group that does the same converts no more."""
-        return self.get(key, moved + 1) <= moved
+    def has(self, key: Key, ps: float, moved: int) -> bool:
+        """Whether a group that does the same takes no longer and converts no more."""
+        return any([p <= ps and m <= moved for p, m in self.get(key, ())])
+
+    def add(self, key: Key, ps: float, moved: int) -> None:
+        self.setdefault(key, []).append((ps, moved))
 
 
 @dataclass(slots=True)
@@ -43,10 +53,12 @@ class Larger:
 
     buffer: int
     inside: dict[int, int]
-    ops: Numbers
+    marks: Marks
     values: Numbers  # that are computed anew
+    written: Numbers  # values of the results
     reads: Numbers  # with all that is open, but for the buffer
     shown: Numbers  # buffers that others may need
+    least_ps: list[float]  # arithmetic by op
     moved: int
     is_own: bool
 
@@ -65,17 +77,31 @@ class Redundant(Checks):
         return self._known.setdefault(key, Known())
 
     @cached_property
-    def _is_told(self) -> tuple[bool, ...]:
-        """Per node: whether groups differ that differ in it."""
+    def _marks(self) -> tuple[Marks, ...]:
+        """Per node: what is different of groups with others in its place."""
         every = self.pool.keeps_all or not self.pool.asked <= BLIND
-        return tuple(every or not self._is_blind(n) for n in range(len(self.space.kinds)))
+        return tuple(
+            frozenset([("node", n)]) if every else self._marks_of(n)
+            for n in range(len(self.space.kinds))
+        )
 
-    def _is_blind(self, node: int) -> bool:
-        """Whether a node is a conversion that nobody can tell from another one."""
-        if self.space.kinds[node] != "conversion" or self.costs.iterations[node]:
-            return False
-        takes_time = self.costs.relayout_ps[node] and not self.costs.target.is_planned
-        return not takes_time and not self.pool.legality.exclusive((node,))
+    def _marks_of(self, node: int) -> Marks:
+        kind, is_planned = self.space.kinds[node], self.costs.target.is_planned
+        alone = [("alone", x) for x in self.pool.legality.exclusive((node,))]
+        takes_time = self.costs.relayout_ps[node] > 0 and not is_planned
+        if kind == "conversion" and not alone and not self._iterations[node] and not takes_time:
+            return frozenset()
+        is_asked = is_planned or (self.legality.target.pipelines and self.legality.roots[node])
+        if kind not in COMPUTING or takes_time or is_asked:
+            return frozenset([("node", node)])
+        return frozenset([*alone, *((kind, v) for v in self.space.computes((node,)))])
+
+    @cached_property
+    def _own_ps(self) -> tuple[float, ...]:
+        """Per node: picoseconds of arithmetic if it runs once."""
+        if self.costs.target.is_planned:  # nodes are told apart
+            return (0.0,) * len(self.space.kinds)
+        return tuple(self.costs.compute_ps(n, runs) for n, runs in enumerate(self._iterations))
 
     @cached_property
     def _most(self) -> int:
@@ -93,20 +119,33 @@ class Redundant(Checks):
         return tuple(n.rule == -1 for n in self.space.egraph.nodes)
 
     # ---- groups that are there -----------------------------------------------------------------
-    def is_redundant(self, state: State, known: Known) -> bool:
+    def is_redundant(self, state: State, sink: int, known: Known) -> bool:
         """Whether a whole group does what a known one does; if not, it is known now."""
         nodes = state.inside.values()
-        key, moved = self._key(state), sum([self._moved[n] for n in nodes])
-        if known.has(key, moved):
+        key, moved = self._key(state, sink), sum([self._moved[n] for n in nodes])
+        own_ps = self._own_ps
+        if known.has(key, math.fsum([own_ps[n] for n in nodes]), moved):
             return state.members >= self._most and not all([self._is_own[n] for n in nodes])
-        known[key] = moved
+        known.add(key, self._busy_ps(state), moved)
         return False
 
-    def _key(self, state: State) -> Key:
-        told, nodes = self._is_told, state.inside.values()
-        shown = self._useful(state.inside, self.space.computes(nodes))
-        ops = frozenset([n for n in nodes if told[n]])
-        return ops, frozenset(state.reads), shown, self._how(state, nodes)
+    def _busy_ps(self, state: State) -> float:
+        """Picoseconds of arithmetic of a whole group."""
+        nodes, own, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
+        busy = [n for n in nodes if own_ps[n]]
+        runs = self.costs.runs(order(self.space, nodes)) if state.met and busy else state.runs
+        compute_ps = self.costs.compute_ps
+        return math.fsum([own_ps[n] if runs[n] == own[n] else compute_ps(n, runs[n]) for n in busy])
+
+    def _key(self, state: State, sink: int) -> Key:
+        nodes, marks = state.inside.values(), self._marks
+        shown = self._useful(state.inside, self.space.computes(nodes), self._written(sink))
+        what = frozenset[tuple[int | str, ...]]().union(*[marks[n] for n in nodes])
+        return what, frozenset(state.reads), shown, self._how(state, nodes)
+
+    def _written(self, sink: int) -> Numbers:
+        """The values of an op's results."""
+        return frozenset([self.space.value[c] for c in self.space.outputs[sink]])
 
     def _how(self, state: State, nodes: Iterable[int]) -> Hashable:
         """What else tells it apart: all nodes beside a gather; how a pipeline has roots read."""
@@ -117,12 +156,32 @@ class Redundant(Checks):
             return frozenset([(n, self.legality.inside(n, state.readers).reading) for n in roots])
         return None
 
-    def _useful(self, buffers: Iterable[int], computed: Numbers) -> Numbers:
-        """Of these buffers those that others may need; nobody, where only a result is written."""
+    def _useful(self, buffers: Iterable[int], computed: Numbers, written: Numbers) -> Numbers:
+        """Of these buffers those that may be written for others; none, if only results may.
+
+        A value that is written anyway is not written in more layouts than there are others that
+        need it.
+        """
         if not self.legality.fusion.multi_result:
             return _NOBODY
         consumers, value = self.space.consumers, self.space.value
-        return frozenset([b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed])
+        full = [v for v in written if self._others(v, computed) < 2]
+        return frozenset(
+            [
+                b
+                for b in buffers
+                if value[b] not in full and not consumers.get(value[b], _NOBODY) <= computed
+            ]
+        )
+
+    def _others(self, value: int, computed: Numbers) -> int:
+        """How many other values need one outside, and results of the program (see `variants`)."""
+        users = self.space.consumers.get(value, _NOBODY) - computed - {-1}
+        return len(users) + self._wanted.get(value, 0)
+
+    @cached_property
+    def _wanted(self) -> Counter[int]:
+        return Counter([self.space.value[r] for r in self.space.roots])
 
     # ---- operands ------------------------------------------------------------------------------
     @cached_property
@@ -143,25 +202,27 @@ class Redundant(Checks):
         return found
 
     # ---- groups before they are made -----------------------------------------------------------
-    def larger(self, state: State, buffer: int) -> Larger | None:
+    def larger(self, state: State, sink: int, buffer: int) -> Larger | None:
         """The groups in which this next buffer of a state is computed inside, as whole groups.
 
         None where that cannot be told before they are made.
         """
-        nodes, told = state.inside.values(), self._is_told
+        nodes, marks = state.inside.values(), self._marks
         if self.legality.target.pipelines or not self.costs.gathered.gathers.isdisjoint(nodes):
             return None
         reads = frozenset(state.reads).union(state.queue[state.at + 1 :])
         if not self.pool.relaxed.keys().isdisjoint(reads):
             return None
-        values = self.space.computes(nodes)
+        values, written = self.space.computes(nodes), self._written(sink)
         return Larger(
             buffer,
             state.inside,
-            frozenset([n for n in nodes if told[n]]),
+            frozenset[tuple[int | str, ...]]().union(*[marks[n] for n in nodes]),
             values,
+            written,
             reads,
-            self._useful(state.inside, values),
+            self._useful(state.inside, values, written),
+            [self._own_ps[n] for n in nodes],
             sum([self._moved[n] for n in nodes]),
             all([self._is_own[n] for n in nodes]),
         )
@@ -172,16 +233,16 @@ class Redundant(Checks):
             return False
         if node in self.costs.gathered.gathers:
             return False
-        inside, ops, shown = larger.inside, larger.ops, larger.shown
+        inside, shown, written = larger.inside, larger.shown, larger.written
         computed = self.space.computes((node,))
         if computed:
-            shown = self._useful((*inside, larger.buffer), larger.values | computed)
+            shown = self._useful((*inside, larger.buffer), larger.values | computed, written)
         else:
-            shown = shown | self._useful((larger.buffer,), larger.values)
-        if self._is_told[node]:
-            ops = ops | {node}
+            shown = shown | self._useful((larger.buffer,), larger.values, written)
         reads = larger.reads.union([b for b in self._asks(node) if b not in inside])
-        return known.has((ops, reads, shown, None), larger.moved + self._moved[node])
+        key = larger.marks | self._marks[node], reads, shown, None
+        least_ps = math.fsum([*larger.least_ps, self._own_ps[node]])
+        return known.has(key, least_ps, larger.moved + self._moved[node])
 
     def _asks(self, node: int) -> tuple[int, ...]:
         """The buffers that a node reads, fills apart."""

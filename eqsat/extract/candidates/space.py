@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -299,3 +299,25 @@ class Space:
         for i, c in enumerate(self.egraph.values):
             found.setdefault(c, i)
         return found
+
+
+def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
+    """Nodes of a group in topological order, smaller numbers first among the ready ones."""
+    if len(nodes) == 1:
+        return tuple(nodes)
+    left, needs, result = sorted(nodes), space.needs, space.result
+    waiting = {result[n] for n in left}
+    is_late = len(waiting) < len(left)  # of nodes that make one buffer, the last is waited for
+    found: list[int] = []
+    at = 0
+    while left:
+        assert at < len(left), "groups are grown without cycles"
+        n = left[at]
+        at += 1
+        if waiting.isdisjoint(needs[n]):
+            del left[at - 1]
+            at = 0
+            found.append(n)
+            if not (is_late and any(result[m] == result[n] and m > n for m in left)):
+                waiting.discard(result[n])
+    return tuple(found)

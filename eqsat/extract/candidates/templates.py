@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from eqsat.extract.candidates.checks import EMPTY, State
-from eqsat.extract.candidates.groups import Grower, order
+from eqsat.extract.candidates.groups import Grower
+from eqsat.extract.candidates.space import order
 from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
