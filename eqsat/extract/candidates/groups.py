@@ -93,7 +93,7 @@ class Grower(Redundant):
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
                 found = [self.put(before, b, n, above) for n in views]
-                if made and state.members + 1 >= most:
+                if made and self.has_redundant and state.members + 1 >= most:
                     larger = self.larger(before, sink, b)
                     last += [_Last(before, b, n, above, larger) for n in made]
                 else:

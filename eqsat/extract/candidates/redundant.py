@@ -7,10 +7,9 @@ whatever it writes: what it reads and writes takes as long. So the other one is 
 converts no less either. That holds of groups as large as they may be: nothing is added to these,
 and they are part of no merge. Smaller ones all stay.
 
-Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, that only
-one dispatch may have, or that a goal asks for; roots that pipelines look at; ops without a price of
-their own. Groups with a gather differ in all their nodes, as it matters how its table is laid out.
-For plans, conversions are strides (see `alike`), and each op inside is told apart.
+Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, or that
+only one dispatch may have; roots that pipelines look at; ops without a price of their own. Groups
+with a gather differ in all their nodes, as it matters how its table is laid out.
 """
 
 from __future__ import annotations
@@ -72,26 +71,30 @@ class Redundant(Checks):
         return {}
 
     def known(self, sink: int) -> Known:
-        """What was found behind all ops that write the same; a plan is one op's own."""
-        key = sink if self.costs.target.is_planned else self.space.made[sink]
-        return self._known.setdefault(key, Known())
+        """What was found behind all ops that write the same."""
+        return self._known.setdefault(self.space.made[sink], Known())
+
+    @cached_property
+    def has_redundant(self) -> bool:
+        """Whether groups are left out at all.
+
+        Not where plans price them, which see each stride; where worse answers are asked about;
+        or where a goal may ask what is converted.
+        """
+        is_asked = self.pool.keeps_all or not self.pool.asked <= BLIND
+        return not is_asked and not self.costs.target.is_planned
 
     @cached_property
     def _marks(self) -> tuple[Marks, ...]:
         """Per node: what is different of groups with others in its place."""
-        every = self.pool.keeps_all or not self.pool.asked <= BLIND
-        return tuple(
-            frozenset([("node", n)]) if every else self._marks_of(n)
-            for n in range(len(self.space.kinds))
-        )
+        return tuple(map(self._marks_of, range(len(self.space.kinds))))
 
     def _marks_of(self, node: int) -> Marks:
-        kind, is_planned = self.space.kinds[node], self.costs.target.is_planned
+        kind, takes_time = self.space.kinds[node], self.costs.relayout_ps[node] > 0
         alone = [("alone", x) for x in self.pool.legality.exclusive((node,))]
-        takes_time = self.costs.relayout_ps[node] > 0 and not is_planned
         if kind == "conversion" and not alone and not self._iterations[node] and not takes_time:
             return frozenset()
-        is_asked = is_planned or (self.legality.target.pipelines and self.legality.roots[node])
+        is_asked = self.legality.target.pipelines and self.legality.roots[node]
         if kind not in COMPUTING or takes_time or is_asked:
             return frozenset([("node", node)])
         return frozenset([*alone, *((kind, v) for v in self.space.computes((node,)))])
@@ -99,8 +102,6 @@ class Redundant(Checks):
     @cached_property
     def _own_ps(self) -> tuple[float, ...]:
         """Per node: picoseconds of arithmetic if it runs once."""
-        if self.costs.target.is_planned:  # nodes are told apart
-            return (0.0,) * len(self.space.kinds)
         return tuple(self.costs.compute_ps(n, runs) for n, runs in enumerate(self._iterations))
 
     @cached_property
@@ -121,6 +122,8 @@ class Redundant(Checks):
     # ---- groups that are there -----------------------------------------------------------------
     def is_redundant(self, state: State, sink: int, known: Known) -> bool:
         """Whether a whole group does what a known one does; if not, it is known now."""
+        if not self.has_redundant:
+            return False
         nodes = state.inside.values()
         key, moved = self._key(state, sink), sum([self._moved[n] for n in nodes])
         own_ps = self._own_ps
