@@ -47,8 +47,7 @@ OUTER = ("contract", "propagate")
 INNER = ("leave", "cancel", "canonicalise")
 TIMES = 3
 LOOK = 64  # matches between two looks at the clock
-# in what egglog prints: a row of a `want` table, the size of a table
-_MATCH = re.compile(r"\(want_\d+((?: -?\d+)+)\)")
+# the size of a table, as egglog prints it
 _SIZE = re.compile(r"\('?([^\s(),']+)'?,? (\d+)\)")
 
 
@@ -126,7 +125,7 @@ class Saturation:
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)
         self.bounds = sorted({b for r in kept if r.also for _, b in few_uses(r)})
-        self.asked: list[set[str]] = [set() for _ in self.variants]  # rows of want, as printed
+        self.asked: list[set[tuple[int, ...]]] = [set() for _ in self.variants]  # rows of want
         self.found: Counter[str] = Counter()  # rows given, per rule
         self.matches = 0  # that were looked at
         self.nodes = self.fresh = 0  # at the last count, and what phases added since at the most
@@ -282,25 +281,28 @@ class Saturation:
     def _answer(self, size: Mapping[str, int]) -> int:
         """Fill the tables for everything newly asked for; the number of rows added."""
         lines: list[str] = []
+        tables: Mapping[str, Any] = {}
         for rows, asked in zip(self.rows, self.asked, strict=True):
             if self._is_enough():
                 break
             n = rows.variant.number
             if size.get(f"want_{n}", 0) > len(asked):
-                lines += self._answers(n, rows, asked)
+                tables = tables or self.engine.freeze().functions  # printed they take far longer
+                lines += self._answers(n, rows, asked, tables[f"want_{n}"])
         for i in range(0, len(lines), CHUNK):
             self._call("\n".join(lines[i : i + CHUNK]))
         return len(lines)
 
-    def _answers(self, n: int, rows: Rows, asked: set[str]) -> list[str]:
+    def _answers(self, n: int, rows: Rows, asked: set[tuple[int, ...]], table: Any) -> list[str]:
         begin = time.perf_counter()
-        text = str(self._call(f"(print-function want_{n} 10000000)")[0])
+        to_int = self.engine.value_to_i64
         lines = []
-        for match in _MATCH.findall(text):
+        for row in table.rows:
+            match = tuple(map(to_int, row.inputs))
             if match in asked:
                 continue
             asked.add(match)
-            lines += self._rows(n, rows, tuple(map(int, match.split())))
+            lines += self._rows(n, rows, match)
             self.matches += 1
             looks = self.matches % LOOK == 0 or self.matches >= self.most_matches
             if looks and self._is_enough():
