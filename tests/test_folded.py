@@ -72,12 +72,12 @@ def keys(table: OptionTable) -> list[tuple[object, ...]]:
 def test_what_is_needed_once_per_class_is_needed_in_every_block(case: str):
     variants = variants_of(case)
     columns = Columns.found(Orbits.found(variants))
-    kept, known = presolved(columns.folded)
+    kept, known = presolved(columns.folded())
     left = columns.take(kept)
     every = FreeOptions.made(variants, columns.orbits.listed())
     plain, own = needs(every.problem), {k: n for n, k in enumerate(keys(every.table))}
     first = keys(columns.orbits.listed(left.of.index[left.of.start[:-1]]))
-    numbers, asked = left.folded.numbers, plain.numbers
+    numbers, asked = left.folded().numbers, plain.numbers
     seen = 0
     for row, key in enumerate(first):
         if key not in own:  # in no answer, but to see that takes a look at more than a few blocks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct
 from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.folded import folded_relaxation, presolved
-from eqsat.extract.solve.foldedneeds import folded_needs
 from eqsat.extract.solve.relax import Relaxation
 
 ASKED = ("reads", "writes", "exclusive", "computes")
@@ -52,7 +50,6 @@ class Columns:
         """These columns."""
         return Columns(self.orbits, self.of.take(columns))
 
-    @cached_property
     def folded(self) -> FoldedTable:
         """What they ask for, as one option of each, and how many there are."""
         orbits = self.orbits
@@ -92,10 +89,11 @@ class Columns:
 
     def relaxation(self, goal: str, weight: int = 1) -> tuple[Columns, Relaxation] | None:
         """What of these some answer may need, and weight · goal; None: there is no answer."""
-        kept, _ = presolved(self.folded)
+        kept, known = presolved(self.folded())
         left = self.take(kept)
-        adds = left.folded.table.adds[:, list(self.orbits.variants.goals).index(goal)]
-        found = folded_relaxation(left.folded, weight * adds, folded_needs(left.folded))
+        table = left.folded()
+        adds = table.table.adds[:, list(self.orbits.variants.goals).index(goal)]
+        found = folded_relaxation(table, weight * adds, known)
         return None if found is None else (left, found)
 
 

@@ -16,7 +16,7 @@ from eqsat.extract.candidates.table import OptionTable, stacked
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.chains import FAR, Chains
-from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets, starts
+from eqsat.extract.ragged import Ints, Ragged
 
 KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
 KINDS |= {"exclusive": "number", "computes": "value"}
@@ -56,7 +56,8 @@ class Orbits:
         chains = _chains(variants, every)
         if chains or not floored or variants.pool.legality.target.devices:
             table = asked(variants, table, np.arange(len(table)))
-        return Orbits(variants, table, of.take(table.candidate), chains).undominated()
+        found = Orbits(variants, table, of.take(table.candidate), chains)
+        return found.in_runs().undominated()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -79,20 +80,29 @@ class Orbits:
         kept = undominated(table.take(known) if len(others) else table).kept
         return self.take(np.sort(np.concatenate([known[kept], others])))
 
+    def in_runs(self) -> Orbits:
+        """Each row in blocks one after the other, without gaps."""
+        order = np.lexsort((self.later, self.of.rows))
+        row, later = self.of.rows[order], self.later[order]
+        begins = np.ones(len(row), dtype=bool)
+        begins[1:] = (row[1:] != row[:-1]) | (later[1:] != later[:-1] + 1)
+        first = np.flatnonzero(begins)
+        of = Ragged(np.concatenate([first, [len(row)]]), self.of.index[order])
+        table = self.table if len(first) == len(self) else self.table.take(row[first])
+        return replace(self, table=table, of=of)
+
     def _relative(self) -> OptionTable:
-        """With all numbers relative to what is written, and blocks that are missing as needs.
+        """With all numbers relative to what is written, and the first and last block as costs.
 
         So options are compared that are alike, whichever block each was found in; and none is
         dominated by one that is there in fewer blocks.
         """
         place = self._anchor
-        parts = {name: self._coded(name, place) for name in ("reads", "writes", "exclusive")}
-        resident = self._coded("resident", place)
-        bucket = numbered_sets(parts["writes"])
-        missing = self._missing(bucket, place)
-        span = int(resident.index.max(initial=0)) + 1
-        both = resident.joined(Ragged(missing.start, missing.index + span))
-        return replace(self.table, resident=both, **parts)
+        names = ("reads", "resident", "writes", "exclusive")
+        first, last = self.of.start[:-1], self.of.start[1:] - 1
+        blocks = [place + self.later[first], -(place + self.later[last])]
+        adds = np.concatenate([self.table.adds, np.stack(blocks, axis=1)], axis=1)
+        return replace(self.table, adds=adds, **{n: self._coded(n, place) for n in names})
 
     @cached_property
     def _anchor(self) -> Ints:
@@ -114,25 +124,6 @@ class Orbits:
         most = max(int(c.length.max(initial=1)) for c in self.chains.values())
         blocks = np.where(chains.moves[rows.index], blocks + most, 0)
         return Ragged(rows.start, chains.chain[rows.index] * 2 * most + blocks).distinct()
-
-    def _missing(self, bucket: Ints, anchor: Ints) -> Ragged:
-        """Per row: blocks in which others are that write the same, and this one is not."""
-        blocks = anchor[self.of.rows] + self.later
-        least = int(blocks.min(initial=0))
-        blocks = blocks - least
-        span = int(blocks.max(initial=0)) + 1
-        there = distinct(bucket[self.of.rows] * span + blocks)
-        first = np.searchsorted(there, bucket * span)
-        last = np.searchsorted(there, (bucket + 1) * span)
-        fewer = np.flatnonzero(last - first > self.of.counts)
-        counts = (last - first)[fewer]
-        ends = starts(counts)
-        at = np.arange(ends[-1]) + np.repeat(first[fewer] - ends[:-1], counts)
-        row = np.repeat(fewer, counts)
-        block = there[at] % span
-        own = np.sort(self.of.rows * span + blocks)
-        gone = ~contains(own, row * span + block)
-        return Ragged.grouped(row[gone], block[gone], len(self))
 
     # ---- all of them -----------------------------------------------------------------------------
     def listed(self, places: Ints | None = None) -> OptionTable:

@@ -8,9 +8,10 @@ of images are kept apart, so on equal blocks nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,10 +34,12 @@ from eqsat.extract.solve.lp import Program, solve
 from eqsat.extract.solve.relax import SUPPORT, Relaxation
 from eqsat.model.deadline import tick
 
+PAIRS = 1 << 18  # of options and pairs that are looked at at once
+
 
 def presolved(folded: FoldedTable) -> tuple[Ints, FoldedNeeds]:
     """Rows of which some answer may need one, ascending, and what those must have before them."""
-    kept = np.arange(len(folded))
+    kept = useful(folded.coarse, np.ones(len(folded), dtype=bool))
     while True:
         small = folded.take(kept)
         known = folded_needs(small)
@@ -265,20 +268,30 @@ def _needing(
 ) -> tuple[Ints, Ints, Ints]:
     """(row, pair, element): who writes the element, and needs somebody to hold the number."""
     row, element = level.write
-    own = level.classes.of[element]
-    asked = pairs.element_class
+    asked, own = pairs.element_class, level.classes.of[element]
     begin, end = np.searchsorted(asked, own), np.searchsorted(asked, own, side="right")
-    entry = np.repeat(np.arange(len(row)), end - begin)
-    first = np.cumsum(end - begin) - (end - begin)
-    which = np.arange(len(entry)) - np.repeat(first - begin, end - begin)
-    written = element[entry]
-    is_asked = pairs.has(which, written) & ~(
-        pairs.is_single[which] & (folded.count[row[entry]] > 1)
-    )
-    entry, which, written = entry[is_asked], which[is_asked], written[is_asked]
-    place = level.classes.place[written] + pairs.blocks[which]
-    found = known.ask(row[entry], pairs.number_class[which], place, pairs.both_move[which])
-    return row[entry][found], which[found], written[found]
+    found = []
+    for some in _parts(end - begin):
+        tick()
+        entry = some[0] + np.repeat(np.arange(some[1] - some[0]), (end - begin)[slice(*some)])
+        first = np.cumsum((end - begin)[slice(*some)]) - (end - begin)[slice(*some)]
+        which = np.arange(len(entry)) - (first - begin[slice(*some)])[entry - some[0]]
+        place = level.classes.place[element[entry]] + pairs.blocks[which]
+        holds = known.ask(row[entry], pairs.number_class[which], place, pairs.both_move[which])
+        entry, which = entry[holds], which[holds]
+        is_asked = pairs.has(which, element[entry])
+        is_asked &= ~(pairs.is_single[which] & (folded.count[row[entry]] > 1))
+        found.append((entry[is_asked], which[is_asked]))
+    entry, which = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return row[entry], which, element[entry]
+
+
+def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of about so many pairs each; one at least."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = distinct(np.searchsorted(ends, np.arange(PAIRS, total, PAIRS))).tolist()
+    yield from pairwise([0, *(c for c in cuts if c), len(sizes)])
 
 
 def _stacked(parts: Sequence[RowTable]) -> RowTable:

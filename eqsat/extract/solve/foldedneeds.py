@@ -17,7 +17,7 @@ from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.freetable import WORD, by_level, levels
 from eqsat.model.deadline import tick
 
-REACH = 3  # blocks before and behind, within which it is known what is needed
+REACH = 2  # blocks before and behind, within which it is known what is needed
 PLANES = 2 * REACH + 1
 
 
@@ -119,7 +119,8 @@ class _Analysis:
     def found(self) -> FoldedNeeds:
         coarse = self.folded.coarse
         _, level = levels(coarse, np.ones(len(coarse), dtype=bool))
-        steps = [_Step.of(self, b) for b in by_level(level)]
+        writers = _entries(coarse.writes, len(self.classes.sizes))
+        steps = [_Step.of(self, writers, b) for b in by_level(level)]
         changed = True
         while changed:
             changed = False
@@ -154,13 +155,15 @@ class _Analysis:
         return self._rolled(bits, -blocks if back else blocks, lost)
 
     def _rolled(self, bits: np.ndarray, blocks: Ints, lost: Mask) -> np.ndarray:
-        found = bits.copy()
-        width = self.split // PLANES
+        """The bits as they are seen so many blocks before; what is lost is unknown."""
+        found, width = bits, self.split // PLANES
         lost = lost | (np.abs(blocks) >= PLANES)
+        moved = np.flatnonzero(lost | (blocks != 0))
+        if not len(moved):
+            return found
+        found = bits.copy()
         found[lost, : self.split] = 0
-        for k in distinct(blocks[~lost]).tolist():
-            if not k:
-                continue
+        for k in distinct(blocks[moved][~lost[moved]]).tolist():
             rows = np.flatnonzero((blocks == k) & ~lost)
             planes = np.zeros((len(rows), self.split), dtype=np.uint64)
             if k > 0:
@@ -190,12 +193,10 @@ class _Step:
     buffers: Ints
 
     @staticmethod
-    def of(analysis: _Analysis, classes: Ints) -> _Step:
-        coarse, table = analysis.folded.coarse, analysis.table
-        by_class = _entries(coarse.writes, len(analysis.classes.sizes))
-        places = by_class.take(classes)
-        rows = coarse.writes.rows[places.index]
-        return _Step(classes, places.start, rows, table.writes.index[places.index])
+    def of(analysis: _Analysis, writers: Ragged, classes: Ints) -> _Step:
+        writes, places = analysis.table.writes, writers.take(classes)
+        rows = writes.rows[places.index]
+        return _Step(classes, places.start, rows, writes.index[places.index])
 
     def meet(self, analysis: _Analysis) -> bool:
         """Narrow what these buffers are known to need; whether that is less now."""
