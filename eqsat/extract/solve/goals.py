@@ -25,6 +25,8 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 # how far above the relaxation's bound the best answer is looked for first
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
+NEARLY = 0.5  # of the options that are left: a look among more proves less, and takes as long
+SMALL = 1_000  # options that any look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 MEMORY = "memory"  # the goal that is no sum
 TIDY = 3_000  # options among which it is decided between answers that are equal in all goals
@@ -114,8 +116,8 @@ class Search:
         for cap, few in self._neighbourhoods(stage, weights):
             if self._is_met(stage, weights, hint) or time.monotonic() > end:
                 break
-            if hint is not None and self.problem.worth(hint, weights) <= cap:
-                break  # the last solve below looks at fewer options, and proves as much
+            if hint is not None and self._is_as_good(stage, hint, weights, cap, few):
+                break  # the last solve below proves as much
             asked = few
             found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
             hint = self._better(weights, hint, found.answer)
@@ -237,6 +239,15 @@ class Search:
     def _ended(self) -> str:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
+
+    def _is_as_good(
+        self, stage: Stage, hint: Answer, weights: dict[str, int], cap: int, few: tuple[int, ...]
+    ) -> bool:
+        """Whether a look among few options takes no less than one among all that may be better."""
+        worth = self.problem.worth(hint, weights)
+        if worth <= cap:
+            return True
+        return len(few) > max(SMALL, NEARLY * len(stage.within(worth)))
 
     def _is_met(self, stage: Stage, weights: dict[str, int], answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
@@ -361,6 +372,8 @@ class Search:
             solution = solve(small, request, effort)
         except OutOfTime:
             return Found("unknown")
+        if solution.answer is None and own is not None and small.keeps(own, caps):
+            return Found("unknown")  # a solver that calls it infeasible is wrong
         if solution.answer is None:
             return Found(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
