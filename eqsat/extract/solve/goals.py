@@ -25,8 +25,6 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 # how far above the relaxation's bound the best answer is looked for first
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
-NEARLY = 0.5  # of the options that are left: a look among more proves less, and takes as long
-SMALL = 1_000  # options that any look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
 MEMORY = "memory"  # the goal that is no sum
 TIDY = 3_000  # options among which it is decided between answers that are equal in all goals
@@ -116,7 +114,8 @@ class Search:
         for cap, few in self._neighbourhoods(stage, weights):
             if self._is_met(stage, weights, hint) or time.monotonic() > end:
                 break
-            if hint is not None and self._is_as_good(stage, hint, weights, cap, few):
+            worth = None if hint is None else self.problem.worth(hint, weights)
+            if worth is not None and (worth <= cap or stage.is_nearly_all(few, worth)):
                 break  # the last solve below proves as much
             asked = few
             found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
@@ -239,15 +238,6 @@ class Search:
     def _ended(self) -> str:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
-
-    def _is_as_good(
-        self, stage: Stage, hint: Answer, weights: dict[str, int], cap: int, few: tuple[int, ...]
-    ) -> bool:
-        """Whether a look among few options takes no less than one among all that may be better."""
-        worth = self.problem.worth(hint, weights)
-        if worth <= cap:
-            return True
-        return len(few) > max(SMALL, NEARLY * len(stage.within(worth)))
 
     def _is_met(self, stage: Stage, weights: dict[str, int], answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""

@@ -9,6 +9,8 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.selection import GoalRequest, GoalResult
 
+SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `Stage.is_nearly_all`
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -25,6 +27,15 @@ class Stage:
     def within(self, cap: int) -> tuple[int, ...]:
         """Options that answers worth at most `cap` may hold, in the numbers of the whole."""
         return chosen(self.kept, self.relaxed.within(cap))
+
+    def is_nearly_all(self, few: tuple[int, ...], worth: int) -> bool:
+        """Whether a look among these takes as long as among all that may be better than an answer.
+
+        It proves less, and does not find much where the answer is close to the bound.
+        """
+        if len(few) <= SMALL or worth > self.bound * (1 + CLOSE):
+            return False
+        return len(few) > NEARLY * len(self.within(worth))
 
 
 def chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
