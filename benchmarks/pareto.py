@@ -19,7 +19,13 @@ from typing import Any
 
 import eqsat
 
-PROGRAMS = ("transposed_pack", "mlp.py:mlp_784", "encoder.py:encoder", "bottlenecks.py:bottlenecks")
+PROGRAMS = (
+    "transposed_pack",
+    "mlp.py:mlp_784",
+    "encoder.py:encoder",
+    "bottlenecks.py:bottlenecks",
+    "gates",
+)
 TARGETS = ("reference", "avx512-xla")
 
 

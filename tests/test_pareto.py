@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 from itertools import permutations
 
 import pytest
+from library import module
 from problems import best_of
 
 import eqsat
+from eqsat.api import source_of
 from eqsat.cli import run
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoffs, spread
 from eqsat.extract.ask.pareto import pareto as search
@@ -158,6 +160,18 @@ def test_a_front_of_a_program_is_an_antichain_with_the_optima_at_its_ends(front)
         assert alone.selection
         assert alone.selection.stop == "optimal"
         assert values(alone) in points
+
+
+def test_features_are_kept_or_computed_again(monkeypatch: pytest.MonkeyPatch):
+    gates = module("gates")
+    monkeypatch.setattr(gates, "LEVELS", ((16, 32),))
+    source = source_of(gates.gates, gates.gates_example(), {}, gates.gates_weights)
+    found = eqsat.pareto(source, goals=("time", "memory"), target="avx512-xla")
+    assert found.complete
+    kept, again = found.points  # one point per set of levels that are kept
+    assert values(kept)[1] - values(again)[1] == 4 * 16 * 32 * 32
+    assert values(kept)[0] < values(again)[0]
+    assert again.verify(samples=1).ok
 
 
 def test_every_point_is_a_run_of_its_own(front):
