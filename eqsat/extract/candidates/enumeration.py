@@ -25,7 +25,7 @@ from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 
-GROUPS_PER_NODE = 2000  # a bound no transformer layer comes near; the single-node group is first
+GROUPS_PER_NODE = 100_000  # a bound that no program comes near; the single-node group is first
 FIRST = 4  # groups of every op that are looked for before all of any op, where there is a deadline
 
 
