@@ -1,8 +1,9 @@
-"""Phases that build large acyclic records do so without the collector of cycles."""
+"""Memory of phases that build large records: no search for cycles, and nothing kept behind."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,3 +21,16 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def give_back() -> None:
+    """Hand memory that is free to the system, where the C library can.
+
+    Large arrays that come and go leave it in pieces between others, which nobody else can use.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's, and no other's
+        if trim is not None:
+            trim(0)

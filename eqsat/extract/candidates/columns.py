@@ -15,6 +15,7 @@ from eqsat.extract.ragged import Ints, Ragged, contains, distinct
 from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.folded import folded_relaxation, presolved
 from eqsat.extract.solve.relax import Relaxation
+from eqsat.model.cycles import give_back
 
 ASKED = ("reads", "writes", "exclusive", "computes")
 
@@ -93,7 +94,10 @@ class Columns:
         left = self.take(kept)
         table = left.folded()
         adds = table.table.adds[:, list(self.orbits.variants.goals).index(goal)]
+        give_back()
         found = folded_relaxation(table, weight * adds, known)
+        del table, known
+        give_back()
         return None if found is None else (left, found)
 
 

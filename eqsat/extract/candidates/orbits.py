@@ -17,6 +17,7 @@ from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.ragged import Ints, Ragged
+from eqsat.model.cycles import give_back
 
 KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
 KINDS |= {"exclusive": "number", "computes": "value"}
@@ -56,8 +57,12 @@ class Orbits:
         chains = _chains(variants, every)
         if chains or not floored or variants.pool.legality.target.devices:
             table = asked(variants, table, np.arange(len(table)))
-        found = Orbits(variants, table, of.take(table.candidate), chains)
-        return found.in_runs().undominated()
+        whole = Orbits(variants, table, of.take(table.candidate), chains).in_runs()
+        give_back()
+        found = whole.undominated()
+        del whole, table
+        give_back()
+        return found
 
     def __len__(self) -> int:
         return len(self.table)

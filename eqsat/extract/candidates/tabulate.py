@@ -18,6 +18,7 @@ from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
+from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
 
 _LAZY = (Time, Relayout, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
@@ -46,7 +47,10 @@ def tabulated_of(
     for begin in range(0, max(len(numbers), 1), size):
         tick()
         part = every.part(numbers[begin : begin + size])
-        yield _Tabulation(variants, part, is_read).table()
+        table = _Tabulation(variants, part, is_read).table()
+        if len(numbers) > size:
+            give_back()
+        yield table
 
 
 def read_by_any(variants: Variants, every: CandidateTable) -> Mask:

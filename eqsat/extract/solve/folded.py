@@ -32,6 +32,7 @@ from eqsat.extract.solve.freerows import RowTable, largest_claims
 from eqsat.extract.solve.freetable import useful
 from eqsat.extract.solve.lp import Program, solve
 from eqsat.extract.solve.relax import SUPPORT, Relaxation
+from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
 
 PAIRS = 1 << 18  # of options and pairs that are looked at at once
@@ -55,6 +56,7 @@ def folded_relaxation(folded: FoldedTable, costs: Ints, known: FoldedNeeds) -> R
     unit = int(np.gcd.reduce(costs, initial=0)) or 1
     goal = np.zeros(len(upper))
     goal[: len(folded)] = costs // unit
+    give_back()
     solved = solve(Program(goal, rows, np.zeros(len(upper)), upper.astype(float), is_plain=True))
     if solved is None:
         return None
