@@ -137,8 +137,6 @@ class Families:
         Two values may not if one waits for the other; but a group may compute what it would wait
         for inside.
         """
-        from scipy.sparse.csgraph import connected_components
-
         written = self._moved(self._written[around.direct], around.blocks)
         values, value = np.unique(written, return_inverse=True)
         joined = np.ones((len(values), len(values)), dtype=bool)
@@ -150,10 +148,23 @@ class Families:
         there = values[at] == computed
         one, two = value[inside.rows[there]], at[there]
         joined[one, two] = joined[two, one] = True
-        _, family = connected_components(joined, directed=False)
-        return family[value].astype(np.int64)
+        return _components(joined)[value]
 
     @cached_property
     def _computes(self) -> Ragged:
         """Per direct candidate: the values it computes."""
         return Ragged.of([sorted(self.merger.space.computes(c.members)) for c in self.book.direct])
+
+
+def _components(joined: Mask) -> Ints:
+    """Per node of a reflexive, symmetric relation the number of its connected component.
+
+    Most are joined directly, so a few rounds do; SciPy's graphs take longer to load than this
+    takes in small programs.
+    """
+    first = np.arange(len(joined))
+    while True:
+        least = np.where(joined, first, len(joined)).min(axis=1)
+        if (least == first).all():
+            return np.unique(first, return_inverse=True)[1].astype(np.int64)
+        first = least[least]
