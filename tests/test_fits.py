@@ -12,6 +12,7 @@ from problems import every_answer
 from eqsat.extract.order import best_order, work_of
 from eqsat.extract.session import prepare
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
+from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.fits import Fits, fitting, least_fitting
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
@@ -95,6 +96,56 @@ def test_no_option_of_an_answer_that_fits_is_cut(part: int):
     assert asked > 40
     assert proven > asked / 2
     assert cut > asked
+
+
+def test_what_is_plainly_least_is_least_and_few_options_hold_what_fits():
+    plain = few = asked = 0
+    for seed in range(2600, 2680):
+        problem = free_problem(seed)
+        known = peaks(problem)
+        for time in sorted({problem.value("time", a) for a in known}):
+            within = [p for a, p in known.items() if problem.value("time", a) <= time]
+            told, value = Fewest(problem, problem, {"time": time}), min(within)
+            assert not told.is_least(value + 1), (seed, time)
+            asked += 1
+            plain += told.is_least(value)
+            lowest = set(told.lowest(value + 1))
+            few += bool(lowest)
+            assert lowest < set(range(len(problem.options)))
+            assert set(told.within(value)) == set(fitting(problem, value))
+    assert asked > 100
+    assert plain > asked / 3
+    assert few
+
+
+def far_behind(steps: int) -> AnyOrder:
+    """x is read before the largest moment and behind it; made again, it takes a chain of steps."""
+    x, large, larger, result = steps - 1, steps, steps + 1, steps + 2
+    chain = [Option(0, (1, 0, 1), (n - 1,) if n else (), (), (n,), ()) for n in range(steps)]
+    again = [
+        Option(0, (1, 0, 1), (n - 1 + 100,) if n else (), (), (n + 100,), ()) for n in range(steps)
+    ]
+    once = [
+        Option(0, (1, 0, 1), (x,), (), (large,), (large,)),
+        Option(0, (1, 0, 1), (large,), (), (larger,), (larger,)),
+        Option(0, (1, 0, 1), (larger, x), (), (result,), (result,)),
+        Option(0, (1, 0, 1), (larger, x + 100), (), (result,), (result,)),
+    ]
+    options = (*chain, *again, *once)
+    nbytes = {n: 8 for n in range(steps + 3)} | {n + 100: 8 for n in range(steps)}
+    nbytes |= {large: 500, larger: 500}
+    problem = ExtractionProblem(options, nbytes, (result,), 0, ())
+    value = {n: n % 100 for n in nbytes}
+    computes = tuple((value[o.writes[0]],) for o in options)
+    return any_order(problem, computes, value, frozenset())
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 7])
+def test_what_is_made_again_from_far_behind_need_not_be_carried(steps: int):
+    problem = far_behind(steps)
+    assert min(peaks(problem).values()) == 1_000
+    assert fitting(problem, 1_000)
+    assert not fitting(problem, 999)
 
 
 def chain(carried: int) -> AnyOrder:

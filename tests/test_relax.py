@@ -220,3 +220,15 @@ def test_no_answer_needs_less_than_the_least_bytes(seed: int) -> None:
     for answer in answers:
         assert least is not None
         assert least <= problem.peak_bytes(answer)
+
+
+@pytest.mark.parametrize("large", [1.0, 2.0**30, 3e11])
+def test_a_variable_of_any_size_is_counted_as_it_is(large: float) -> None:
+    rows = Rows()
+    rows.add(1, math.inf, [0, 1])
+    rows.weigh(-math.inf, 0, [(0, large / 2), (1, large / 4), (2, -1.0)])
+    objective, upper = np.array([0.0, 0.0, 1.0]), np.array([1.0, 1.0, large])
+    solved = solve_lp(Program(objective, rows, np.zeros(3), upper, is_plain=False))
+    assert solved is not None
+    assert solved.values == pytest.approx([0, 1, large / 4])
+    assert large / 4 * (1 - 1e-8) <= solved.least <= large / 4

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
+from eqsat.extract.everyorder import CLOSE, MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.inorder import OPEN
@@ -131,7 +131,7 @@ class _Joint:
             value = self.best.value(goal)
             if value <= bound:
                 break
-        if goal == MEMORY and self.outcome.status == OPEN and bound < value:
+        if goal == MEMORY and self.outcome.status == OPEN and bound < value - value // CLOSE:
             self._descend(caps, bound)
             value = min(value, self.best.peak_bytes)
         self._note(goal, value, bound, proof, status)
