@@ -51,7 +51,7 @@ class Book:
     shifted: Shifted | None
     direct: list[Candidate] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)  # copies of single candidates
+    copied: dict[int, frozenset[int]] = field(default_factory=dict)  # of single candidates
 
     def place(self, sink: int) -> Place:
         """Where a node is among those with the same groups."""
@@ -86,10 +86,11 @@ class Book:
             for k in run.blocks:
                 origin.append(np.arange(run.begin, run.end))
                 blocks.append(np.full(run.end - run.begin, k))
-        if self.pairs:
-            both = np.array(self.pairs, np.int64)
-            origin.append(both[:, 0])
-            blocks.append(both[:, 1])
+        if self.copied:
+            ordered = {b: np.array(sorted(b), np.int64) for b in set(self.copied.values())}
+            found = [ordered[b] for b in self.copied.values()]
+            origin.append(np.repeat(list(self.copied), list(map(len, found))))
+            blocks.append(np.concatenate(found))
         found = np.concatenate(origin), np.concatenate(blocks)
         return Copies(*found, self.shifted if len(found[0]) else None, sinks)
 

@@ -68,7 +68,7 @@ class _Merging:
     def __init__(self, merger: Merger, book: Book):
         self.merger, self.book = merger, book
         self.found: dict[Key, Candidate] = {}  # direct ones
-        self.copied: dict[tuple[Key, int], None] = {}
+        self.copied: dict[Key, frozenset[int]] = {}  # where else these are
 
     def add(self, direct: Sequence[int]) -> None:
         merger, book = self.merger, self.book
@@ -150,8 +150,8 @@ class _Merging:
                 continue  # wherever this one is, the other one is as well
             tick()
             merge = self.merger.merge(self.found, listed[one[n]], listed[two[n]])
-            if merge is not None:
-                self.copied |= dict.fromkeys((merge, k) for k in there[n])
+            if merge is not None and there[n]:
+                self.copied[merge] = self.copied.get(merge, there[n]) | there[n]
 
     # ---- what is shared ------------------------------------------------------------------------
     def _around(self, keys: np.ndarray, table: int) -> Iterator[Shared]:
@@ -204,8 +204,9 @@ class _Merging:
         begin = len(self.book.direct)
         number = {key: begin + n for n, key in enumerate(self.found)}
         self.book.add(list(self.found.values()))
-        self.book.pairs += [(number[key], blocks) for key, blocks in self.copied]
-        for blocks in dict.fromkeys(blocks for _, blocks in self.copied):
+        for key, blocks in self.copied.items():
+            self.book.copied[number[key]] = blocks
+        for blocks in sorted(frozenset().union(*self.copied.values())):
             self._add_refused(blocks)
 
     def _add_refused(self, blocks: int) -> None:
