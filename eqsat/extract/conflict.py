@@ -57,7 +57,7 @@ class Budgets:
         search = replace(self.every.search, budget=sums)
         if goal == MEMORY:
             found = self._bytes(search, sums, held)
-            if found is None or found.is_exact:
+            if found is None or found.is_exact or len(search.problem.options) > MANY:
                 return found
         if len(search.problem.options) > MANY:
             stage = search.stage({goal: 1}, caps, None)
@@ -77,19 +77,27 @@ class Budgets:
 
         None if no choice keeps the budgets that are held.
         """
-        stage = search.stage({"time": 1}, sums, None)
-        if stage is None:
-            return None
-        assert isinstance(stage.problem, AnyOrder)
-        least = least_fitting(stage.problem, stage.problem.most_bytes)
-        if least is None:
-            return None
-        among = chosen(stage.kept, fitting(stage.problem, least))
-        seconds = self.deadline - time.monotonic()
-        found = search.minimise({"time": 1}, sums, None, seconds, among)
-        best = None if found.answer is None else in_best_order(self.every.free, found.answer)
-        is_exact = best is not None and best.peak_bytes <= least and best.keeps(sums)
-        return Need(MEMORY, least, is_exact, held)
+        cap, unit = self.budget.get(MEMORY, 0), search.problem.byte_unit
+        bound = self._least(MEMORY, 0)
+        if MEMORY in self.budget and search.problem.roots and not search.fitting(cap):
+            bound = max(bound, (cap // unit + 1) * unit)  # all peaks are multiples
+        known = Need(MEMORY, bound, False, held)
+        with suppress(OutOfTime):
+            stage = search.stage({"time": 1}, sums, None)
+            if stage is None:
+                return None
+            assert isinstance(stage.problem, AnyOrder)
+            least = least_fitting(stage.problem, stage.problem.most_bytes)
+            if least is None:
+                return None
+            known = Need(MEMORY, least, False, held)
+            among = chosen(stage.kept, fitting(stage.problem, least))
+            seconds = self.deadline - time.monotonic()
+            found = search.minimise({"time": 1}, sums, None, seconds, among)
+            best = None if found.answer is None else in_best_order(self.every.free, found.answer)
+            is_exact = best is not None and best.peak_bytes <= least and best.keeps(sums)
+            return replace(known, is_exact=is_exact)
+        return known
 
     def _least(self, goal: str, bound: int) -> int:
         """No less than the relaxation says without the others."""
