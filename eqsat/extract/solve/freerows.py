@@ -32,8 +32,8 @@ class RowTable:
         from scipy.sparse import csr_matrix
 
         parts = (self.value, self.terms.index, self.terms.start)
-        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float)
-        found.sum_duplicates()
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
+        found.sum_duplicates()  # in place
         return found
 
 

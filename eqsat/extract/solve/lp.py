@@ -53,8 +53,8 @@ class Rows:
         from scipy.sparse import csr_matrix
 
         parts = (self.value, self.index, self.start)
-        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float)
-        found.sum_duplicates()
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
+        found.sum_duplicates()  # in place
         return found
 
 
