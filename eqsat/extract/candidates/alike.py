@@ -1,8 +1,10 @@
 """Groups that are one kernel: on a target with kernels, conversions inside of a group are strides.
 
 So of the groups that compute the same values by the same bodies, from the same buffers and into the
-same ones, one is enough: that of fewest conversions. Without it a program of many layouts has ten
-times as many candidates, each of which has to be planned.
+same ones, one is a candidate: that of fewest conversions. Without it a program of many layouts has
+ten times as many candidates, each of which has to be planned. It is no dominance: plans see
+strides, and another group of the same kind may have a faster plan (`docs/extraction.md`, "What is
+not claimed").
 """
 
 from __future__ import annotations
