@@ -24,7 +24,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Move
+from eqsat.model.movement import Move, Transpose
 from eqsat.model.target import Fusion, Target
 
 
@@ -288,3 +288,25 @@ def test_what_a_view_inside_shows_is_read_by_all_who_read_the_view():
     assert frozenset((relax, contraction, exp, add)) in found
     assert frozenset((pack, relax, exp, add)) in found
     assert not any({pack, contraction} <= members for members in found)
+
+
+@pytest.mark.parametrize("turned_first", [False, True])
+def test_of_groups_that_differ_inside_one_makes_the_results(turned_first: bool):
+    """Computed by columns, a value that is a result is there in a layout that nobody wants."""
+    g = Graph()
+    x = g.leaf("input", "x", 32, 64)
+    before = g.add("generic", elementwise((32, 64), 1, "tanh"), x)
+    first = g.add("generic", elementwise((32, 64), 1, "exp"), before)
+    turned = g.add("transpose", Transpose((32, 64), (1, 0)), first)
+    columns = replace(elementwise((64, 32), 1, "exp"), maps=((dim(1), dim(0)),), shapes=((32, 64),))
+    g.also(turned, "generic", columns, before)
+    rows = elementwise((32, 64), 1, "neg")
+    by_columns = replace(rows, maps=((dim(1), dim(0)),), shapes=((64, 32),))
+    ways = [("generic", rows, first), ("generic", by_columns, turned)]
+    second = g.add(*ways[turned_first])
+    g.also(second, *ways[not turned_first])
+    yields = (Yield(arg(0), "f32", "add"),)
+    total = Generic((32, 64), 1, ((dim(0), dim(1)),), ((32, 64),), yields, (), ("f32",))
+    root = g.add("generic", total, second)
+    found = run(g.build(root, first), reference(Fusion(members=3, template=32, multi_result=True)))
+    assert len(found.groups) == 1

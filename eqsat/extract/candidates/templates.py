@@ -16,7 +16,8 @@ from eqsat.extract.candidates.space import order
 from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
-Key = tuple[int, frozenset[int]]  # the root of a group, and what it reads
+# the root of a group, what it reads, and which results of the program it may write
+Key = tuple[int, frozenset[int], frozenset[int]]
 
 
 def templates(grower: Grower) -> tuple[Templates, ...]:
@@ -45,8 +46,9 @@ class _Seen:
     """
 
     reached: tuple[Reached, Reached] = field(default_factory=lambda: (set(), set()))
-    # per buffers read and values computed: what it reads that it was not legal to compute inside
-    done: dict[tuple[frozenset[int], frozenset[int]], tuple[int, ...]] = field(default_factory=dict)
+    # per buffers read, values computed and results made: what it reads that it was not legal to
+    # compute inside
+    done: dict[tuple[frozenset[int], ...], tuple[int, ...]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # the same of the last group
     # per nodes by the buffers they make: the group that they are, if it is one
     parts: dict[frozenset[tuple[int, int]], State | None] = field(default_factory=dict)
@@ -69,12 +71,13 @@ class Templates:
         found: dict[Key, State] = {}
         if not legality.has_templates:
             return []
-        computes, seen, cloned = self.grower.space.computes, _Seen(), set[frozenset[int]]()
+        computes, seen = self.grower.space.computes, _Seen()
+        cloned: set[tuple[frozenset[int], ...]] = set()
         for state in states:
             tick()
             if state.members < legality.fusion.members or not self._takes(state):
                 continue
-            what = frozenset(state.reads), computes(state.inside.values())
+            what = frozenset(state.reads), computes(state.inside.values()), self._results(state)
             refused = seen.done.get(what)
             if refused is not None and not self._may_hold_any(state, sink, refused, what[1]):
                 continue
@@ -86,9 +89,9 @@ class Templates:
                 self._keep(found, own)
                 for core in self._cores(own, sink, seen):
                     self._keep(found, core)
-            reads = frozenset(own.reads)
-            if reads not in cloned:  # of groups that read the same, the first
-                cloned.add(reads)
+            sides = frozenset(own.reads), self._results(own)
+            if sides not in cloned:  # of groups that read and write the same, the first
+                cloned.add(sides)
                 wider = self._widened(own, sink, seen, cloning=True)
                 if wider is not own:
                     self._keep(found, wider)
@@ -97,9 +100,17 @@ class Templates:
     def _keep(self, found: dict[Key, State], state: State) -> None:
         is_root = self.grower.legality.is_root
         root = next(n for n in state.inside.values() if is_root(n))
-        key = root, frozenset(state.reads)
+        key = root, frozenset(state.reads), self._results(state)
         if key not in found or state.members < found[key].members:
             found[key] = state
+
+    def _results(self, state: State) -> frozenset[int]:
+        """Buffers made inside that are results of the program: no other layout stands for them."""
+        return self._roots.intersection(state.inside)
+
+    @cached_property
+    def _roots(self) -> frozenset[int]:
+        return frozenset(self.grower.space.roots)
 
     def _cores(self, state: State, sink: int, seen: _Seen) -> list[State]:
         """A group of several roots without what it computes in front of all of them.
