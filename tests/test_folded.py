@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import eqsat
 from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
@@ -16,6 +17,7 @@ from eqsat.extract.solve.folded import presolved
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.freetable import needs
 from eqsat.extract.survivors import narrowed
+from eqsat.model.diag import EqsatError
 from tests.test_orbits import kinds, variants_of
 from tests.test_survivors import least
 
@@ -96,3 +98,10 @@ def test_survivors_are_found_by_class():
     found = narrowed(variants, {"time": 1}, {}, None, lambda _: best)
     assert found is not None and found.bound == best == found.cap
     assert len(found.options) < len(every)
+
+
+def test_blocks_of_which_nothing_can_be_computed_are_refused():
+    blocks = eqsat.read("experiments/programs/bottlenecks.py:bottlenecks")
+    with pytest.raises(EqsatError) as caught:
+        eqsat.optimize(blocks, target="separate-conversions")
+    assert caught.value.diagnostics[0].code == "E410"

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 
+import eqsat
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.freeoptions import FreeOptions
@@ -74,3 +75,13 @@ def test_nodes_of_the_input_program_stay() -> None:
             for own in (True, False)
         ]
         assert made[0] <= made[1]
+
+
+def test_what_may_become_a_template_stays() -> None:
+    """On arm64 one dispatch of seven nodes is best: it grows from one that reads by its layouts."""
+    found = eqsat.read("experiments/programs/permuted_consumer.eqs").program
+    target = load_target("arm64")
+    space = Space(saturate(merge_elementwise(found), load_rulesets(["default"]), target))
+    _, wanted = options(space, target, keeps_all=True)
+    _, kept = options(space, target, keeps_all=False)
+    assert kept == wanted

@@ -5,7 +5,8 @@ the same values, read and write the same buffers, can write the same ones beside
 keep others from computing the same. If one has no more arithmetic than the other, it is no slower,
 whatever it writes: what it reads and writes takes as long. So the other one is not made if it
 converts no less either. That holds of groups as large as they may be: nothing is added to these,
-and they are part of no merge. Smaller ones all stay.
+and they are part of no merge. Smaller ones all stay, and so do those that may become templates: by
+which layouts a group reads decides what more it may hold.
 
 Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, or that
 only one dispatch may have; roots that pipelines look at; ops without a price of their own. Groups
@@ -128,9 +129,23 @@ class Redundant(Checks):
         key, moved = self._key(state, sink), sum([self._moved[n] for n in nodes])
         own_ps = self._own_ps
         if known.has(key, math.fsum([own_ps[n] for n in nodes]), moved):
-            return state.members >= self._most and not all([self._is_own[n] for n in nodes])
+            is_last = state.members >= self._most and not self._may_grow(nodes)
+            return is_last and not all([self._is_own[n] for n in nodes])
         known.add(key, self._busy_ps(state), moved)
         return False
+
+    def _may_grow(self, nodes: Iterable[int]) -> bool:
+        """Whether a group as large as it may be may become a template."""
+        return all([self._in_templates[n] for n in nodes])
+
+    @cached_property
+    def _in_templates(self) -> tuple[bool, ...]:
+        """Per node: whether a template may have it inside."""
+        legality, kinds = self.legality, self.space.kinds
+        return tuple(
+            legality.has_templates and (kind == "view" or legality.is_template_kind(n))
+            for n, kind in enumerate(kinds)
+        )
 
     def _busy_ps(self, state: State) -> float:
         """Picoseconds of arithmetic of a whole group."""
@@ -234,7 +249,7 @@ class Redundant(Checks):
         """Whether that group, with this node inside as well, would be redundant."""
         if larger.is_own and self._is_own[node]:
             return False
-        if node in self.costs.gathered.gathers:
+        if node in self.costs.gathered.gathers or self._may_grow((*larger.inside.values(), node)):
             return False
         inside, shown, written = larger.inside, larger.shown, larger.written
         computed = self.space.computes((node,))

@@ -129,7 +129,7 @@ class _Analysis:
                 changed |= step.meet(self)
         before = self.before(np.arange(len(coarse)))
         needed = before | self.own
-        near = needed[:, : self.split].reshape(len(coarse), PLANES, -1)
+        near = needed[:, : self.split].reshape(len(coarse), PLANES, self.bits.words[0])
         impossible = np.any(before & self.own, axis=1)
         return FoldedNeeds(self.bits, self.anchor, near, needed[:, self.split :], impossible)
 
