@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tabulated import tabulated
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.table import OptionTable, stacked
-from eqsat.extract.candidates.tabulate import tabulated
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.solve.linear import linear_goals

@@ -7,19 +7,19 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tabulated import tabulated
 
 from eqsat.extract.candidates import dominance, prune
-from eqsat.extract.candidates.asked import asked
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable, stacked
-from eqsat.extract.candidates.tabulate import tabulated
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ragged, distinct, joined
 from eqsat.extract.solve.freerows import free_relaxation
@@ -71,7 +71,7 @@ def objects(variants: Variants) -> tuple[Variant, ...]:
 
 def with_times(variants: Variants, size: int = 100) -> OptionTable:
     table = stacked(list(tabulated(variants, size=size)))
-    return asked(variants, table, np.arange(len(table)))
+    return with_plan_times(variants, table, np.arange(len(table)))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
-from eqsat.extract.asking import asked
 from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.lateplans import with_late_plans
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.relax import MEMORY, Relaxation, relaxation
@@ -75,7 +75,7 @@ def narrowed(
     alone = _alone(free, weights) if len(weights) > 1 else {}
     least_bytes = free.least_bytes
     if sums and (look.best is None or look.best > bound):
-        every = asked(free, lambda few: _of_sums(few, sums, weights, caps), look)
+        every = with_late_plans(free, lambda few: _of_sums(few, sums, weights, caps), look)
         if every is None:
             return None
         free = every

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.extract.candidates.asked import LARGEST
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.places import Places, answer_places, program_places
+from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import possible, undominated
 from eqsat.extract.candidates.space import Space

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.asked import asked
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import fixed_bytes, sizes
-from eqsat.extract.candidates.freetables import columns, free_table
+from eqsat.extract.candidates.freeproblem import columns, free_table
 from eqsat.extract.candidates.orbits import Orbits
+from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
@@ -62,7 +62,7 @@ class FreeOptions:
         return found.take(undominated(found.table).kept).presolved()
 
     def _with_times(self, rows: Ints) -> FreeOptions:
-        table = asked(self.variants, self.table, rows)
+        table = with_plan_times(self.variants, self.table, rows)
         return FreeOptions(self.variants, table, replace(self.problem, adds=table.adds))
 
     def __len__(self) -> int:

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.asked import asked
 from eqsat.extract.candidates.certified import Certified, images_of_numbers
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.table import OptionTable, stacked
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
@@ -56,7 +56,7 @@ class Orbits:
         parts.clear()
         chains = _chains(variants, every)
         if chains or not floored or variants.pool.legality.target.devices:
-            table = asked(variants, table, np.arange(len(table)))
+            table = with_plan_times(variants, table, np.arange(len(table)))
         whole = Orbits(variants, table, of.take(table.candidate), chains).in_runs()
         give_back()
         found = whole.undominated()

@@ -1,4 +1,4 @@
-"""The table of all options of all candidates, column by column instead of option by option.
+"""The table of the options of candidates, column by column instead of option by option.
 
 `Variants.timeless` says the same of one candidate after another; it is what the tests compare with.
 """
@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.asked import asked_ps
 from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.listed import CandidateTable, Part
 from eqsat.extract.candidates.planfloors import PlanFloors
+from eqsat.extract.candidates.plantimes import asked_ps
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
@@ -23,16 +23,6 @@ from eqsat.model.deadline import tick
 
 _LAZY = (Time, Relayout, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose options are all there at once
-
-
-def tabulated(variants: Variants, *, size: int = PART) -> Iterator[OptionTable]:
-    """Every option of every candidate, in the order of the candidates, of at most so many at once.
-
-    What is dominated can go before the next ones come.
-    """
-    every = CandidateTable(variants.candidates, variants.copies)
-    numbers = np.arange(len(every))
-    yield from tabulated_of(variants, every, numbers, read_by_any(variants, every), size=size)
 
 
 def tabulated_of(

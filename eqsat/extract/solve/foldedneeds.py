@@ -14,8 +14,7 @@ import numpy as np
 from eqsat.extract.chains import PARTS
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
 from eqsat.extract.solve.classes import Classes, FoldedTable
-from eqsat.extract.solve.freetable import WORD, by_level, levels
-from eqsat.model.deadline import tick
+from eqsat.extract.solve.freetable import WORD, by_level, levels, settle
 
 REACH = 2  # blocks before and behind, within which it is known what is needed
 PLANES = 2 * REACH + 1
@@ -121,12 +120,7 @@ class _Analysis:
         _, level = levels(coarse, np.ones(len(coarse), dtype=bool))
         writers = _entries(coarse.writes, len(self.classes.sizes))
         steps = [_Step.of(self, writers, b) for b in by_level(level)]
-        changed = True
-        while changed:
-            changed = False
-            for step in steps:
-                tick()
-                changed |= step.meet(self)
+        settle(steps, lambda step: step.meet(self))
         before = self.before(np.arange(len(coarse)))
         needed = before | self.own
         near = needed[:, : self.split].reshape(len(coarse), PLANES, self.bits.words[0])

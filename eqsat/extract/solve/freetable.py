@@ -5,8 +5,10 @@ It says the same as `anyorder` and `presolve`, for problems of hundreds of thous
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from eqsat.model.deadline import tick
 
 ROUNDS = 8  # each takes options away, or it was the last
 WORD = 64
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,19 @@ def needs(table: FreeTable) -> NeedTable:
     reads = table.reads.joined(Ragged(np.arange(len(table) + 1), last))
     _, level = levels(table, np.ones(len(table), dtype=bool))
     steps = [_Step.of(table, reads, b) for b in by_level(level)]
+    settle(steps, lambda step: step.meet(held, own))
+    before = np.bitwise_or.reduceat(held[reads.index], reads.start[:-1]) if len(table) else own
+    return NeedTable(numbers, before | own, np.any(before & own, axis=1))
+
+
+def settle(steps: Sequence[S], meet: Callable[[S], bool]) -> None:
+    """Take all steps again until none of them tells that it changed anything."""
     changed = True
     while changed:
         changed = False
         for step in steps:
             tick()
-            changed |= step.meet(held, own)
-    before = np.bitwise_or.reduceat(held[reads.index], reads.start[:-1]) if len(table) else own
-    return NeedTable(numbers, before | own, np.any(before & own, axis=1))
+            changed |= meet(step)
 
 
 def _bits(rows: Ragged, numbers: Ints) -> np.ndarray:

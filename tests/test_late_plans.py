@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from eqsat.extract.asking import LEAST, asked
 from eqsat.extract.candidates.costs import UNASKED, Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.freeoptions import FreeOptions
@@ -18,6 +17,7 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.lateplans import LEAST, with_late_plans
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.relax import Relaxation
@@ -103,7 +103,7 @@ def test_the_bound_is_that_of_all_plans(case: tuple[int, str]):
         return free_relaxation(free.problem, goals, {"time": 1})
 
     every, seen = relax(free.asked()), Look()
-    few = asked(free, relax, seen)
+    few = with_late_plans(free, relax, seen)
     assert every is not None and few is not None and few.is_asked.all()
     again = relax(few)
     assert again is not None and again.bound == every.bound

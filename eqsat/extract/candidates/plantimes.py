@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
 
 
-def asked(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
+def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
     """The same options with the times of these.
 
     OverflowError if sums of them are too large for arrays.

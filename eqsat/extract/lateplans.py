@@ -30,7 +30,7 @@ class Look(Protocol):
     def near(self, free: FreeOptions, relaxed: Relaxation) -> None: ...
 
 
-def asked(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions | None:
+def with_late_plans(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions | None:
     """With their plans those options that answers within the cap of `look` hold, as far as known.
 
     None if they hold no answer.
