@@ -184,10 +184,10 @@ def test_a_bug_of_ours_exits_4(monkeypatch, capsys):
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals")
 def test_interrupt_ends_at_once():
-    # a fresh interpreter, as the handling of signals belongs to a process; slow enough to be hit
+    # a fresh interpreter, as the handling of signals belongs to a process; no answer for seconds
     code = "import sys; from eqsat.cli import run; sys.exit(run(sys.argv[1:]))"
     # (with `-o` an answer that is known by then would be kept: tests/test_interrupt.py)
-    args = ["optimize", "encoder.py:encoder", "--target", "avx512-xla"]
+    args = ["optimize", "bert.py:bert", "--target", "avx512-xla"]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
