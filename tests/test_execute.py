@@ -9,10 +9,10 @@ import pytest
 from jax import lax
 
 from eqsat.execute import weights as packing
-from eqsat.execute.bodies import evaluate_body
 from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.compare import compare
 from eqsat.execute.executable import differentiate_as
+from eqsat.execute.expressions import evaluate_body
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.loops import product_factors
 from eqsat.execute.verify import verify

@@ -13,9 +13,9 @@ import pytest
 
 from eqsat.cli.app import run
 from eqsat.hunt.arrays import fill_leaves
-from eqsat.hunt.bodies import random_body
 from eqsat.hunt.compare import Tolerance, agree
 from eqsat.hunt.exhaustive import Domain, exhaust, is_index_map, layouts_of
+from eqsat.hunt.expressions import random_body
 from eqsat.hunt.findings import diagnose, shortage
 from eqsat.hunt.instances import draw
 from eqsat.hunt.nests import DTYPES, Misfit, Scale, Wish

@@ -309,19 +309,19 @@ def test_a_choice_between_constants_has_the_type_of_the_result():
 
 
 def test_every_approximation_has_a_cost():
-    from eqsat.plan import bodies
+    from eqsat.plan import expressions
 
-    assert set(vectors.ULPS) <= set(bodies.COSTS)
+    assert set(vectors.ULPS) <= set(expressions.COSTS)
     square = call("tanh", arg(0))
-    assert bodies.cost(call("mul", square, square)) == 1 + bodies.COSTS["tanh"]
+    assert expressions.cost(call("mul", square, square)) == 1 + expressions.COSTS["tanh"]
 
 
 def test_planners_know_which_functions_have_vector_code():
     from eqsat.execute.kernels import integers
-    from eqsat.plan import bodies
+    from eqsat.plan import expressions
 
-    assert bodies.functions("f32") == set(vectors.FLOATS)
-    assert bodies.functions("f64") == set(vectors.EXACT)
-    assert bodies.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
-    assert bodies.functions("bool") == set(integers.BOOLS)
-    assert set(casts.ELEMENTS) == bodies.ELEMENTS
+    assert expressions.functions("f32") == set(vectors.FLOATS)
+    assert expressions.functions("f64") == set(vectors.EXACT)
+    assert expressions.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
+    assert expressions.functions("bool") == set(integers.BOOLS)
+    assert set(casts.ELEMENTS) == expressions.ELEMENTS

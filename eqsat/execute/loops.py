@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from eqsat.execute.bodies import convert, evaluate_body, evaluator
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
+from eqsat.execute.expressions import convert, evaluate_body, evaluator
 from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape

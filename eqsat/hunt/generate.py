@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from eqsat.hunt.bodies import kind_of
+from eqsat.hunt.expressions import kind_of
 from eqsat.hunt.known import PADS, Known
 from eqsat.hunt.layouts import pack, reshape, retype, transpose, unpack
 from eqsat.hunt.movements import concat, gather, pad, slice_

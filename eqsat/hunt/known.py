@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from eqsat.hunt.bodies import kind_of
+from eqsat.hunt.expressions import kind_of
 from eqsat.hunt.nests import Scale
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.bodies import kind_of
+from eqsat.hunt.expressions import kind_of
 from eqsat.hunt.known import DEFAULT, PADS, Ints, Known
 from eqsat.hunt.nests import Misfit
 from eqsat.model.attr import Shape

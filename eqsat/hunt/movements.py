@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.bodies import kind_of
+from eqsat.hunt.expressions import kind_of
 from eqsat.hunt.known import PADS, Known
 from eqsat.hunt.nests import Misfit
 from eqsat.model.attr import Shape

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from eqsat.hunt.bodies import kind_of, random_body, reduction_body
+from eqsat.hunt.expressions import kind_of, random_body, reduction_body
 from eqsat.hunt.nests import Misfit, Nest, Wish
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from eqsat.lang.bodies import Poisoned, Refused, masked
+from eqsat.lang.expressions import Poisoned, Refused, masked
 from eqsat.lang.programterms import TermBuilder
 from eqsat.lang.source import Lines, Placed
 from eqsat.lang.syntax import parse

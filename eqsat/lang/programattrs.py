@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lang import bodies
-from eqsat.lang.bodies import Poisoned, refused
+from eqsat.lang import expressions
+from eqsat.lang.expressions import Poisoned, refused
 from eqsat.lang.syntax import Tree
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control
@@ -35,10 +35,10 @@ def typed(number: Expr, dtype: str) -> Expr:
 
 
 def _generic(c: Call, types: Types) -> Generic:
-    sizes = c.get("loops", bodies.integers)
-    maps = c.get("maps", bodies.maps)
-    exprs = c.get("body", bodies.bodies)
-    combine = c.get("combine", bodies.combines, ("",))
+    sizes = c.get("loops", expressions.integers)
+    maps = c.get("maps", expressions.maps)
+    exprs = c.get("body", expressions.bodies)
+    combine = c.get("combine", expressions.combines, ("",))
     combine = combine * len(exprs) if len(combine) == 1 else combine
     if len(combine) != len(exprs):
         raise c.misfit("`combine` and `body` differ in length")
@@ -49,10 +49,10 @@ def _generic(c: Call, types: Types) -> Generic:
         maps,
         tuple(t.shape for t in types),
         tuple(Yield(*y) for y in zip(exprs, dtypes, combine, strict=True)),
-        c.get("tile", bodies.integers, ()),
+        c.get("tile", expressions.integers, ()),
         tuple(t.dtype for t in types),
-        c.get("precision", bodies.precision, DEFAULT),
-        c.get("order", bodies.integers, ()),
+        c.get("precision", expressions.precision, DEFAULT),
+        c.get("order", expressions.integers, ()),
     )
     if "precision" in c.keywords and not found.has_precision:
         hint = "leave it out: this is no sum of floating products of two operands"
@@ -63,7 +63,7 @@ def _generic(c: Call, types: Types) -> Generic:
 def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
     """The number of result dims: written, or the only one that makes sense (E310)."""
     if "rank" in c.keywords:
-        return min(max(c.get("rank", bodies.integer), 0), len(sizes))
+        return min(max(c.get("rank", expressions.integer), 0), len(sizes))
     if not reduces:
         return len(sizes)
     if c.want:
@@ -97,9 +97,9 @@ def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
 
 
 def _layout(c: Call, source: Shape) -> Layout:
-    pos, tiles = c.get("pos", bodies.integers), c.get("tiles", bodies.integers)
-    outer = c.get("outer", bodies.integers, tuple(range(len(source))))
-    pads = c.get("pad", bodies.pads, "-")
+    pos, tiles = c.get("pos", expressions.integers), c.get("tiles", expressions.integers)
+    outer = c.get("outer", expressions.integers, tuple(range(len(source))))
+    pads = c.get("pad", expressions.pads, "-")
     pads = (pads,) * len(tiles) if isinstance(pads, str) else pads
     if len(pads) != len(tiles) or len(pos) != len(tiles):
         raise c.misfit("`pos`, `tiles` and a list of `pad` have one entry per tile")
@@ -116,10 +116,10 @@ def _pack(c: Call, types: Types) -> Layout:
 def _packed(c: Call, types: Types) -> Layout:
     """The layout of a packed operand; without `shape`, every tile divides its dim."""
     if "shape" in c.keywords:
-        return _layout(c, c.get("shape", bodies.integers))
-    pos, tiles = c.get("pos", bodies.integers), c.get("tiles", bodies.integers)
+        return _layout(c, c.get("shape", expressions.integers))
+    pos, tiles = c.get("pos", expressions.integers), c.get("tiles", expressions.integers)
     rank = types[0].rank - len(tiles)
-    outer = c.get("outer", bodies.integers, tuple(range(max(rank, 0))))
+    outer = c.get("outer", expressions.integers, tuple(range(max(rank, 0))))
     if rank < 0 or sorted(outer) != list(range(rank)) or len(pos) != len(tiles):
         raise c.misfit(f"{types[0]} cannot be packed like this")
     blocks = {d: types[0].shape[j] for j, d in enumerate(outer)}
@@ -136,12 +136,12 @@ def _pad(c: Call, types: Types) -> Move:
 
 
 def _literal_text(tree: Tree, node: ast.expr) -> str:
-    bodies.number(tree, node)
+    expressions.number(tree, node)
     return tree.text(node).replace(" ", "")
 
 
 def _per_dim(c: Call, key: str, shape: Shape, default: Shape | None = None) -> Shape:
-    found = c.get(key, bodies.integers, default)
+    found = c.get(key, expressions.integers, default)
     if len(found) != len(shape):
         raise c.misfit(f"`{key}` has one entry per dim of {list(shape)}")
     return found
@@ -158,7 +158,7 @@ def _slice(c: Call, types: Types) -> Move:
 
 
 def _axis(c: Call, rank: int) -> int:
-    axis = c.get("axis", bodies.integer)
+    axis = c.get("axis", expressions.integer)
     if not 0 <= axis < rank:
         raise c.misfit(f"`axis` is one of 0 … {rank - 1}")
     return axis
@@ -182,47 +182,47 @@ def _gather(c: Call, types: Types) -> Move:
 
 
 def _encoding(c: Call, types: Types) -> Encoding:
-    role = c.get("role", bodies.string)
+    role = c.get("role", expressions.string)
     if role not in ("lhs", "rhs", "result"):
         raise c.misfit(f'`role` is "lhs", "rhs" or "result", not "{role}"')
-    contraction = c.get("contraction", bodies.string, "matmul")
+    contraction = c.get("contraction", expressions.string, "matmul")
     return Encoding(
         types[0].shape,
         role,
         contraction,
-        c.get("dtypes", bodies.strings, ()),
-        c.get("loops", bodies.integers, ()),
-        c.get("maps", bodies.maps, ()),
-        c.get("dims", bodies.integers, ()),
+        c.get("dtypes", expressions.strings, ()),
+        c.get("loops", expressions.integers, ()),
+        c.get("maps", expressions.maps, ()),
+        c.get("dims", expressions.integers, ()),
     )
 
 
 def _transfer(c: Call, types: Types) -> Transfer:
     """The device it comes from may be left out: whoever places the program knows it."""
-    origin, device = c.get("origin", bodies.string, ""), c.get("device", bodies.string)
+    origin, device = c.get("origin", expressions.string, ""), c.get("device", expressions.string)
     return Transfer(types[0].shape, origin, device)
 
 
 def _fill(c: Call, types: Types) -> Fill:
     if "type" in c.keywords:  # inside of a term, where nothing stands behind it
-        found = TensorType.parse(c.get("type", bodies.string), c.tree.symbols)
+        found = TensorType.parse(c.get("type", expressions.string), c.tree.symbols)
     else:
         found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
-    value = c.get("value", bodies.number)
+    value = c.get("value", expressions.number)
     return Fill(typed(const(value), found.dtype).value, found)
 
 
 def _opaque(c: Call, types: Types) -> Opaque:
     if c.want is None:
         raise refused(c.tree, c.node, "`opaque` needs its types", "E310", "write them behind it")
-    primitive, key = c.get("primitive", bodies.string), c.get("key", bodies.string)
+    primitive, key = c.get("primitive", expressions.string), c.get("key", expressions.string)
     return Opaque(primitive, key, types, c.want)
 
 
 def _control(c: Call, types: Types) -> Control:
     """A loop or branch; its bodies were defined before by name."""
     programs = []
-    for name in c.get("bodies", bodies.strings):
+    for name in c.get("bodies", expressions.strings):
         if name not in c.bodies:
             hint = did_you_mean(name, c.bodies) if c.bodies else "define it before with `body`"
             raise refused(c.tree, c.node, f"no body named `{name}`", "E330", hint)
@@ -230,9 +230,9 @@ def _control(c: Call, types: Types) -> Control:
         if found is None:
             raise Poisoned
         programs.append(found)
-    flag = c.get("reverse", bodies.number, 0)
+    flag = c.get("reverse", expressions.number, 0)
     consts, carries, length = (
-        c.get(key, bodies.integer, 0) for key in ("consts", "carries", "length")
+        c.get(key, expressions.integer, 0) for key in ("consts", "carries", "length")
     )
     return Control(c.op, tuple(programs), consts, carries, length, bool(flag))
 
@@ -247,10 +247,10 @@ def custom(c: Call, types: Types) -> Custom:
 
 
 _VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
-    "int": bodies.integer,
-    "ints": bodies.integers,
-    "str": bodies.string,
-    "float": bodies.number,
+    "int": expressions.integer,
+    "ints": expressions.integers,
+    "str": expressions.string,
+    "float": expressions.number,
 }
 _LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
 _GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank", "precision", "order")
@@ -260,10 +260,14 @@ READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], At
     "generic": (None, _GENERIC_KEYS, _generic),
     "transpose": (
         1, ("perm", "order"), lambda c, t: Transpose(
-            t[0].shape, c.get("perm", bodies.integers), c.get("order", bodies.integers, ())
+            t[0].shape,
+            c.get("perm", expressions.integers),
+            c.get("order", expressions.integers, ()),
         ),
     ),
-    "reshape": (1, ("shape",), lambda c, t: Reshape(t[0].shape, c.get("shape", bodies.integers))),
+    "reshape": (
+        1, ("shape",), lambda c, t: Reshape(t[0].shape, c.get("shape", expressions.integers)),
+    ),
     "pack": (1, _LAYOUT_KEYS[:-1], _pack),
     "unpack": (1, _LAYOUT_KEYS, _packed),
     "retype": (1, _LAYOUT_KEYS, _packed),
@@ -280,5 +284,5 @@ READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], At
     "scan": (None, ("bodies", "consts", "carries", "length", "reverse"), _control),
     "while_loop": (None, ("bodies", "consts", "carries"), _control),
     "cond": (None, ("bodies", "consts"), _control),
-    "result": (1, ("index",), lambda c, t: Result(c.get("index", bodies.integer))),
+    "result": (1, ("index",), lambda c, t: Result(c.get("index", expressions.integer))),
 }  # fmt: skip

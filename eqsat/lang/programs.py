@@ -37,8 +37,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from eqsat.lang.bodies import Poisoned, Refused, masked
 from eqsat.lang.borders import layout_of
+from eqsat.lang.expressions import Poisoned, Refused, masked
 from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
 from eqsat.lang.syntax import Tree, parse

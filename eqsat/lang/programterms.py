@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eqsat.lang import bodies
-from eqsat.lang.bodies import Poisoned, Refused, refused
+from eqsat.lang import expressions
+from eqsat.lang.expressions import Poisoned, Refused, refused
 from eqsat.lang.programattrs import READERS, Types, custom, typed
 from eqsat.lang.syntax import Tree
 from eqsat.model.affine import dim
@@ -180,7 +180,7 @@ class Call:
             hint = "leave it out: whole numbers are multiplied exactly"
             message = "only floating products have a `precision`"
             raise refused(self.tree, self.node, message, "E312", hint)
-        return self.get("precision", bodies.precision, DEFAULT)
+        return self.get("precision", expressions.precision, DEFAULT)
 
     def _check_matmul(self, a: TensorType, b: TensorType) -> None:
         why = ""
@@ -244,12 +244,12 @@ class Call:
         if len(given) != want:
             raise self.misfit(f"`{self.op}` takes {want} operand(s), got {len(given)}")
         if self.op == "cast":
-            return [self.terms.operand(given[0]), bodies.dtype(self.tree, given[1])]
+            return [self.terms.operand(given[0]), expressions.dtype(self.tree, given[1])]
         return [self._scalar_arg(a) for a in given]
 
     def _scalar_arg(self, node: ast.expr) -> int | Expr:
         known = self.tree.text(node) in self.terms.names
-        value = None if known else bodies.literal(self.tree, node)
+        value = None if known else expressions.literal(self.tree, node)
         return self.terms.operand(node) if value is None else const(value)
 
     def _body(self, args: list[int | Expr | str], types: list[TensorType]) -> Expr:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.nest import Access, Stage
 from eqsat.model.plan import Machine, Work
-from eqsat.plan import bodies
+from eqsat.plan import expressions
 from eqsat.plan.roles import Factor
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LEVELS = (4, 10, 25, 50)
 
 def scalar_cost(stage: Stage) -> float:
     """Additions of one evaluation of a stage's body."""
-    return bodies.cost(stage.body)
+    return expressions.cost(stage.body)
 
 
 def cycles(work: Work, machine: Machine) -> float:
@@ -161,7 +161,7 @@ def _body_cost(sizes: Sizes, factor: Factor) -> float:
             seen.add(i)
             left += [a for a in sizes.nest.stages[i].arguments if isinstance(a, int)]
     stages = sum(scalar_cost(sizes.nest.stages[i]) for i in seen)
-    return bodies.cost(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
+    return expressions.cost(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
 
 
 def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:

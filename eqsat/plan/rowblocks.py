@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.plan import bodies
+from eqsat.plan import expressions
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowroles import RowRoles, read_by, roles_of
 
@@ -155,7 +155,7 @@ class Sizes:
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
     roles = roles_of(nest)
-    bodies.check(nest)
+    expressions.check(nest)
     nest = roles.nest
     lanes = machine.lanes(4)
     slots, weights = _slots(roles)
@@ -267,7 +267,7 @@ def _work(sizes: Sizes) -> Work:
     copied, prologue, strided = _copies(sizes)
     passes = _passes(sizes)
     epilogue = sum(_cost(sizes.nest.stages[i]) for i in roles.epilogue)
-    epilogue += bodies.COSTS["div"] * (roles.divisor is not None)
+    epilogue += expressions.COSTS["div"] * (roles.divisor is not None)
     each = rows * -(-sizes.width // p.lanes)
     lanes = 2 * p.lanes.bit_length()
     reductions = sum(map(roles.reduces, roles.scalars))
@@ -329,7 +329,7 @@ def _ends(sizes: Sizes) -> float:
 
 
 def _cost(stage: Stage) -> float:
-    return bodies.cost(stage.body)
+    return expressions.cost(stage.body)
 
 
 def _copies(sizes: Sizes) -> tuple[float, float, float]:
@@ -362,7 +362,7 @@ def _body_cost(nest: Nest, factor: Factor) -> float:
         if i not in seen:
             seen.add(i)
             left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
-    return bodies.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
+    return expressions.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
 
 
 def _strided_ends(sizes: Sizes) -> float:

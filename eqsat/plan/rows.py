@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.plan import bodies, estimate
+from eqsat.plan import estimate, expressions
 from eqsat.plan.passes import Group, Passes, Section
 from eqsat.plan.rowwork import element_bytes, total, turned, work
 
@@ -96,7 +96,7 @@ def _text(p: Part) -> str:
 
 def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
-    bodies.check(nest)
+    expressions.check(nest)
     if any(s.access.lookups for s in nest.stores):
         raise NoNest("kernels write no element whose place is looked up")
     passes = Passes(nest)
@@ -207,7 +207,7 @@ def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
             for a in s.arguments
             if isinstance(a, int) and a not in found and nest.stages[a].loops == s.loops
         )
-        dear[i] = 0 if s.combine else bodies.cost(s.body) + inner
+        dear[i] = 0 if s.combine else expressions.cost(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
         loops = {g.inner | g.reduced for g in users}
         whole = all(frozenset(s.loops) & x == x for x in loops)
@@ -233,7 +233,9 @@ def _made(
     if vector >= 0:
         outer = (*outer, vector)
     made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
-    light = sum(bodies.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
+    light = (
+        sum(expressions.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
+    )
     vectors = 1
     if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
         vectors = VECTORS if any(g.reduced for g in groups) or light else 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
-from eqsat.plan import bodies
+from eqsat.plan import expressions
 from eqsat.plan.passes import Group, Passes, loops_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def _pass_work(
         if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
     ]
     moving = [i for i in stages if i not in steady]
-    arithmetic = points * sum(bodies.cost(nest.stages[i].body) for i in moving)
-    arithmetic += rows * sum(bodies.cost(nest.stages[i].body) for i in steady)
+    arithmetic = points * sum(expressions.cost(nest.stages[i].body) for i in moving)
+    arithmetic += rows * sum(expressions.cost(nest.stages[i].body) for i in steady)
     arithmetic += points * len(group.stages)
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
@@ -90,7 +90,7 @@ def _pass_work(
             steady = nest.points(i for i in part.outer if i != part.vector)
             times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
             loads += times * len(k.arguments)
-            arithmetic += times * bodies.cost(k.body)
+            arithmetic += times * expressions.cost(k.body)
         step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
     loads += points * len(kept & set(passes.evaluated(group)))

@@ -17,7 +17,7 @@ from eqsat.execute.kernels.ir import I8, Index, Mask, Value, memory_type
 from eqsat.execute.kernels.rowpass import Row
 from eqsat.execute.kernels.rowpoints import RowPoints, Section
 from eqsat.model.nest import Access
-from eqsat.plan import bodies
+from eqsat.plan import expressions
 
 LIGHT = 6  # additions of a body that is written out for every row
 
@@ -34,7 +34,7 @@ class Squares:
     def light(self) -> bool:
         s = self.section
         stages = [i for g in s.groups for i in s.passes.evaluated(g)]
-        return sum(bodies.cost(s.nest.stages[i].body) for i in stages) <= LIGHT
+        return sum(expressions.cost(s.nest.stages[i].body) for i in stages) <= LIGHT
 
     def run(self, at: At, start: Index, stop: Index) -> None:
         """All squares over these points of u; a last one that is not whole is the nest's last."""

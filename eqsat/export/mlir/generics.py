@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.bodies import Body
+from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.writer import Writer
 from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.affine import Map, dim

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.bodies import Body
 from eqsat.export.mlir.control import write_control
+from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.generics import write_generic
 from eqsat.export.mlir.movement import (
     Value,

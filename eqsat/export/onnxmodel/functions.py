@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from eqsat.export.onnxmodel.bodies import Body
+from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Value
 
 

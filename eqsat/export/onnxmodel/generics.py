@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product as every
 
-from eqsat.export.onnxmodel.bodies import Body
+from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import over_loops, project_all
 from eqsat.export.onnxmodel.products import product

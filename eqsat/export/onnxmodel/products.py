@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.export.onnxmodel.bodies import Body
+from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import bare_loops, to_loops
 from eqsat.export.typed import Annotator, convert

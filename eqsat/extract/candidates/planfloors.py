@@ -25,7 +25,7 @@ from eqsat.model.plan import Constants
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nest import MOST_PIECES
-from eqsat.plan import bodies
+from eqsat.plan import expressions
 from eqsat.plan.rowwork import element_bytes
 
 ROUNDING = 1e-9  # of a sum of picoseconds in floating point
@@ -198,7 +198,7 @@ class _Facts:
             zip(self.space.made, self.space.operands, strict=True)
         ):
             points[i] *= math.prod(share[[*made, *operands]].tolist())
-        own = [0 if g is None else bodies.cost(g.body) for g in generics]
+        own = [0 if g is None else expressions.cost(g.body) for g in generics]
         body = np.array(own, dtype=float) * c.scalar_ps * points
         sums = points * min(c.fma_ps, c.scalar_ps)
         is_plain = ~self.is_contraction & ~self.is_product

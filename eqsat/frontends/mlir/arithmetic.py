@@ -6,8 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from eqsat.frontends.mlir.body import affine_of
 from eqsat.frontends.mlir.elements import array, is_index, plain, splat
+from eqsat.frontends.mlir.expressions import affine_of
 from eqsat.frontends.mlir.items import Item, Scope
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
 from eqsat.frontends.values import Value

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.frontends.mlir.body import Body
 from eqsat.frontends.mlir.elements import DYNAMIC
+from eqsat.frontends.mlir.expressions import Body
 from eqsat.frontends.mlir.items import Handler, Item, Scope, Undefined, numbers, segments
 from eqsat.frontends.mlir.structured import generic
 from eqsat.frontends.values import Value

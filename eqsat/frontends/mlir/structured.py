@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.frontends.mlir.body import Body, Operand, affine_of
 from eqsat.frontends.mlir.encodings import note_contraction
+from eqsat.frontends.mlir.expressions import Body, Operand, affine_of
 from eqsat.frontends.mlir.items import Item, Scope, Undefined, segments
 from eqsat.frontends.mlir.precision import precision_of
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.mlir.body import affine_of
 from eqsat.frontends.mlir.elements import is_index, tensor_type
+from eqsat.frontends.mlir.expressions import affine_of
 from eqsat.frontends.mlir.items import Scope, segments
 from eqsat.model.affine import dim
 from eqsat.model.symbols import Symbol, check_names, sized

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from eqsat.execute import bodies as jax_bodies
+from eqsat.execute import expressions as jax_expressions
 from eqsat.export.typed import typed_yields
 from eqsat.frontends.jaxpr import trace
-from eqsat.hunt.bodies import random_body
+from eqsat.hunt.expressions import random_body
 from eqsat.lang.programs import parse_program
 from eqsat.model import expr
 from eqsat.model.affine import dim
@@ -375,10 +375,14 @@ def test_typed_bodies_share_and_do_not_recurse():
 
 # ---- JAX -----------------------------------------------------------------------------------------
 def test_xla_gets_a_graph_of_linear_size():
-    jaxpr = jax.make_jaxpr(lambda x: jax_bodies.evaluate_body(LARGE["doubled"], [x]))(jnp.ones(4))
+    jaxpr = jax.make_jaxpr(lambda x: jax_expressions.evaluate_body(LARGE["doubled"], [x]))(
+        jnp.ones(4)
+    )
     assert Counter(e.primitive.name for e in jaxpr.eqns) == {"add": 200}
     deep = chain(2_000)
-    jaxpr = jax.make_jaxpr(lambda *xs: jax_bodies.evaluate_body(deep, xs))(jnp.ones(4), jnp.ones(4))
+    jaxpr = jax.make_jaxpr(lambda *xs: jax_expressions.evaluate_body(deep, xs))(
+        jnp.ones(4), jnp.ones(4)
+    )
     counted = Counter(e.primitive.name for e in jaxpr.eqns)
     assert [counted[n] for n in FUNCTIONS] == [500] * 4
 
