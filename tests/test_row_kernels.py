@@ -36,13 +36,13 @@ def many_items(monkeypatch):
 
 def test_a_softmax_keeps_what_is_dear():
     plan = check(softmax(5, 37), "softmax")
-    assert plan.sections[0].kept == (1,)
+    assert plan.parts[0].kept == (1,)
     assert plan.items > 1
 
 
 def test_a_layer_norm_is_one_kernel():
     plan = check(layer_norm(4, 100), "layer_norm")
-    assert len(plan.sections[0].passes) == 3 and plan.sections[0].kept == ()
+    assert len(plan.parts[0].passes) == 3 and plan.parts[0].kept == ()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_layer_norm_is_one_kernel():
 )
 def test_transposes_go_by_squares(sizes, to, dtype, body):
     plan = check(moved(sizes, to, dtype, body), f"moved{len(sizes)}{dtype}{body is None}")
-    assert plan.sections[0].square >= 0 and plan.work.strided == 0
+    assert plan.parts[0].square >= 0 and plan.work.strided == 0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_pack_fills_its_lanes():
         (Stage(1, (0, 1, 2), arg(0), (turned,), "f32"),),
         (Store(Access(9, "f32", flat(sizes)), 0, (0, 1, 2)),),
     )
-    assert check(nest, "turned_pack").sections[0].square == 1
+    assert check(nest, "turned_pack").parts[0].square == 1
 
 
 def test_pieces_of_a_concat_are_sections():
@@ -234,7 +234,7 @@ def test_nan_and_infinities_go_through_reductions():
 def test_plans_are_data_and_work_grows_with_what_is_done():
     plan = rows.plan(layer_norm(64, 384), MACHINE)
     again = Plan.from_json(plan.to_json())
-    assert again.sections == plan.sections and again.work == plan.work
+    assert again.parts == plan.parts and again.work == plan.work
     assert rows.plan(layer_norm(128, 384), MACHINE).work.scalar == 2 * plan.work.scalar
     assert "outer loops i0" in plan.to_text()
 

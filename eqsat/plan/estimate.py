@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eqsat.model.nest import Access, Stage
 from eqsat.model.plan import Machine, Work
 from eqsat.plan import expressions
 from eqsat.plan.roles import Factor
+from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 if TYPE_CHECKING:
     from eqsat.plan.contraction import Sizes
@@ -24,11 +24,6 @@ PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
 LEVELS = (4, 10, 25, 50)
-
-
-def scalar_cost(stage: Stage) -> float:
-    """Additions of one evaluation of a stage's body."""
-    return expressions.cost(stage.body)
 
 
 def cycles(work: Work, machine: Machine) -> float:
@@ -113,8 +108,8 @@ def _epilogue(sizes: Sizes, vectors: float) -> tuple[float, float]:
     nest, p = sizes.nest, sizes.plan
     times = vectors * nest.points(p.extra)
     stages = [nest.stages[i] for i in sizes.roles.epilogue]
-    cost = sum(scalar_cost(s) for s in stages)
-    ends = [a for s in stages for a in s.arguments if isinstance(a, Access)]
+    cost = additions(nest, sizes.roles.epilogue)
+    ends = [a for s in stages for a in accesses_read(s.arguments)]
     ends += [s.access for s in nest.stores]
     strided = sum(a.strides[p.vector_loop] not in (0, 1) for a in ends)
     return times * (cost + len(ends)), times * p.lanes * strided
@@ -153,14 +148,7 @@ def _copies(sizes: Sizes) -> tuple[float, float, float]:
 
 def _body_cost(sizes: Sizes, factor: Factor) -> float:
     """Additions per element of a factor, the stages it needs included."""
-    seen: set[int] = set()
-    left = [a for a in factor.arguments if isinstance(a, int)]
-    while left:
-        i = left.pop()
-        if i not in seen:
-            seen.add(i)
-            left += [a for a in sizes.nest.stages[i].arguments if isinstance(a, int)]
-    stages = sum(scalar_cost(sizes.nest.stages[i]) for i in seen)
+    stages = additions(sizes.nest, needed(sizes.nest, stages_read(factor.arguments)))
     return expressions.cost(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
 
 

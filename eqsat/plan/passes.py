@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
-from eqsat.model.nest import Access, Bound, Nest
-
-Loops = frozenset[int]
+from eqsat.model.nest import Access, Nest
+from eqsat.plan.stages import Loops, accesses_read, needed, stages_read
 
 
 class Group(NamedTuple):
@@ -35,17 +35,6 @@ class Section(NamedTuple):
     outer: Loops
 
 
-def loops_of(a: Access | Bound) -> Loops:
-    """Loops that an access or bound depends on, by its lookups and bounds too."""
-    found = {i for i, s in enumerate(a.strides) if s}
-    if isinstance(a, Access):
-        for b in a.bounds:
-            found |= loops_of(b)
-        for x in a.indices:
-            found |= loops_of(x)
-    return frozenset(found)
-
-
 class Passes:
     """The dependences of a nest's stages."""
 
@@ -57,11 +46,9 @@ class Passes:
         """Per stage: the reductions whose results it reads, through stages that are none."""
         found: list[Loops] = []
         for s in self.nest.stages:
-            own: set[int] = set()
-            for a in s.arguments:
-                if isinstance(a, int):
-                    own |= {a} if self.nest.stages[a].combine else found[a]
-            found.append(frozenset(own))
+            own = stages_read(s.arguments)
+            sides = ({a} if self.nest.stages[a].combine else found[a] for a in own)
+            found.append(frozenset[int]().union(*sides))
         return found
 
     def stage_needs(self, number: int) -> Loops:
@@ -129,22 +116,13 @@ class Passes:
 
     def evaluated(self, group: Group) -> list[int]:
         """Stages without a reduction that a pass needs, those it stores included, in order."""
-        seen: set[int] = set()
-        left: list[int] = []
-        for i in self.roots(group):
-            left += [i] if not self.nest.stages[i].combine or i not in group.stages else []
-            if i in group.stages:
-                left += [a for a in self.nest.stages[i].arguments if isinstance(a, int)]
-        while left:
-            i = left.pop()
-            if i in seen or self.nest.stages[i].combine:
-                continue
-            seen.add(i)
-            left += [a for a in self.nest.stages[i].arguments if isinstance(a, int)]
-        return sorted(seen)
+        stages = self.nest.stages
+        starts = [i for i in self.roots(group) if not stages[i].combine]
+        starts += [a for i in group.stages for a in stages_read(stages[i].arguments)]
+        return needed(self.nest, starts, lambda i: bool(stages[i].combine))
 
     def accesses(self, group: Group, kept: Iterable[int] = ()) -> list[Access]:
         """What a pass reads from buffers, each once; kept: stages that come from scratch."""
         stages = [i for i in (*self.evaluated(group), *group.stages) if i not in set(kept)]
-        found = [a for i in stages for a in self.nest.stages[i].arguments if isinstance(a, Access)]
-        return list(dict.fromkeys(found))
+        found = (accesses_read(self.nest.stages[i].arguments) for i in stages)
+        return list(dict.fromkeys(chain.from_iterable(found)))

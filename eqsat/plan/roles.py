@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.model.expr import Expr
-from eqsat.model.nest import Access, Bound, Nest, NoNest, Stage
+from eqsat.model.nest import Access, Nest, NoNest, Stage
+from eqsat.plan.stages import loops_of, needed
 
 
 @dataclass(frozen=True)
@@ -88,37 +89,20 @@ def factors_of(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
 
 
 def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Factor:
-    accesses = tuple(dict.fromkeys(_needed(nest, (arguments[i] for i in body.operands()))))
+    accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
     loops = frozenset(i for a in accesses for i in loops_of(a))
     return Factor(body, arguments, loops, accesses)
 
 
-def _needed(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:
+def _below(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:
+    """All accesses that arguments need, through earlier stages too."""
     for a in arguments:
         if isinstance(a, Access):
             yield a
         else:
-            yield from _needed(nest, nest.stages[a].arguments)
-
-
-def loops_of(access: Access) -> set[int]:
-    """The loops on which an access depends: where it is, whether it is there."""
-    strides = [access.strides, *(b.strides for b in access.bounds)]
-    found = {i for s in strides for i, x in enumerate(s) if x}
-    return found.union(*map(loops_of, access.indices))
-
-
-def loops_of_bound(bound: Bound) -> set[int]:
-    return {i for i, x in enumerate(bound.strides) if x}
+            yield from _below(nest, nest.stages[a].arguments)
 
 
 def _epilogue(nest: Nest, root: int) -> tuple[int, ...]:
     """The stages that the stores need beside the root, without those only factors need."""
-    found: set[int] = set()
-    left = [s.stage for s in nest.stores]
-    while left:
-        i = left.pop()
-        if i != root and i not in found:
-            found.add(i)
-            left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
-    return tuple(sorted(found))
+    return tuple(needed(nest, (s.stage for s in nest.stores), lambda i: i == root))

@@ -8,16 +8,17 @@ Need O(n²) Memory" (2021), with whole rows in scratch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.model.nest import Access, Nest, NoNest, Stage
+from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import expressions
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowroles import RowRoles, read_by, roles_of
+from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 PAGE_BYTES = 4096
 CHAIN = 384  # longest sum in registers
@@ -266,12 +267,12 @@ def _work(sizes: Sizes) -> Work:
     fma, loads, tiles = _products(sizes)
     copied, prologue, strided = _copies(sizes)
     passes = _passes(sizes)
-    epilogue = sum(_cost(sizes.nest.stages[i]) for i in roles.epilogue)
+    epilogue = additions(sizes.nest, roles.epilogue)
     epilogue += expressions.COSTS["div"] * (roles.divisor is not None)
     each = rows * -(-sizes.width // p.lanes)
     lanes = 2 * p.lanes.bit_length()
     reductions = sum(map(roles.reduces, roles.scalars))
-    singles = sum(_cost(sizes.nest.stages[i]) for i in roles.scalars if not roles.reduces(i))
+    singles = additions(sizes.nest, (i for i in roles.scalars if not roles.reduces(i)))
     return Work(
         fma=fma,
         loads=loads + rows * vectors * _ends(sizes),
@@ -318,18 +319,14 @@ def _passes(sizes: Sizes) -> float:
     """Additions per vector of a row: bodies and reductions."""
     roles, stages = sizes.roles, sizes.nest.stages
     found = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
-    return sum(_cost(stages[i]) + bool(stages[i].combine) for i in found)
+    return additions(sizes.nest, found) + sum(bool(stages[i].combine) for i in found)
 
 
 def _ends(sizes: Sizes) -> float:
     """Vectors that are read per vector of a row: from memory, and of what is kept."""
     roles, stages = sizes.roles, sizes.nest.stages
-    read = sum(isinstance(a, Access) for i in roles.values for a in stages[i].arguments)
+    read = sum(len(accesses_read(stages[i].arguments)) for i in roles.values)
     return read + sum(len(roles.uses[i]) for i, _ in sizes.plan.slots)
-
-
-def _cost(stage: Stage) -> float:
-    return expressions.cost(stage.body)
 
 
 def _copies(sizes: Sizes) -> tuple[float, float, float]:
@@ -355,14 +352,8 @@ def _copies(sizes: Sizes) -> tuple[float, float, float]:
 
 
 def _body_cost(nest: Nest, factor: Factor) -> float:
-    left = [a for a in read_by(factor) if isinstance(a, int)]
-    seen: set[int] = set()
-    while left:
-        i = left.pop()
-        if i not in seen:
-            seen.add(i)
-            left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
-    return expressions.cost(factor.body) + sum(_cost(nest.stages[i]) for i in seen)
+    inner = needed(nest, stages_read(read_by(factor)))
+    return expressions.cost(factor.body) + additions(nest, inner)
 
 
 def _strided_ends(sizes: Sizes) -> float:
@@ -371,18 +362,14 @@ def _strided_ends(sizes: Sizes) -> float:
     rows = sizes.batch * sizes.row_count
     ends: list[tuple[Access, int]] = []
     for i in roles.values:
-        ends += [(a, roles.along) for a in _accesses(nest.stages[i])]
+        ends += [(a, roles.along) for a in accesses_read(nest.stages[i].arguments)]
     for i in roles.epilogue:
-        ends += [(a, roles.wide) for a in _accesses(nest.stages[i])]
+        ends += [(a, roles.wide) for a in accesses_read(nest.stages[i].arguments)]
     for s in nest.stores:
         along = roles.along if s.stage in roles.values else roles.wide
         ends += [(s.access, along)] if along in s.loops else []
     each = {roles.along: sizes.length, roles.wide: sizes.width}
     return sum(float(rows * each[i]) for a, i in ends if a.strides[i] not in (0, 1))
-
-
-def _accesses(stage: Stage) -> Iterable[Access]:
-    return (a for a in stage.arguments if isinstance(a, Access))
 
 
 def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:

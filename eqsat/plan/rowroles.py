@@ -13,7 +13,8 @@ from functools import cached_property
 
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Nest, NoNest, Stage
-from eqsat.plan.roles import Factor, factors_of, loops_of
+from eqsat.plan.roles import Factor, factors_of
+from eqsat.plan.stages import Moved, loops_of, needed, stages_read
 
 FIRST = 0  # the pass that reads what the first contraction made
 
@@ -171,8 +172,8 @@ def _below(nest: Nest) -> list[set[int]]:
     """Per stage: all stages its value depends on."""
     found: list[set[int]] = []
     for s in nest.stages:
-        own = {a for a in s.arguments if isinstance(a, int)}
-        found.append(own.union(*(found[a] for a in own)))
+        own = stages_read(s.arguments)
+        found.append(set(own).union(*(found[a] for a in own)))
     return found
 
 
@@ -222,23 +223,11 @@ def _renamed(nest: Nest, loop: int, to: int) -> Nest:
         found[to], found[loop] = found[to] + found[loop], 0
         return tuple(found)
 
-    def access(a: Access) -> Access:
-        bounds = tuple(replace(b, strides=moved(b.strides)) for b in a.bounds)
-        return replace(a.with_indices(access), strides=moved(a.strides), bounds=bounds)
-
     def loops(own: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(to if i == loop else i for i in own))
 
-    stages = [
-        replace(
-            s,
-            loops=loops(s.loops),
-            reduced=loops(s.reduced),
-            arguments=tuple(a if isinstance(a, int) else access(a) for a in s.arguments),
-        )
-        for s in nest.stages
-    ]
-    return replace(nest, stages=tuple(stages))
+    as_one = Moved(moved, loops, {})
+    return replace(nest, stages=tuple(map(as_one.stage, nest.stages)))
 
 
 def _first(nest: Nest, roots: list[int]) -> First | None:
@@ -265,33 +254,22 @@ def _with_stages(r: RowRoles) -> RowRoles:
             first = First(first.stage, first.keys, first.queries, first.depth)
         if r.along in _loops(nest, first.queries) or r.along not in _loops(nest, first.keys):
             raise NoNest("the first contraction is no product of rows and of what lies along them")
-    needed: set[int] = set()
-    left = [a for a in r.arguments_read if isinstance(a, int)]
-    left += [a for i in r.epilogue for a in nest.stages[i].arguments if isinstance(a, int)]
-    left += [s.stage for s in nest.stores]
+    ends = [*r.arguments_read, *(a for i in r.epilogue for a in nest.stages[i].arguments)]
     outside = {r.last, *r.epilogue, *([first.stage] if first else [])}
-    while left:
-        i = left.pop()
-        if i not in needed and i not in outside:
-            needed.add(i)
-            left += [a for a in nest.stages[i].arguments if isinstance(a, int)]
-    inside = {*r.rows, r.along}
-    for i in needed:
+    starts = [*stages_read(ends), *(s.stage for s in nest.stores)]
+    inner = needed(nest, starts, outside.__contains__)
+    inside, below = {*r.rows, r.along}, _below(nest)
+    for i in inner:
         s = nest.stages[i]
-        if set(s.loops) - inside and i not in _prologue(nest, r.epilogue, needed):
+        # operands of the epilogue that no sum is below are computed where they are read
+        if set(s.loops) - inside and any(nest.stages[j].combine for j in (i, *below[i])):
             raise NoNest(f"%{s.node} is computed along no row")
         if s.combine and not _is_reduction(nest, i, r.rows, r.along):
             raise NoNest(f"%{s.node} does not reduce rows")
-    rows = sorted(i for i in needed if set(nest.stages[i].loops) <= inside)
+    rows = [i for i in inner if set(nest.stages[i].loops) <= inside]
     values = tuple(i for i in rows if r.along in nest.stages[i].loops)
     scalars = tuple(i for i in rows if r.along not in nest.stages[i].loops)
     return _divided(replace(r, first=first, values=values, scalars=scalars))
-
-
-def _prologue(nest: Nest, epilogue: tuple[int, ...], needed: set[int]) -> set[int]:
-    """Stages of the epilogue's operands that no sum is below: computed where they are read."""
-    below = _below(nest)
-    return {i for i in needed if not any(nest.stages[j].combine for j in (i, *below[i]))}
 
 
 def _divided(r: RowRoles) -> RowRoles:

@@ -9,14 +9,15 @@ along another loop than the lanes are transposed in registers, a square at a tim
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
 from eqsat.plan.passes import Group, Passes, Section
-from eqsat.plan.rowwork import element_bytes, total, turned, work
+from eqsat.plan.rowwork import element_bytes, turned, work
+from eqsat.plan.stages import accesses_read, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
 ITEMS = 64  # work items that are enough
@@ -68,18 +69,8 @@ class Rows(Plan):
     parts: tuple[Part, ...] = ()
 
     def to_text(self) -> str:
-        lines = "; ".join(_text(p) for p in self.sections)
+        lines = "; ".join(_text(p) for p in self.parts)
         return f"rows: {lines}; {self.items} items, scratch {self.scratch_bytes} B"
-
-    @property
-    def sections(self) -> list[Part]:
-        """The parts, which are plain tuples where the plan was read from JSON."""
-        return [part_of(p) for p in self.parts]
-
-
-def part_of(data: Any) -> Part:
-    part = Part(*data)
-    return part._replace(passes=tuple(Pass(*p) for p in part.passes))
 
 
 def _text(p: Part) -> str:
@@ -104,7 +95,7 @@ def plan(nest: Nest, machine: Machine) -> Rows:
     parts = tuple(c.part for c in chosen)
     items = sum(p.items for p in parts)
     scratch = max((scratch_of(nest, p)[1] + square_slots(nest, p)[1] for p in parts), default=0)
-    return Rows(items, scratch, total((c.work for c in chosen), items), parts)
+    return Rows(items, scratch, replace(summed(c.work for c in chosen), items=items), parts)
 
 
 def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, ...]]], int]:
@@ -204,8 +195,8 @@ def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
     for i, s in enumerate(nest.stages):
         inner = sum(
             dear[a]
-            for a in s.arguments
-            if isinstance(a, int) and a not in found and nest.stages[a].loops == s.loops
+            for a in stages_read(s.arguments)
+            if a not in found and nest.stages[a].loops == s.loops
         )
         dear[i] = 0 if s.combine else expressions.cost(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
@@ -233,22 +224,20 @@ def _made(
     if vector >= 0:
         outer = (*outer, vector)
     made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
-    light = (
-        sum(expressions.cost(nest.stages[i].body) for g in groups for i in passes.evaluated(g)) < 8
-    )
+    light = sum(additions(nest, passes.evaluated(g)) for g in groups) < 8
     vectors = 1
     if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
         vectors = VECTORS if any(g.reduced for g in groups) or light else 1
     part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
     done = work(nest, passes, groups, part)
     part = _items(nest, part, done)
-    return _Choice(part, total([done], part.items))
+    return _Choice(part, replace(done, items=part.items))
 
 
 def _ordered(nest: Nest, section: Section, loops: Iterable[int]) -> tuple[int, ...]:
     """Loops by how far they step in what is written, then in what is read; the farthest first."""
     stores = [nest.stores[i].access for i in section.stores]
-    reads = [a for s in nest.stages for a in s.arguments if isinstance(a, Access)]
+    reads = [a for s in nest.stages for a in accesses_read(s.arguments)]
 
     def step(i: int) -> tuple[int, int]:
         return (

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
-from eqsat.plan.passes import Group, Passes, loops_of
+from eqsat.plan.passes import Group, Passes
+from eqsat.plan.stages import accesses_read, additions, loops_of, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
@@ -43,7 +42,7 @@ def work(nest: Nest, passes: Passes, groups: list[Group], part: Part) -> Work:
         done.append(_pass_work(nest, passes, g, q, part, rows, kept))
         kept |= set(part.kept) & set(passes.evaluated(g))
     again = _again(nest, passes, groups, part)
-    return total([*done, Work(streams=again)], 1)
+    return summed([*done, Work(streams=again)])
 
 
 def _pass_work(
@@ -62,13 +61,12 @@ def _pass_work(
         if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
     ]
     moving = [i for i in stages if i not in steady]
-    arithmetic = points * sum(expressions.cost(nest.stages[i].body) for i in moving)
-    arithmetic += rows * sum(expressions.cost(nest.stages[i].body) for i in steady)
+    arithmetic = points * additions(nest, moving) + rows * additions(nest, steady)
     arithmetic += points * len(group.stages)
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
         arithmetic += results * len(group.stages) * 2 * lanes.bit_length()
-    ends = [a for i in moving for a in nest.stages[i].arguments if isinstance(a, Access)]
+    ends = [a for i in moving for a in accesses_read(nest.stages[i].arguments)]
     ends += [nest.stores[i].access for i in group.stores]
     loads = strided = pages = 0.0
     square = turned(nest, part.vector, part.square) if part.square >= 0 else []
@@ -114,15 +112,3 @@ def _again(
         found += [(row, rows * n) for a, n in size.items() if a in seen]
         seen |= set(own)
     return tuple((b, n) for b, n in found if n)
-
-
-def total(works: Iterable[Work], items: int) -> Work:
-    all_works = list(works)
-    return Work(
-        loads=sum(w.loads for w in all_works),
-        scalar=sum(w.scalar for w in all_works),
-        strided=sum(w.strided for w in all_works),
-        pages=sum(w.pages for w in all_works),
-        items=items,
-        streams=tuple(itertools.chain.from_iterable(w.streams for w in all_works)),
-    )

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from eqsat.model.nest import Access, Nest, NoNest
+from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import LINE, UNROLL, Contraction, Sizes, row_stride
-from eqsat.plan.roles import Factor, Roles, loops_of, loops_of_bound, roles_of
+from eqsat.plan.roles import Factor, Roles, roles_of
+from eqsat.plan.stages import accesses_read, additions, loops_of
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
 ITEMS_PER_CORE = 4
@@ -152,7 +153,7 @@ def _must_copy(nest: Nest, factor: Factor, own: Contraction, rows: tuple[int, ..
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.plain is None:
         return True
-    return any(loops_of_bound(b) & (factor.loops | set(rows)) for b in nest.bounds)
+    return any(loops_of(b) & (factor.loops | set(rows)) for b in nest.bounds)
 
 
 def _may_copy(nest: Nest, a: Factor, rows: tuple[int, ...]) -> bool:
@@ -279,9 +280,9 @@ def _multiple(n: int, of: int) -> int:
 
 def _light(nest: Nest, roles: Roles, one: Contraction) -> bool:
     """Whether the epilogue is a few additions on accesses that step evenly from row to row."""
-    accesses = [a for i in roles.epilogue for a in nest.stages[i].arguments]
-    plain = [a for a in accesses if isinstance(a, Access)] + [s.access for s in nest.stores]
-    cost = sum(estimate.scalar_cost(nest.stages[i]) for i in roles.epilogue)
+    plain = [a for i in roles.epilogue for a in accesses_read(nest.stages[i].arguments)]
+    plain += [s.access for s in nest.stores]
+    cost = additions(nest, roles.epilogue)
     return (
         one.k_blocks == 1
         and not one.extra

@@ -10,7 +10,7 @@ from eqsat.execute.kernels.frame import F32, Frame
 from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Index, Mask, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
-from eqsat.plan.roles import loops_of
+from eqsat.plan.stages import loops_of
 
 Vector = tuple[int, int, int | None]
 

@@ -10,7 +10,7 @@ from eqsat.execute.kernels import casts, ir, math
 from eqsat.execute.kernels.ir import Code, Index, Mask, Value
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Bound, Lookup, Nest
-from eqsat.plan.passes import loops_of
+from eqsat.plan.stages import loops_of
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from eqsat.execute.kernels.rowpoints import RowPoints, Section
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
-from eqsat.plan.passes import Group, loops_of
+from eqsat.plan.passes import Group
 from eqsat.plan.rows import Pass
+from eqsat.plan.stages import loops_of
 
 CHAIN = 128  # additions to one sum; longer sums are summed in blocks
 

@@ -19,8 +19,9 @@ from eqsat.execute.kernels.rowpoints import Section
 from eqsat.execute.kernels.squares import Squares
 from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
-from eqsat.plan.passes import Passes, loops_of
+from eqsat.plan.passes import Passes
 from eqsat.plan.rows import Part, Rows
+from eqsat.plan.stages import loops_of
 
 At = tuple[Index, ...]
 
@@ -29,7 +30,7 @@ def emit(head: Head, nest: Nest, plan: Rows, machine: Machine) -> None:
     """The body of the kernel: every part over those of its work items that are asked for."""
     code, first = head.code, 0
     passes = Passes(nest)
-    parts = plan.sections
+    parts = plan.parts
     for part, section in zip(parts, passes.sections, strict=True):
         lo, hi = head.lo, head.hi
         if len(parts) > 1:

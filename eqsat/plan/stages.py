@@ -1,0 +1,97 @@
+"""What stages and accesses of a nest depend on, and what their bodies cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+
+from eqsat.model.nest import Access, Bound, Nest, Stage, Store
+from eqsat.model.plan import Work
+from eqsat.plan import expressions
+
+Loops = frozenset[int]
+Strides = tuple[int, ...]
+
+
+def loops_of(a: Access | Bound) -> Loops:
+    """Loops that an access or bound depends on, by its lookups and bounds too."""
+    found = {i for i, s in enumerate(a.strides) if s}
+    if isinstance(a, Access):
+        for x in (*a.bounds, *a.indices):
+            found |= loops_of(x)
+    return frozenset(found)
+
+
+def stages_read(arguments: Iterable[Access | int]) -> list[int]:
+    """The stages among arguments."""
+    return [a for a in arguments if isinstance(a, int)]
+
+
+def accesses_read(arguments: Iterable[Access | int]) -> list[Access]:
+    """The accesses among arguments."""
+    return [a for a in arguments if isinstance(a, Access)]
+
+
+def needed(
+    nest: Nest, stages: Iterable[int], outside: Callable[[int], bool] | None = None
+) -> list[int]:
+    """These stages and all that they read, ascending; not through those that are outside."""
+    found, left = set[int](), list(stages)
+    while left:
+        i = left.pop()
+        if i in found or (outside is not None and outside(i)):
+            continue
+        found.add(i)
+        left += stages_read(nest.stages[i].arguments)
+    return sorted(found)
+
+
+def additions(nest: Nest, stages: Iterable[int]) -> float:
+    """Additions of vectors that one evaluation of these stages takes."""
+    return sum(expressions.cost(nest.stages[i].body) for i in stages)
+
+
+def summed(works: Iterable[Work]) -> Work:
+    """What several pieces of work are together."""
+
+    def both(one: Work, other: Work) -> Work:
+        return Work(*(getattr(one, f.name) + getattr(other, f.name) for f in fields(Work)))
+
+    return reduce(both, works, Work(items=0))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Parts of a nest over other loops; `stages`: new numbers, where they change."""
+
+    strides: Callable[[Strides], Strides]
+    loops: Callable[[tuple[int, ...]], tuple[int, ...]]
+    stages: dict[int, int]
+
+    def bound(self, b: Bound) -> Bound:
+        return replace(b, strides=self.strides(b.strides))
+
+    def access(self, a: Access) -> Access:
+        bounds = tuple(map(self.bound, a.bounds))
+        return replace(a.with_indices(self.access), strides=self.strides(a.strides), bounds=bounds)
+
+    def stage(self, s: Stage) -> Stage:
+        return replace(
+            s,
+            loops=self.loops(s.loops),
+            reduced=self.loops(s.reduced),
+            bounds=tuple(map(self.bound, s.bounds)),
+            arguments=tuple(
+                self.stages.get(a, a) if isinstance(a, int) else self.access(a) for a in s.arguments
+            ),
+        )
+
+    def store(self, s: Store) -> Store:
+        return replace(
+            s,
+            access=self.access(s.access),
+            stage=self.stages.get(s.stage, s.stage),
+            loops=self.loops(s.loops),
+            bounds=tuple(map(self.bound, s.bounds)),
+        )
