@@ -44,6 +44,10 @@ class State(NamedTuple):
 EMPTY = State({}, {}, {}, (), (), frozenset(), {})
 
 
+# of operands: (operand, buffer, class) if held, fills, and (operand, buffer) of all others
+Sides = tuple[tuple[tuple[int, int, int], ...], tuple[int, ...], tuple[Reader, ...]]
+
+
 @dataclass(slots=True)
 class Above:
     """What a group asks of a node that computes one of its buffers inside, whichever node."""
@@ -79,6 +83,20 @@ class Checks(DevicePool):
     @cached_property
     def held(self) -> frozenset[int]:
         return self.pool.held
+
+    @cached_property
+    def sides(self) -> tuple[Sides, ...]:
+        """Per node its operands by where they come from: held, fills, and those to decide."""
+        return tuple(map(self._sides_of, range(len(self.space.kinds))))
+
+    def _sides_of(self, node: int) -> Sides:
+        children = self.space.egraph.nodes[node].children
+        sides = tuple(enumerate(self.space.operands[node]))
+        held = tuple((i, b, children[i]) for i, b in sides if b in self.held)
+        rest = [(i, b) for i, b in sides if b not in self.held]
+        fills = self.pool.fills
+        filled = tuple(fills[b] for _, b in rest if b in fills)
+        return held, filled, tuple((i, b) for i, b in rest if b not in fills)
 
     def joined(self, state: State, buffer: int) -> tuple[int, ...]:
         """Producers of a buffer that may be computed inside of all who use it here."""

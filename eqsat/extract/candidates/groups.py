@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.checks import EMPTY, Above, State
-from eqsat.extract.candidates.redundant import Known, Larger, Redundant
+from eqsat.extract.candidates.checks import EMPTY, Above, Checks, State
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
@@ -42,49 +41,25 @@ class _Seen(NamedTuple):
     is_met: bool
 
 
-class _Last(NamedTuple):
-    """A group to be made that is as large as it may be: a state, and what it computes inside."""
-
-    state: State
-    buffer: int
-    node: int
-    above: Above
-    larger: Larger | None
-
-
 @dataclass(frozen=True)
-class Grower(Redundant):
+class Grower(Checks):
     """Grows the groups that end at one node."""
 
     def grown(self, sink: int) -> Iterator[State]:
-        """All legal groups whose result is this node's, the node alone first.
-
-        Of those as large as they may be none that is redundant; so they come last.
-        """
-        start, known = self.add(EMPTY, None, sink), self.known(sink)
+        """All legal groups whose result is this node's, the node alone first."""
+        start = self.add(EMPTY, None, sink)
         stack = [] if start is None else [start]
-        last: list[_Last] = []
-        while stack or last:
+        while stack:
             tick()
-            state = stack.pop() if stack else self._made(last.pop(), known)
-            whole = None if state is None else self._decided(state, sink, stack, last)
-            if whole is None or not self.fits(whole, sink):
-                continue
-            if not self.is_redundant(whole, sink, known):
+            whole = self._decided(stack.pop(), stack)
+            if whole is not None and self.fits(whole, sink):
                 yield whole
 
-    def _made(self, last: _Last, known: Known) -> State | None:
-        """A group as large as it may be; None if it is illegal or redundant."""
-        if last.larger is not None and self.is_in_vain(last.larger, last.node, known):
-            return None
-        return self.put(last.state, last.buffer, last.node, last.above)
-
-    def _decided(
-        self, state: State, sink: int, stack: list[State], last: list[_Last]
-    ) -> State | None:
+    def _decided(self, state: State, stack: list[State]) -> State | None:
         """With everything that is open read; what computes one of it inside is for later."""
-        producers, relaxed, most = self.pool.producers, self.pool.relaxed, self._most
-        reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
+        producers, relaxed = self.pool.producers, self.pool.relaxed
+        reads, queue = dict(state.reads), state.queue
+        is_full = state.members >= self.legality.fusion.members
         for at in range(state.at, len(queue)):
             b = queue[at]
             is_made, views = b in producers, relaxed.get(b, ())
@@ -92,12 +67,7 @@ class Grower(Redundant):
             if views or made:
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
-                found = [self.put(before, b, n, above) for n in views]
-                if made and self.has_redundant and state.members + 1 >= most:
-                    larger = self.larger(before, sink, b)
-                    last += [_Last(before, b, n, above, larger) for n in made]
-                else:
-                    found += [self.put(before, b, n, above) for n in made]
+                found = [self.put(before, b, n, above) for n in (*views, *made)]
                 stack += [s for s in found if s is not None]
             if not is_made or not self.may_read(state, b):
                 return None
@@ -172,7 +142,7 @@ class Grower(Redundant):
         self, state: State, inside: dict[int, int], node: int, seen_by: tuple[Reader, ...] | None
     ) -> _Seen:
         """Look at the operands of a new node: fills come in, held buffers are read."""
-        held, filled, rest = self.sides(node)
+        held, filled, rest = self.sides[node]
         reads, queue, views, is_met = state.reads, state.queue, state.views, False
         readers = dict(state.readers)
         if held:
@@ -195,7 +165,7 @@ class Grower(Redundant):
         return _Seen(reads, readers, queue, views, is_met)
 
     def _reads_held_well(self, state: State, node: int) -> bool:
-        return all([self._is_read_well(state, b) for _, b, _ in self.sides(node)[0]])
+        return all([self._is_read_well(state, b) for _, b, _ in self.sides[node][0]])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
         """A buffer and, if a view inside makes it, those it is seen through down to: all are read.

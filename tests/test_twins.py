@@ -1,4 +1,4 @@
-"""Groups and nodes that are left out as others do the same: no undominated option is lost."""
+"""Nodes that are left out as others do the same: no undominated option is lost."""
 
 from __future__ import annotations
 
