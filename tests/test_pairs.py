@@ -11,6 +11,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 import eqsat
+from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.families import _components
@@ -146,7 +147,7 @@ def test_merges_that_are_not_made_are_in_no_undominated_option():
     told = [
         {
             (frozenset(v.writes), v.adds, v.reads, v.resident, v.exclusive)
-            for v in undominated(list(Variants(pool, costs, c, goals).timeless))
+            for v in undominated(list(all_options(Variants(pool, costs, c, goals))))
         }
         for c in (candidates, every)
     ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.extract.candidates.alloptions import all_options, placed
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
@@ -136,7 +137,7 @@ class Assembly:
         in the smallest layout of these. What the dispatch of a needed value reads and writes is
         live when it runs.
         """
-        space, free = self.pool.space, list(self.variants.timeless)
+        space, free = self.pool.space, all_options(self.variants)
         roots = frozenset(space.roots)
         covers = [c for c in covers_of(space, self.variants.needed, free) if c]
         tick()
@@ -192,7 +193,7 @@ class Choices:
         """
         start = time.monotonic()
         variants, pool = self.variants, self.variants.pool
-        found = variants.found(places or program_places(pool.space, pool.held))
+        found = placed(variants, places or program_places(pool.space, pool.held))
         kept = possible(pool, found if keep_all else undominated(found))
         covers = covers_of(pool.space, variants.needed, kept)
         problem = problem_of(pool, kept, covers, tuple(variants.goals))

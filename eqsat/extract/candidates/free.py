@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import obtainable, undominated
@@ -28,7 +29,7 @@ def free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
 
 
 def _free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
-    kept = obtainable(variants.pool, undominated(list(variants.timeless)))
+    kept = obtainable(variants.pool, undominated(list(all_options(variants))))
     free = unordered(variants, kept)
     useful = presolve(free)
     return [kept[i] for i in useful], free.restricted(useful)

@@ -24,6 +24,7 @@ class CandidateTable:
 
     direct: Sequence[Candidate]
     copies: Copies | None = None
+    prices: type = np.int64  # of arrays: `object` where sums of prices may need more bits
 
     def __len__(self) -> int:
         return len(self.direct) + len(self.blocks)
@@ -94,11 +95,11 @@ class CandidateTable:
     @cached_property
     def time_ps(self) -> Ints:
         """Per candidate; a copy takes as long."""
-        return np.array([c.time_ps for c in self.direct], dtype=np.int64)[self.origin]
+        return np.array([c.time_ps for c in self.direct], dtype=self.prices)[self.origin]
 
     @cached_property
     def slack_ps(self) -> Ints:
-        return np.array([c.slack_ps for c in self.direct], dtype=np.int64)[self.origin]
+        return np.array([c.slack_ps for c in self.direct], dtype=self.prices)[self.origin]
 
     def part(self, numbers: Ints) -> Part:
         """These of them."""
@@ -121,6 +122,10 @@ class Part:
     def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
         """See `CandidateTable.image`."""
         return self.whole.image(of, numbers, self.numbers[candidates], back=back)
+
+    @property
+    def prices(self) -> type:
+        return self.whole.prices
 
     @property
     def origin(self) -> Ints:

@@ -28,7 +28,8 @@ def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> Optio
     rows = rows[~table.is_asked[rows]]
     owners, extras = table.candidate[rows], table.extras.take(rows)
     time_ps = asked_ps(variants.costs, table.candidates, owners, extras)
-    if int(time_ps.max(initial=0)) * len(variants.space.buffer) >= LARGEST:
+    is_short = table.candidates.prices is not object
+    if is_short and int(time_ps.max(initial=0)) * len(variants.space.buffer) >= LARGEST:
         raise OverflowError("times of dispatches")
     adds, is_asked = table.adds.copy(), table.is_asked.copy()
     is_asked[rows] = True
@@ -44,7 +45,7 @@ def asked_ps(costs: Costs, candidates: CandidateTable | Part, owners: Ints, extr
     """
     there = candidates.image("buffer", extras.index, owners[extras.rows], back=True)
     origin, known = candidates.origin[owners], dict[tuple[int, ...], int]()
-    found = np.empty(len(owners), dtype=np.int64)
+    found = np.empty(len(owners), dtype=candidates.prices)
     for i in range(len(owners)):
         tick()
         number, own = int(owners[i]), extras[i].tolist()

@@ -1,6 +1,6 @@
 """The table of the options of candidates, column by column instead of option by option.
 
-`Variants.timeless` says the same of one candidate after another; it is what the tests compare with.
+`tests/plain_options.py` says the same of one candidate after another.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class _Tabulation:
             stated[rows] = asked_ps(self.costs, self.candidates, owners[rows], extras.take(rows))
             return stated, np.ones(len(owners), dtype=bool)
         slack = self.candidates.slack_ps[owners]
-        class_ps = np.array(self.costs.class_ps, dtype=np.int64)
+        class_ps = np.array(self.costs.class_ps, dtype=self.candidates.prices)
         return stated + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0), is_known
 
     def _floor_ps(self, owners: Ints, extras: Ragged) -> Ints:
@@ -296,7 +296,8 @@ class _Tabulation:
         return floors.of(self.members.take(owners), self.reads.take(owners), writes)
 
     def _adds(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
-        found = np.empty((len(owners), len(self.variants.goals)), dtype=np.int64)
+        sides = len(owners), len(self.variants.goals)
+        found = np.empty(sides, dtype=self.candidates.prices)
         time_ps, is_asked = self._time_ps(owners, extras)
         for at, (name, goal) in enumerate(self.variants.goals.items()):
             if isinstance(goal, Time):
@@ -308,11 +309,11 @@ class _Tabulation:
             elif type(goal) is Dispatches:
                 found[:, at] = self._dispatches[owners]
             else:
-                sides = self.space.egraph, self.pool.legality.target
                 for i, c in enumerate(owners.tolist()):
                     tick()
                     group = self._group(c, extras[i].tolist(), int(time_ps[i]))
-                    found[i, at] = added(name, goal, *sides, group)
+                    target = self.pool.legality.target
+                    found[i, at] = added(name, goal, self.space.egraph, target, group)
         return found, is_asked
 
     def _group(self, candidate: int, extra: list[int], time_ps: int):
@@ -320,7 +321,8 @@ class _Tabulation:
         return group_of(self.costs, self.candidates[candidate], writes, time_ps)
 
     def _summed(self, per_node: tuple[int, ...]) -> Ints:
-        return self.members.sums(np.array(per_node, dtype=np.int64)[self.members.index])
+        per_node_of = np.array(per_node, dtype=self.candidates.prices)
+        return self.members.sums(per_node_of[self.members.index])
 
     @cached_property
     def _dispatches(self) -> Ints:

@@ -1,0 +1,149 @@
+"""The options of every candidate, one after the other: tests compare tables with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import combinations
+
+from eqsat.extract.candidates.costs import UNASKED
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.places import BEGIN
+from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
+from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
+from eqsat.model.deadline import tick
+
+
+def plain_options(variants: Variants) -> tuple[Variant, ...]:
+    """The options without regard to when they run, found without arrays."""
+    sides = variants.pool, variants.costs, variants.candidates, variants.goals
+    return _Plain(*sides, copies=variants.copies).timeless
+
+
+class _Plain(Variants):
+    @cached_property
+    def timeless(self) -> tuple[Variant, ...]:
+        """The options without regard to when they run; each is at the begin."""
+        return tuple(v for c in self.every for v in self._of(c))
+
+    def _of(self, c: Candidate) -> list[Variant]:
+        tick()
+        space, pool = self.space, self.pool
+        reads = frozenset([space.buffer[r] for r in c.reads])
+        sinks = tuple(dict.fromkeys([space.buffer[w] for w in c.writes]))
+        if not reads.isdisjoint(sinks):
+            return []
+        exclusive, computed = pool.legality.exclusive(c.members), space.computes(c.members)
+        convert = not computed and self._is_conversion(c)
+        owed = self._owed(exclusive, computed)
+        sides = self._sides(reads)
+        fixed = self._fixed(c)
+        found = []
+        for extra in self._extra_sets(c, sinks, computed):
+            writes = (*sinks, *extra)
+            if owed and not owed <= {space.value[b] for b in writes}:
+                continue
+            adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
+            found += [Variant(c, BEGIN, adds, *s, writes, exclusive, convert) for s in sides]
+        return found
+
+    def _sides(self, reads: frozenset[int]) -> list[tuple[frozenset[int], frozenset[int]]]:
+        """What is read of this run's, and of the weights; of some of them it may be either."""
+        pool = self.pool
+        run, kept = reads - pool.held - pool.optional, reads & pool.resident
+        optional = sorted(reads & pool.optional)
+        sets = [frozenset(s) for n in range(len(optional) + 1) for s in combinations(optional, n)]
+        return [(run | made, kept - made) for made in sets]
+
+    def _is_conversion(self, c: Candidate) -> bool:
+        kinds = self.space.kinds
+        return all(kinds[m] in ("conversion", "view", "leaf") for m in c.members)
+
+    def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
+        """With what is written besides."""
+        is_stated = not extra and c.time_ps != UNASKED
+        return c.time_ps if is_stated else self.costs.of(c.members).wider_ps(c, extra)
+
+    def _fixed(self, c: Candidate) -> dict[type, int]:
+        """What a dispatch adds to our own goals whatever it writes."""
+        return {
+            Relayout: sum([self.moved[m] for m in c.members]),
+            Ties: sum([self.tied[m] for m in c.members]),
+            Dispatches: kernels(self.space.egraph, c.members) if self.has_loops else 1,
+        }
+
+    def _adds(
+        self, c: Candidate, writes: tuple[int, ...], time_ps: int, fixed: Mapping[type, int]
+    ) -> tuple[int, ...]:
+        """What a dispatch adds to each goal; our own are known without asking them."""
+        found = []
+        for name, goal in self.goals.items():
+            if isinstance(goal, Time):
+                found.append(time_ps)
+            elif type(goal) in fixed:
+                found.append(fixed[type(goal)])
+            else:
+                group = group_of(self.costs, c, writes, time_ps)
+                sides = self.space.egraph, self.pool.legality.target
+                found.append(added(name, goal, *sides, group))
+        return tuple(found)
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """Buffers some candidate or the caller reads."""
+        space = self.pool.space
+        reads = {space.buffer[r] for c in self.every for r in c.reads}
+        return frozenset(reads | set(space.roots))
+
+    def _extra_sets(
+        self, c: Candidate, sinks: tuple[int, ...], computed: frozenset[int]
+    ) -> list[tuple[int, ...]]:
+        """What a group may write beside its results: values the caller or other values need.
+
+        None, one, two, or all results of the program that are computed inside (and one more).
+        """
+        fusion = self.pool.legality.of(c.members).fusion
+        space, nobody = self.space, frozenset[int]()
+        room = fusion.operands - len(c.reads) - len(sinks)
+        if not fusion.multi_result or room <= 0:
+            return [()]
+        consumers, value = space.consumers, space.value
+        useful = {
+            space.buffer[e] for e in c.exposable if not consumers.get(value[e], nobody) <= computed
+        }
+        extras = sorted((useful & self.read).difference(sinks))
+        if not extras:
+            return [()] if self._has_readers(sinks, computed) else []
+        roots = tuple(b for b in extras if b in self._roots)
+        sets = [s for size in range(EXTRAS + 1) for s in combinations(extras, size)]
+        if len(roots) > EXTRAS:
+            sets += [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
+        return [s for s in sets if len(s) <= room and self._has_readers((*sinks, *s), computed)]
+
+    @cached_property
+    def _roots(self) -> frozenset[int]:
+        return frozenset(self.space.roots)
+
+    def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
+        """A value is not written in more layouts than there are others that need it."""
+        space = self.space
+        values = [space.value[b] for b in writes]
+        if len(set(values)) == len(values):
+            return True
+        layouts, wanted = Counter(values), self.wanted
+        return all(
+            n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
+            for v, n in layouts.items()
+        )
+
+    def _owed(self, exclusive: frozenset[int], computed: frozenset[int]) -> frozenset[int]:
+        """Values it must write: computed here and only here, and somebody outside needs them."""
+        values, outside, nobody = self._values, self.outside, frozenset[int]()
+        owned = [values[n] for n in exclusive if n in values]
+        return frozenset([v for v in owned if not outside.get(v, nobody) <= computed])
+
+    @cached_property
+    def _values(self) -> dict[int, int]:
+        """Per exclusive number that stands for a value: the value (see `Legality.exclusive`)."""
+        return {self.pool.legality.value_number(v): v for v in self.pool.space.positions}
