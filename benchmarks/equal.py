@@ -26,11 +26,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from hunts.equal import answer, compare, hunt, remembered
+from hunts.respell import IDENTITIES, RESPELLINGS
+from hunts.spellings import FAMILIES, spelled_pairs
 from seeded import add_to, logged, parser_of, tell
-
-from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
-from eqsat.lab.equal import answer, compare, hunt, remembered
-from eqsat.lab.spellings import FAMILIES, spelled_pairs
 
 Row = dict[str, Any]
 OUTCOMES = ("same", "different", "unproven", "refused", "unequal")

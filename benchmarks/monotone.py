@@ -21,9 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from hunts.monotone import hunt
 from seeded import add_to, logged, parser_of, tell
-
-from eqsat.lab.monotone import hunt
 
 Row = dict[str, Any]
 OUTCOMES = ("same", "worse", "better", "unproven", "refused", "unequal")

@@ -6,7 +6,7 @@
 Searches random programs (number s on target s mod their count, as `benchmarks/arena.py` does), or
 with `--library` the programs of the library on every target, and builds the nest of every dispatch
 of what is chosen (`eqsat.ops.nest`). A nest is evaluated in NumPy float64 from its strides and
-bounds (`eqsat.ops.nestmeaning`) and compared with the reference, unless a stage of it has more than
+bounds (`hunts.nestmeaning`) and compared with the reference, unless a stage of it has more than
 N points. Prints one JSON object: the share of dispatches that are nests, why the others are none,
 microseconds per nest, and every disagreement; exit code 1 if there is one.
 """
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from arena import searched
+from hunts.nestmeaning import disagreement
 from limits import LIBRARY, TARGETS
 from seeded import parser_of, tell
 
@@ -33,7 +34,6 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.ops import meaning
 from eqsat.ops.nest import forget, nest_of_dispatch
-from eqsat.ops.nestmeaning import disagreement
 
 Row = dict[str, Any]
 

@@ -30,10 +30,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from hunts.networks import is_hard
+from hunts.searches import Verdict, make_case, search
 from seeded import parser_of, tell
-
-from eqsat.hunt.networks import is_hard
-from eqsat.lab.searches import Verdict, make_case, search
 
 Row = dict[str, Any]
 TABLES = ("target", "setting", "rules", "budget", "goals", "blocks")

@@ -1,6 +1,6 @@
 """Every rule at length: hunted, checked exhaustively where that is possible, mutated, and chained.
 
-    python benchmarks/rules.py [--jobs N] [--instances N] [--chains N] [--out FILE] [RULE …]
+    python benchmarks/rules.py [--jobs N] [--instances N] [--chains N] [--out FILE] [RULE or FILE …]
 
 Prints one JSON object: per rule the instances tried and how often each condition was met and
 missed, what became of its mutants, and per chain what it held to what. Exit code 1 if a rule is
@@ -22,10 +22,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hunts.chains import chain
+from hunts.exhaustive import exhaust, is_index_map
+from hunts.judge import EVIDENCE, MISSED, judge
+
 import eqsat
-from eqsat.hunt.chains import chain
-from eqsat.hunt.exhaustive import exhaust, is_index_map
-from eqsat.hunt.judge import EVIDENCE, MISSED, judge
 from eqsat.hunt.search import hunt
 from eqsat.model.diag import EqsatError
 from eqsat.model.rules import Rule, RuleSet
@@ -36,10 +37,17 @@ MOST_INSTANCES = 60_000  # of one rule and rank, exhaustively
 LISTED = ("sound", MISSED)  # verdicts that a person should read
 
 
-def all_rules() -> list[Rule]:
+def wanted_rules(named: list[str]) -> list[Rule]:
+    """Those of the named files and those of ours with these names; all of ours if none is named."""
+    files = [name for name in named if name.endswith(".yaml")]
+    ours = _own_rules(find_names("rules", ".yaml")) if len(files) < len(named) or not named else []
+    return _own_rules(files) + [r for r in ours if not named or r.name in named]
+
+
+def _own_rules(sets: Iterable[str]) -> list[Rule]:
     """Every rule once, where it is defined."""
-    sets = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
-    own = {(r.ruleset, r.name): r for s in sets for r in s.rules if r.ruleset == s.name}
+    found = map(eqsat.rules, sets)
+    own = {(r.ruleset, r.name): r for s in found for r in s.rules if r.ruleset == s.name}
     return list(own.values())
 
 
@@ -93,7 +101,7 @@ def link(seed: int) -> dict[str, Any]:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    rules = [r for r in all_rules() if not options.rules or r.name in options.rules]
+    rules = wanted_rules(options.rules)
     tasks = [(r, options.instances, options.evidence) for r in rules]
     begin = time.perf_counter()
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -141,7 +149,11 @@ def is_good(found: dict[str, Any]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rules", nargs="*", help="names of rules; all of them if none is given")
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        help="names or files; all of ours if none",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--instances", type=int, default=INSTANCES, help="per rule")
     parser.add_argument("--evidence", type=int, default=EVIDENCE, help="to call a mutant sound")

@@ -22,6 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import numpy as np
+from hunts.networks import network
+from hunts.programs import Maker
 from illconditioned import cases
 from wrongprograms import change, wrong_programs
 
@@ -30,8 +32,6 @@ from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness
 from eqsat.execute.xla import build
-from eqsat.hunt.networks import network
-from eqsat.hunt.programs import Maker
 
 LIBRARY = (
     "two_packs", "residual.eqs", "permuted_consumer.eqs", "padded_chain", "folded_batch",

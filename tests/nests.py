@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hunts.nestmeaning import disagreement
 
 from eqsat.execute.draw import random_inputs
 from eqsat.model.nest import Nest
 from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch
 from eqsat.ops import meaning
-from eqsat.ops.nestmeaning import disagreement
 
 Array = np.ndarray[Any, Any]
 Values = dict[int, Array]

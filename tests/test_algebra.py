@@ -8,9 +8,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from hunts.classes import evaluate_classes
 
 import eqsat
-from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Attr

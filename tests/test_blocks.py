@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hunts.classes import evaluate_classes
 
 import eqsat
-from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.egraph import EGraph, ENode

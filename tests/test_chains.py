@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hunts.chains import Chain, chain, chains, make_trial, run
+from hunts.classes import evaluate_classes
+from hunts.leaves import leaf_values
+from hunts.programs import STEPS, Maker
 
 import eqsat
-from eqsat.hunt.chains import Chain, chain, chains, make_trial, run
-from eqsat.hunt.classes import evaluate_classes
-from eqsat.hunt.leaves import leaf_values
-from eqsat.hunt.programs import STEPS, Maker
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.egraph import EGraph

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 from contractions import contraction, convolution, operands, packed, until_applies, value
+from hunts.classes import evaluate_classes
 
 import eqsat
-from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hunts.networks import network
 
 import eqsat
 from eqsat.api import Source
 from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights
 from eqsat.extract import check
-from eqsat.hunt.networks import network
 from eqsat.lang.devices import load_devices, machine
 from eqsat.lang.programs import parse_program
 from eqsat.model.devices import DeviceMap, Link, Transfer

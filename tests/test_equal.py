@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from hunts import equal
+from hunts.equal import Answer, Pair, Question, are_equal, compare, pairs, smaller
+from hunts.respell import RESPELLINGS
+from hunts.small import small_program
 
-from eqsat.hunt.respell import RESPELLINGS
-from eqsat.hunt.small import small_program
-from eqsat.lab import equal
-from eqsat.lab.equal import Answer, Pair, Question, are_equal, compare, pairs, smaller
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
 

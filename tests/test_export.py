@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from exports import check, function_case, function_groups, in_iree
+from hunts.programs import Maker
 
 import eqsat
 from eqsat.cli import run as command
@@ -21,7 +22,6 @@ from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.movement import common_groups
 from eqsat.export.write import export
-from eqsat.hunt.programs import Maker
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.tensor import TensorType

@@ -11,12 +11,12 @@ import onnx
 import onnx_oracle
 import pytest
 from exports import FLOATING, check, function_case
+from hunts.programs import Maker
 
 import eqsat
 from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.export.write import export
-from eqsat.hunt.programs import Maker
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program

@@ -10,11 +10,11 @@ from random import Random
 
 import numpy as np
 import pytest
+from hunts.exhaustive import Domain, exhaust, is_index_map, layouts_of
 
 from eqsat.cli.app import run
 from eqsat.hunt.arrays import fill_leaves
 from eqsat.hunt.compare import Tolerance, agree
-from eqsat.hunt.exhaustive import Domain, exhaust, is_index_map, layouts_of
 from eqsat.hunt.expressions import random_body
 from eqsat.hunt.findings import diagnose, shortage
 from eqsat.hunt.instances import draw

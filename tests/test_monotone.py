@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hunts import monotone
+from hunts.monotone import IDENTITIES, MACHINES, Case, hunt, judge
 
-from eqsat.lab import monotone
-from eqsat.lab.monotone import IDENTITIES, MACHINES, Case, hunt, judge
 from eqsat.lang.programs import parse_program
 
 PADDED = "program p\ninput x: f32[16, 8]\ng = pad(x, low=[0, 0], high=[8, 0], value=0.0)\n"

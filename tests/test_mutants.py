@@ -7,15 +7,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hunts.breaks import BREAKS
+from hunts.judge import EQUAL, KILLED, MISSED, REFUSED, SOUND, Verdict, judge
+from hunts.kinds import kinds_of
+from hunts.mutants import Mutant, mutants
 
 import eqsat
-from eqsat.hunt.breaks import BREAKS
 from eqsat.hunt.drawer import Drawer, rows_of
 from eqsat.hunt.instances import draw
-from eqsat.hunt.judge import EQUAL, KILLED, MISSED, REFUSED, SOUND, Verdict, judge
-from eqsat.hunt.kinds import kinds_of
 from eqsat.hunt.match import seeds
-from eqsat.hunt.mutants import Mutant, mutants
 from eqsat.hunt.trial import attempt
 from eqsat.hunt.vary import vary
 from eqsat.lang.rulesets import read_ruleset

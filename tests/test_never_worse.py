@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hunts import copying, searches
+from hunts.networks import is_hard, network
+from hunts.repeated import ALIKE, BROKEN, repeated
+from hunts.searches import make_case, run_case, search
 
 import eqsat
-from eqsat.hunt.networks import is_hard, network
-from eqsat.hunt.repeated import ALIKE, BROKEN, repeated
-from eqsat.lab import copying, searches
-from eqsat.lab.searches import make_case, run_case, search
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import fail
 from eqsat.model.program import prune

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from hunts.equal import are_equal
+from hunts.respell import IDENTITIES, RESPELLINGS
+from hunts.small import small_program
+from hunts.spellings import programs
 
-from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
-from eqsat.hunt.small import small_program
-from eqsat.lab.equal import are_equal
-from eqsat.lab.spellings import programs
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program, is_same
 from eqsat.ops.merge import canonical

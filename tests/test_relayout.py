@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 from contractions import value
+from hunts.classes import evaluate_classes
 
 import eqsat
-from eqsat.hunt.classes import evaluate_classes
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.layout import Layout

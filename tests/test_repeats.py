@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from hunts.programs import Maker
 
 from eqsat.frontends import values
 from eqsat.frontends.jaxpr import trace
 from eqsat.frontends.mlir.parser import walk
 from eqsat.frontends.values import Context, Value
-from eqsat.hunt.programs import Maker
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.diag import EqsatError

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from graphs import chain, reference
+from hunts.searches import search
 
 import eqsat
 from eqsat.extract.candidates import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten
 from eqsat.extract.session import prepare
-from eqsat.lab.searches import search
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.target import Fusion
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hunts.networks import network
 from illconditioned import attention, cases, f32, of
 from wrongprograms import change, wrong_programs
 
@@ -21,7 +22,6 @@ from eqsat.execute.units import product_u
 from eqsat.execute.verify import Verification, dominated, verify
 from eqsat.execute.witness import Witness
 from eqsat.frontends.jaxpr import Traced, trace
-from eqsat.hunt.networks import network
 from eqsat.model.program import Builder, Program
 from eqsat.report.text import verification_problem, verification_text
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.mutants import mutant_text
 from eqsat.cli.talk import say
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 
@@ -55,10 +54,6 @@ def check(
     instances: Annotated[
         int, typer.Option("--instances", min=1, help="With --test: matches tried of each rule.")
     ] = 200,
-    mutants: Annotated[
-        bool,
-        typer.Option("--mutants", help="With --test: break each rule; list what is not refuted."),
-    ] = False,
     target: Annotated[
         str | None,
         typer.Option("--target", help="Check saved runs against this target, not their own."),
@@ -96,8 +91,6 @@ def check(
         print(json.dumps(d.to_json()) if as_json else f"{d.full()}\n")
     if verbose and hunted and output_format is o.Format.text:
         print(_hunt_table(hunted))
-    if mutants and hunted and output_format is o.Format.text:
-        print(mutant_text([f.rule for f in hunted], seed))
     errors = [d for d in problems if d.severity == "error"]
     if not quiet:
         say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from eqsat.hunt.networks import SMALL, NetworkMaker
-from eqsat.hunt.programs import Maker
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.layout import Layout
 from eqsat.model.program import Program, prune
 from eqsat.ops.canonical import identity
 from eqsat.ops.layout import make_layout
+from hunts.networks import SMALL, NetworkMaker
+from hunts.programs import Maker
 
 FEWEST, MOST = 3, 7  # blocks
 MOST_STEPS = 3  # of a block; a softmax is one step and four ops

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from eqsat.hunt.programs import STEPS, Maker
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call, const
 from eqsat.model.generic import Generic
@@ -13,6 +12,7 @@ from eqsat.model.movement import Transpose
 from eqsat.model.program import Program
 from eqsat.ops.canonical import identity
 from eqsat.ops.contraction import contraction_roles
+from hunts.programs import STEPS, Maker
 
 SMALL = (1, 3, 7, 8, 10, 12, 16, 20, 33, 40)
 LARGE = (16, 24, 40, 64, 100, 128)

@@ -20,15 +20,15 @@ from eqsat import api
 from eqsat.api import Run, Source
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.verify import verify_on_arena
-from eqsat.hunt.networks import is_hard, network
-from eqsat.hunt.repeated import repeated
-from eqsat.lab.copying import differences
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.plugins import find_names
 from eqsat.saturate import Limits
+from hunts.copying import differences
+from hunts.networks import is_hard, network
+from hunts.repeated import repeated
 
 NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
 LIMITS = Limits(nodes=800, rounds=30, seconds=10.0)

@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.hunt.classes import as_graph, evaluate_classes
-from eqsat.hunt.glue import GlueMaker
-from eqsat.hunt.leaves import leaf_values
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import Leaf
@@ -24,6 +21,9 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target, Tile
 from eqsat.ops.merge import merge_elementwise
 from eqsat.saturate import Limits, saturate
+from hunts.classes import as_graph, evaluate_classes
+from hunts.glue import GlueMaker
+from hunts.leaves import leaf_values
 
 TILES = (1, 2, 3, 4, 5, 8)
 LIMITS = Limits(nodes=2500, rounds=12, seconds=120.0)

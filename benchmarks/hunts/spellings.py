@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from eqsat.lab.equal import GOALS, MACHINES, Pair, Question
 from eqsat.model.program import Program
 from eqsat.reading import trace_function
+from hunts.equal import GOALS, MACHINES, Pair, Question
 
 Family = tuple[tuple[tuple[int, ...], ...], tuple[Callable[..., Any], ...]]
 

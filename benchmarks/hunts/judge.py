@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from eqsat.hunt.breaks import FUNCTIONS
 from eqsat.hunt.drawer import Drawer, rows_of
-from eqsat.hunt.exhaustive import exhaust, is_index_map
 from eqsat.hunt.instances import Instance
-from eqsat.hunt.mutants import OTHER, Mutant, mutants
 from eqsat.hunt.sides import Ref, Side, left_trees, right_tree
 from eqsat.hunt.trial import Outcome, attempt
 from eqsat.hunt.vary import vary
 from eqsat.model.rules import Rule
 from eqsat.saturate.rows import Row
+from hunts.breaks import FUNCTIONS
+from hunts.exhaustive import exhaust, is_index_map
+from hunts.mutants import OTHER, Mutant, mutants
 
 MATCHES = 400  # on which a mutant must give the rule's own rows to be the same rule
 EVIDENCE = 2000  # instances without a counterexample for a mutant to be called sound …

@@ -5,7 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from eqsat.hunt.edit import (
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.attr import Shape
+from eqsat.model.expr import arg
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Move, Transpose
+from eqsat.model.program import Builder, Program
+from eqsat.ops.canonical import Operand, compose, identity
+from hunts.edit import (
     generics,
     inverse,
     is_elementwise,
@@ -18,13 +25,6 @@ from eqsat.hunt.edit import (
     transposed,
     with_operand,
 )
-from eqsat.model.affine import Affine, Map, dim
-from eqsat.model.attr import Shape
-from eqsat.model.expr import arg
-from eqsat.model.generic import Generic, Yield
-from eqsat.model.movement import Move, Transpose
-from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import Operand, compose, identity
 
 
 def map_for_transpose(p: Program, rng: random.Random) -> Program | None:

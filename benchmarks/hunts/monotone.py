@@ -16,8 +16,6 @@ from typing import Any
 
 from eqsat import api
 from eqsat.extract import extract
-from eqsat.hunt.respell import IDENTITIES
-from eqsat.lab.equal import Answer, are_equal
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target, override
 from eqsat.model.diag import EqsatError
@@ -26,6 +24,8 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.saturate import saturate
+from hunts.equal import Answer, are_equal
+from hunts.respell import IDENTITIES
 
 IDENTITY = "fusion.index_relation=identity"
 MACHINES: dict[str, tuple[str, tuple[str, ...]]] = {

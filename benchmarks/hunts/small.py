@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from eqsat.hunt.networks import NetworkMaker
-from eqsat.hunt.programs import Maker
 from eqsat.model.attr import Shape
 from eqsat.model.program import Program
+from hunts.networks import NetworkMaker
+from hunts.programs import Maker
 
 # extents that occur together: powers of two, multiples of common tiles, some that no tile divides
 EXTENTS = ((32, 64, 128), (64, 96, 128, 256), (128, 256, 384), (24, 40, 57, 64))

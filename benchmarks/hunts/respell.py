@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from eqsat.hunt.identities import (
+from eqsat.model.program import Program
+from hunts.identities import (
     neutral_ops,
     packs,
     pad_and_slice,
@@ -17,7 +18,7 @@ from eqsat.hunt.identities import (
     slices_and_concat,
     transposes,
 )
-from eqsat.hunt.respelledbodies import (
+from hunts.respelledbodies import (
     duplicated,
     lines_reordered,
     merged_elementwise,
@@ -27,7 +28,7 @@ from eqsat.hunt.respelledbodies import (
     two_step_extremum,
     two_step_sum,
 )
-from eqsat.hunt.respelledmaps import (
+from hunts.respelledmaps import (
     broadcast,
     loops_collapsed,
     map_for_slice,
@@ -37,7 +38,6 @@ from eqsat.hunt.respelledmaps import (
     transpose_into_map,
     unit_dims,
 )
-from eqsat.model.program import Program
 
 Respelling = Callable[[Program, random.Random], Program | None]
 

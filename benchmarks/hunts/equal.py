@@ -16,14 +16,14 @@ import numpy as np
 
 from eqsat import api
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.hunt.edit import without_dead
-from eqsat.hunt.respell import IDENTITIES, RESPELLINGS
-from eqsat.hunt.small import small_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning import evaluate_program
+from hunts.edit import without_dead
+from hunts.respell import IDENTITIES, RESPELLINGS
+from hunts.small import small_program
 
 # the machines of the hunt: target and settings by name
 MACHINES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from eqsat.hunt.instances import Instance, draw
 from eqsat.hunt.nests import Scale
-from eqsat.hunt.programs import Maker
 from eqsat.hunt.sides import Key, Lefts, Ref, Side, Tree, left_trees
 from eqsat.model.attr import ShapeError
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType, is_float
+from hunts.programs import Maker
 
 TRIES = 30
 CLAIMS = ("unpack", "retype", "relax")  # ops that know what the lanes beyond the end hold

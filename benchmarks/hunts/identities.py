@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from eqsat.hunt.edit import (
+from eqsat.model.expr import arg, call, const
+from eqsat.model.program import Builder, Program
+from eqsat.ops.tiling import make_layout
+from hunts.edit import (
     edges,
     inverse,
     moved,
@@ -15,9 +18,6 @@ from eqsat.hunt.edit import (
     shuffled,
     transposed,
 )
-from eqsat.model.expr import arg, call, const
-from eqsat.model.program import Builder, Program
-from eqsat.ops.tiling import make_layout
 
 TILES = ((8, 4), (16, 1), (16, 16), (4, 8), (8, 1))
 

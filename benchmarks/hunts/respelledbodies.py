@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from eqsat.hunt.edit import (
+from eqsat.model.affine import Map, dim
+from eqsat.model.expr import Expr, arg
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.program import Builder, Program
+from eqsat.ops.canonical import compose, identity
+from hunts.edit import (
     edges,
     generics,
     is_elementwise,
@@ -17,11 +22,6 @@ from eqsat.hunt.edit import (
     rewritten,
     shuffled,
 )
-from eqsat.model.affine import Map, dim
-from eqsat.model.expr import Expr, arg
-from eqsat.model.generic import Generic, Yield
-from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import compose, identity
 
 EXACT = ("max", "min", "and", "or")  # combines that may be taken in any order
 

@@ -11,8 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from eqsat.hunt.breaks import BREAKS
-from eqsat.hunt.kinds import Kinds, attr_kind, kind_of, kinds_of
 from eqsat.model.rules import (
     Apply,
     AttrExpr,
@@ -29,6 +27,8 @@ from eqsat.model.rules import (
 )
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.saturate.rows import is_closed
+from hunts.breaks import BREAKS
+from hunts.kinds import Kinds, attr_kind, kind_of, kinds_of
 
 OTHER = "_other"  # a further pattern may match any operand instead of the same one: `x_other`
 # both orders of their arguments mean the same, so exchanging them breaks nothing
