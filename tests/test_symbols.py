@@ -16,11 +16,12 @@ from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.model.extents import at, bound, is_symbolic, names_of, read_extent, restored
+from eqsat.model.extents import at, bound, is_symbolic, names_of, read_extent
 from eqsat.model.family import Family
 from eqsat.model.layout import Layout
+from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program
-from eqsat.model.symbols import Size, Symbol, read_size, resized, sized
+from eqsat.model.symbols import Size, Symbol, extents_of, read_size, resized, sized
 from eqsat.model.tensor import TensorType, cdiv
 from eqsat.ops.binding import bind_attr, bind_graph, bind_program
 from eqsat.ops.meaning import evaluate_program
@@ -89,6 +90,7 @@ def test_arithmetic_is_that_of_every_size(seed: int):
         assert at(value, sizes) == expected(seed, steps, sizes)
         assert text is not None
         assert at(text, sizes) == at(again, sizes) == at(value, sizes)
+    assert text == again == value
 
 
 def apply(op: str, a: int, b: int) -> int:
@@ -118,14 +120,72 @@ def test_divisible_means_divisible_at_every_size():
     assert M.extent != Symbol("m", 8, 128).extent
 
 
+def test_no_symbol_is_lost():
+    m, n = M.extent, N.extent
+    assert str(64 // m) == "64 // m"
+    assert at(64 % m, {"m": 48}) == 16
+    assert at(m * n // (n + 1), {"m": 32, "n": 3}) == 24
+    for lost in (range, int, float, np.zeros, lambda d: m**d, lambda d: d & 1):
+        with pytest.raises(TypeError):
+            lost(m)
+
+
+def test_order_is_that_of_large_sizes():
+    m, n = M.extent, N.extent
+    assert m > 10**9
+    assert -m < 0 < m - 5 < m < m + 1 < m * 2 < m * n
+    assert m // 48 * 48 < m < cdiv(m, 48) * 48
+    assert max(m, 4) is m
+    assert m / 4 == float("inf")
+    assert cdiv(n, 48) * 48 / n == 1
+    assert abs(-n) == n
+    assert not m * n // (n + 1) < 0
+
+
 def test_json_restores_extents():
     layout = Layout((N.extent, 64), (0,), (16,), (0, 1), ("?",))
     data = json.loads(json.dumps(layout.to_json()))
-    plain = Layout(**{k: tuple(v) for k, v in data.items() if k != "kind"})
-    assert not any(type(d) is not int for d in plain.source)
-    back = restored(plain)
+    assert data["source"] == [{"extent": "n"}, 64]
+    back = attr_from_json(data, extents_of([N]))
+    assert isinstance(back, Layout)
+    assert back == layout
     assert str(back.packed_shape) == str(layout.packed_shape)
     assert bound(back, {"n": 33}).packed_shape == (3, 64, 16)
+
+
+def test_files_of_before_are_read():
+    """In them an extent was a large number, and a table said how each of them is computed."""
+    m, n = 37727980918724875952, 2346943322256136199
+    leaf = {"kind": "leaf", "index": 0, "key": ""}
+    attrs = [
+        ("input", [], leaf | {"name": "x", "type": f"f32[{m}, 64]"}),
+        ("input", [], leaf | {"name": "b", "type": f"f32[{n}, 4]", "index": 1}),
+        (
+            "pad",
+            [1],
+            {"kind": "move", "op": "pad", "sources": [[n, 4]], "args": [[1, 0], [2, 0], "0.0"]}
+            | {"shape": [n + 3, 4]},
+        ),
+        ("reshape", [0], {"kind": "reshape", "source": [m, 64], "shape": [m // 16, 16, 64]}),
+    ]
+    unit = [[["n", 1]], 1]
+    data = {
+        "format": 1,
+        "name": "sizes",
+        "nodes": [{"op": op, "operands": o, "attr": attr} for op, o, attr in attrs],
+        "results": [2, 3],
+        "symbols": [["m", 16, 128], ["n", 1, 40]],
+        "extents": [[unit], [[[], 3], unit], [[[["m", 16]], 1]], [[[["m", 16]], 16]]],
+    }
+    program = Program.from_json(data)
+    assert [str(program.nodes[i].type) for i in (0, 2, 3)] == [
+        "f32[m, 64]",
+        "f32[3 + n, 4]",
+        "f32[m // 16, 16, 64]",
+    ]
+    assert Program.from_json(program.to_json()) == program
+    with pytest.raises(ValueError, match="2 are explained"):
+        Program.from_json(data | {"extents": data["extents"][:2]})
 
 
 def test_a_tile_that_divides_pads_nothing():

@@ -11,7 +11,7 @@ from eqsat.lang.syntax import Tree
 from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
-from eqsat.model.extents import read_tree
+from eqsat.model.extents import is_whole, read_tree
 from eqsat.model.precision import PRECISIONS
 from eqsat.model.tensor import DTYPES
 
@@ -70,7 +70,7 @@ def integer(tree: Tree, node: ast.expr) -> int:
     found = literal(tree, node)
     if type(found) is not int and tree.symbols:
         found = read_tree(node, tree.symbols)
-    if not isinstance(found, int) or isinstance(found, bool):
+    if not is_whole(found):
         raise refused(tree, node, "a whole number is wanted here")
     return found
 

@@ -48,7 +48,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, f
 from eqsat.model.extents import is_symbolic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
-from eqsat.model.symbols import NAME, Symbol, check_names, sized
+from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
 
@@ -184,7 +184,7 @@ class _Reader:
     @property
     def extents(self) -> dict[str, int]:
         """What may stand for a number, by name."""
-        return {name: s.extent for name, s in self.symbols.items()}
+        return extents_of(self.symbols.values())
 
     def body(self, s: Placed) -> bool:
         """Whether a statement begins, ends or is part of a body; if so, it is read."""

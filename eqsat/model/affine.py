@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from eqsat.model.extents import Symbols, extent_from_json, extent_to_json
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -26,11 +28,13 @@ class Affine:
         return Affine(tuple(sorted((loops[d], s) for d, s in self.terms)), self.constant)
 
     def to_json(self) -> Any:
-        return {"terms": [list(t) for t in self.terms], "constant": self.constant}
+        terms = [[d, extent_to_json(s)] for d, s in self.terms]
+        return {"terms": terms, "constant": extent_to_json(self.constant)}
 
     @classmethod
-    def from_json(cls, data: Any) -> Affine:
-        return cls(tuple((d, s) for d, s in data["terms"]), data["constant"])
+    def from_json(cls, data: Any, symbols: Symbols) -> Affine:
+        terms = tuple((d, extent_from_json(s, symbols)) for d, s in data["terms"])
+        return cls(terms, extent_from_json(data["constant"], symbols))
 
     def __str__(self) -> str:
         parts = [f"d{d}" if s == 1 else f"{s}*d{d}" for d, s in self.terms]

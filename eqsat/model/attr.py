@@ -59,7 +59,7 @@ def _names(kind: type[Attr]) -> tuple[str, ...]:
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, TensorType):
-        return value.plain
+        return str(value)
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple):

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.attr import Attr
+from eqsat.model.extents import NO_SYMBOLS, Symbols
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
 from eqsat.model.shift import Shift, find_shift
@@ -145,7 +146,7 @@ class EGraph:
             "format": 1,
             "attrs": [a.to_json() for a in attrs],
             "nodes": nodes,
-            "types": [[t.plain for t in c] for c in self.types],
+            "types": [[str(t) for t in c] for c in self.types],
             "roots": list(self.roots),
             "values": list(self.values),
             "rules": [list(vars(r).values()) for r in self.rules],
@@ -157,13 +158,14 @@ class EGraph:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> EGraph:
-        attrs = [attr_from_json(a) for a in data["attrs"]]
+    def from_json(cls, data: dict[str, Any], symbols: Symbols = NO_SYMBOLS) -> EGraph:
+        """Undo `to_json`; symbols: extents by name."""
+        attrs = [attr_from_json(a, symbols) for a in data["attrs"]]
         nodes = tuple(
             ENode(op, attrs[a], tuple(ch), c, rule, source, bool(marks & 1), marks > 1)
             for op, a, ch, c, rule, source, marks in data["nodes"]
         )
-        types = tuple(tuple(TensorType.parse(t) for t in c) for c in data["types"])
+        types = tuple(tuple(TensorType.parse(t, symbols) for t in c) for c in data["types"])
         rules = tuple(RuleStat(*r) for r in data["rules"])
         return cls(
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,

@@ -1,24 +1,23 @@
-"""Extents that are not known: whole numbers that remember how they are computed.
+"""Extents that are not known: sums of products of symbols, a type of their own.
 
-A symbolic dim `m` with the known divisor 16 stands in every shape as the number 16 * p, p a prime
-of its own near 2**61. Every test on it (is it 64? does 8 divide it? is it `n`?) then answers what
-holds for all multiples of 16, and code that knows nothing of symbols needs no change: sums,
-products and quotients of extents are extents again. `at` says what one is for given sizes.
+A shape holds whole numbers and extents. What an extent answers is so at every size its symbols may
+have: it is equal to what is computed alike, and a number divides it if it divides every term, where
+a symbol counts as its divisor times something unknown. What is asked of order is answered for large
+sizes. An extent is no number: what would lose its symbols (`range`, `int`, arrays) is a TypeError,
+and `at` says what it is for given sizes.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple, TypeGuard, cast
 
-LARGE = 1 << 48  # no static extent is as large, every symbolic one is larger
-_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # decide below 3.3e24
 MOST_TERMS = 64  # of one extent; longer ones are refused
 
 
@@ -33,18 +32,35 @@ class Floor(NamedTuple):
     """The whole part of a quotient that is not known to be whole."""
 
     terms: Terms
-    by: int
+    by: Terms
 
 
 Atom = Unit | Floor
 Terms = tuple[tuple[tuple[Atom, ...], int], ...]  # products of atoms, with their factors
-_KNOWN: dict[int, Terms] = {}  # value -> how it is computed, for numbers from JSON
+Growth = Mapping[tuple[Unit, ...], Fraction]  # what an extent is like where symbols are large
+Symbols = Mapping[str, int]  # extents of symbols, by name
+NO_SYMBOLS: Symbols = {}
 
 
-class Extent(int):
-    """A symbolic extent; prints as it is computed: `m`, `m * 64`, `m // 16`, `-(-m // 48)`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Extent:
+    """A symbolic extent; prints as it is computed: `m`, `m * 64`, `m // 16`, `-m // 48 * -1`.
+
+    Types call what shapes hold `int`, as nearly all of it is; an extent has the arithmetic that
+    shapes need, and none that gives a plain number for a symbol.
+    """
 
     terms: Terms
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extent) and self.terms == other.terms
 
     def __add__(self, other: int) -> int:
         return _sum([(self, 1), (other, 1)])
@@ -61,27 +77,56 @@ class Extent(int):
         return _sum([(self, -1)])
 
     def __mul__(self, other: int) -> int:
-        return _product(self, other) if isinstance(other, int) else NotImplemented
+        return _product(self, other) if isinstance(other, int | Extent) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: int) -> int:
-        return _quotient(self, other) if isinstance(other, int) else NotImplemented
+        return _quotient(self, other) if isinstance(other, int | Extent) else NotImplemented
+
+    def __rfloordiv__(self, other: int) -> int:
+        return _quotient(other, self) if isinstance(other, int | Extent) else NotImplemented
+
+    def __truediv__(self, other: int) -> float:
+        return _ratio(self, other)
+
+    def __rtruediv__(self, other: int) -> float:
+        return _ratio(other, self)
+
+    def __mod__(self, other: int) -> int:
+        return self - self // other * other
+
+    def __rmod__(self, other: int) -> int:
+        return other - other // self * self
+
+    def __divmod__(self, other: int) -> tuple[int, int]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: int) -> tuple[int, int]:
+        return other // self, other % self
+
+    def __lt__(self, other: int) -> bool:
+        return _sign(other - self) > 0
+
+    def __gt__(self, other: int) -> bool:
+        return _sign(self - other) > 0
+
+    def __le__(self, other: int) -> bool:
+        return _sign(other - self) >= 0
+
+    def __ge__(self, other: int) -> bool:
+        return _sign(self - other) >= 0
+
+    def __abs__(self) -> int:
+        return -self if _sign(self) < 0 else extent(self.terms)
 
     def __str__(self) -> str:
         return _text(self.terms)
 
     __repr__ = __str__
 
-    def __format__(self, spec: str) -> str:
-        return int.__format__(self, spec) if spec else str(self)
-
-    def __reduce__(self) -> Any:
-        return _restore, (int(self), self.terms)
-
-
-def _restore(value: int, terms: Terms) -> int:
-    return extent(terms)
+    def to_json(self) -> Any:
+        return {"extent": _text(self.terms)}
 
 
 # ---- what an extent is -----------------------------------------------------------------------
@@ -96,24 +141,21 @@ def extent(terms: Terms) -> int:
         return sum(factor for _, factor in terms)
     if len(terms) > MOST_TERMS:
         raise OverflowError("an extent is computed in more steps than can be followed")
-    value = evaluated(terms, None)
-    _KNOWN.setdefault(value, terms)
-    found = int.__new__(Extent, value)
-    found.terms = terms
-    return found
+    return cast(int, Extent(terms))
 
 
-def terms_of(value: int) -> Terms:
+def terms_of(value: int | Extent) -> Terms:
     """How a number is computed; a constant unless it is an extent."""
-    if isinstance(value, Extent):
-        return value.terms
-    if abs(value) >= LARGE and value in _KNOWN:
-        return _KNOWN[value]
-    return (((), int(value)),)
+    return value.terms if isinstance(value, Extent) else (((), int(value)),)
 
 
-def is_symbolic(value: int) -> bool:
-    return isinstance(value, Extent) or (abs(value) >= LARGE and value in _KNOWN)
+def is_symbolic(value: Any) -> bool:
+    return isinstance(value, Extent)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether this is a whole number, known or not."""
+    return isinstance(value, int | Extent) and type(value) is not bool
 
 
 def names_of(value: int) -> frozenset[str]:
@@ -123,71 +165,30 @@ def names_of(value: int) -> frozenset[str]:
 
 def _names(terms: Terms) -> frozenset[str]:
     atoms = [a for product, _ in terms for a in product]
-    parts = [frozenset({a.name}) if isinstance(a, Unit) else _names(a.terms) for a in atoms]
+    parts = [
+        frozenset({a.name}) if isinstance(a, Unit) else _names(a.terms) | _names(a.by)
+        for a in atoms
+    ]
     return frozenset().union(*parts)
 
 
 def at(value: int, sizes: Mapping[str, int]) -> int:
     """What a number is where the symbols have these sizes (multiples of their divisors)."""
-    return evaluated(terms_of(value), sizes) if is_symbolic(value) else value
+    return _evaluated(value.terms, sizes) if isinstance(value, Extent) else value
 
 
-def evaluated(terms: Terms, sizes: Mapping[str, int] | None) -> int:
-    """The value of terms at these sizes; without sizes, the number that stands for all of them."""
+def _evaluated(terms: Terms, sizes: Mapping[str, int]) -> int:
     return sum(f * math.prod(_atom(a, sizes) for a in atoms) for atoms, f in terms)
 
 
-def _atom(atom: Atom, sizes: Mapping[str, int] | None) -> int:
-    if sizes is None:
-        return _prime(atom)
+def _atom(atom: Atom, sizes: Mapping[str, int]) -> int:
     if isinstance(atom, Floor):
-        return evaluated(atom.terms, sizes) // atom.by
+        return _evaluated(atom.terms, sizes) // _evaluated(atom.by, sizes)
     return sizes[atom.name] // atom.divisor
 
 
-@lru_cache(maxsize=10_000)
-def _prime(atom: Atom) -> int:
-    """A prime of its own for every atom, the same in every process.
-
-    Near 2**61 for a symbol. Of a quotient it is near the quotient, not equal to it: what a tile
-    pads is not known, so no size with padding may equal one with some number added.
-    """
-    seed = int.from_bytes(hashlib.sha256(repr(atom).encode()).digest()[:7], "big")
-    if isinstance(atom, Unit):
-        return _next_prime((1 << 61) + seed)
-    quotient = evaluated(atom.terms, None) // atom.by
-    found = _next_prime(abs(quotient) + (1 << 32) + seed % (1 << 32))
-    return found if quotient > 0 else -found
-
-
-def _next_prime(n: int) -> int:
-    n |= 1
-    while not _is_prime(n):
-        n += 2
-    return n
-
-
-def _is_prime(n: int) -> bool:
-    """Miller and Rabin, certain below 3.3e24."""
-    if any(n % q == 0 for q in _WITNESSES):
-        return n in _WITNESSES
-    twos = ((n - 1) & -(n - 1)).bit_length() - 1
-    return all(_passes(n, q, twos) for q in _WITNESSES)
-
-
-def _passes(n: int, witness: int, twos: int) -> bool:
-    x = pow(witness, (n - 1) >> twos, n)
-    if x in (1, n - 1):
-        return True
-    for _ in range(twos - 1):
-        x = x * x % n
-        if x == n - 1:
-            return True
-    return False
-
-
 # ---- arithmetic ------------------------------------------------------------------------------
-def _sum(parts: Iterable[tuple[int, int]]) -> int:
+def _sum(parts: Iterable[tuple[int | Extent, int]]) -> int:
     total: Counter[tuple[Atom, ...]] = Counter()
     for value, sign in parts:
         for atoms, factor in terms_of(value):
@@ -195,7 +196,7 @@ def _sum(parts: Iterable[tuple[int, int]]) -> int:
     return extent(_sorted(total))
 
 
-def _product(a: int, b: int) -> int:
+def _product(a: int | Extent, b: int | Extent) -> int:
     total: Counter[tuple[Atom, ...]] = Counter()
     for left, f in terms_of(a):
         for right, g in terms_of(b):
@@ -208,10 +209,11 @@ def _sorted(total: Mapping[tuple[Atom, ...], int]) -> Terms:
     return tuple(sorted(kept, key=repr)) or (((), 0),)
 
 
-def _quotient(a: int, b: int) -> int:
-    """a // b; a plain number if b is a sum of symbols, or none of a's."""
-    if is_symbolic(b):
-        return _by_product(a, terms_of(b))
+def _quotient(a: int | Extent, b: int | Extent) -> int:
+    """a // b: what is known to be whole, and the whole part of the rest."""
+    if isinstance(b, Extent):
+        exact = _by_product(a, b.terms)
+        return extent((((Floor(terms_of(a), b.terms),), 1),)) if exact is None else exact
     whole: Counter[tuple[Atom, ...]] = Counter()
     rest: Counter[tuple[Atom, ...]] = Counter()
     for atoms, factor in terms_of(a):
@@ -222,24 +224,80 @@ def _quotient(a: int, b: int) -> int:
     if any(factor for _, factor in left):
         if all(not atoms for atoms, _ in left):  # less than b: the quotient is whole without it
             return extent(_sorted(whole))
-        whole[(Floor(left, b),)] += 1
+        whole[(Floor(left, terms_of(b)),)] += 1
     return extent(_sorted(whole))
 
 
-def _by_product(a: int, divisor: Terms) -> int:
-    """a // b for a product b that all terms of a hold; else the plain quotient."""
-    plain = evaluated(terms_of(a), None) // evaluated(divisor, None)
+def _by_product(a: int | Extent, divisor: Terms) -> int | None:
+    """a // b for a product b that all terms of a hold."""
     if len(divisor) != 1:
-        return plain
+        return None
     ((by, factor),) = divisor
-    found: dict[tuple[Atom, ...], int] = {}
+    found: Counter[tuple[Atom, ...]] = Counter()
     for atoms, f in terms_of(a):
         left = Counter(atoms)
         left.subtract(by)
         if f % factor or any(n < 0 for n in left.values()):
-            return plain
+            return None
         found[tuple(sorted(left.elements(), key=repr))] = f // factor
     return extent(_sorted(found))
+
+
+# ---- order: what is larger where all symbols are large ----------------------------------------
+def _sign(value: int | Extent) -> int:
+    """1 or -1 as a number is above or below 0 at large sizes, 0 where that is not known."""
+    if not isinstance(value, Extent):
+        return (value > 0) - (value < 0)
+    growth = _growth(value.terms)
+    if not growth:
+        return 0
+    return 1 if growth[_leading(growth)] > 0 else -1
+
+
+def _ratio(a: int | Extent, b: int | Extent) -> float:
+    """a / b at large sizes."""
+    above, below = _growth(terms_of(a)), _growth(terms_of(b))
+    if not above or not below:
+        return math.nan if not below else 0.0
+    top, bottom = _leading(above), _leading(below)
+    if len(top) != len(bottom):
+        return 0.0 if len(top) < len(bottom) else math.copysign(math.inf, above[top])
+    return float(above[top] / below[bottom])
+
+
+def _leading(growth: Growth) -> tuple[Unit, ...]:
+    return max(growth, key=lambda units: (len(units), units))
+
+
+def _growth(terms: Terms) -> Growth:
+    """Terms as a polynomial of the symbols; a whole part counts as its mean."""
+    total: dict[tuple[Unit, ...], Fraction] = {}
+    for atoms, factor in terms:
+        product: Growth = {(): Fraction(factor)}
+        for a in atoms:
+            product = _multiplied(product, {(a,): Fraction(1)} if isinstance(a, Unit) else _mean(a))
+        for units, f in product.items():
+            total[units] = total.get(units, Fraction(0)) + f
+    return {units: f for units, f in total.items() if f}
+
+
+def _mean(a: Floor) -> Growth:
+    """(t - (by - 1) / 2) / by; nothing for a quotient by symbols, of which nothing is said."""
+    by = extent(a.by)
+    if isinstance(by, Extent):
+        return {}
+    found = dict(_growth(a.terms))
+    found[()] = found.get((), Fraction(0)) - Fraction(by - 1, 2)
+    return {units: f / by for units, f in found.items()}
+
+
+def _multiplied(a: Growth, b: Growth) -> Growth:
+    found: dict[tuple[Unit, ...], Fraction] = {}
+    for left, f in a.items():
+        for right, g in b.items():
+            units = tuple(sorted((*left, *right)))
+            found[units] = found.get(units, Fraction(0)) + f * g
+    return found
 
 
 # ---- text and JSON ---------------------------------------------------------------------------
@@ -253,8 +311,7 @@ def _product_text(atoms: tuple[Atom, ...], factor: int) -> str:
     words: list[str] = []
     for a in atoms:
         if isinstance(a, Floor):
-            inner = _text(a.terms)
-            words.append(f"({inner}) // {a.by}" if len(a.terms) > 1 else f"{inner} // {a.by}")
+            words.append(f"{_operand(a.terms)} // {_operand(a.by)}")
             continue
         shared = math.gcd(factor, a.divisor)
         factor //= shared
@@ -265,7 +322,12 @@ def _product_text(atoms: tuple[Atom, ...], factor: int) -> str:
     return " * ".join(f"({w})" if "//" in w and len(words) > 1 else w for w in words)
 
 
-def read_extent(text: str, symbols: Mapping[str, int]) -> int | None:
+def _operand(terms: Terms) -> str:
+    """A side of a quotient: in parentheses unless it is one number or what only binds as tight."""
+    return _text(terms) if len(terms) == 1 else f"({_text(terms)})"
+
+
+def read_extent(text: str, symbols: Symbols) -> int | None:
     """A number, or sums, products and quotients of numbers and symbols; None if it is neither."""
     try:
         return read_tree(ast.parse(text.strip(), mode="eval").body, symbols)
@@ -281,7 +343,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def read_tree(node: ast.expr, symbols: Mapping[str, int]) -> int | None:
+def read_tree(node: ast.expr, symbols: Symbols) -> int | None:
     """The same of a parsed expression."""
     match node:
         case ast.Constant(value) if type(value) is int:
@@ -299,64 +361,27 @@ def read_tree(node: ast.expr, symbols: Mapping[str, int]) -> int | None:
     return None
 
 
+def extent_to_json(value: int) -> Any:
+    return value.to_json() if isinstance(value, Extent) else value
+
+
+def extent_from_json(data: Any, symbols: Symbols) -> Any:
+    """An extent from its text; anything else as it is."""
+    return read_extent(data["extent"], symbols) if isinstance(data, dict) else data
+
+
 # ---- whole records ---------------------------------------------------------------------------
-def mapped(value: Any, change: Callable[[int], int]) -> Any:
-    """A record with every extent in it changed; the record itself if it holds none."""
-    if isinstance(value, int):
-        return change(value) if type(value) is not bool and is_symbolic(value) else value
+def bound(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A record with the symbols' sizes put in; the record itself if it holds no extent."""
+    if isinstance(value, Extent):
+        return at(cast(int, value), sizes)
     if isinstance(value, tuple):
-        found = [mapped(v, change) for v in value]
+        found = [bound(v, sizes) for v in value]
         same = all(a is b for a, b in zip(found, value, strict=True))
         return value if same else type(value)(found)
     if is_dataclass(value) and not isinstance(value, type):
         old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {k: mapped(v, change) for k, v in old.items()}
+        new = {k: bound(v, sizes) for k, v in old.items()}
         changed = {k: v for k, v in new.items() if v is not old[k]}
         return replace(value, **changed) if changed else value
     return value
-
-
-def bound(value: Any, sizes: Mapping[str, int]) -> Any:
-    """A record with the symbols' sizes put in."""
-    return mapped(value, lambda v: at(v, sizes))
-
-
-def restored(value: Any) -> Any:
-    """A record read from JSON, its large numbers extents again."""
-    return mapped(value, lambda v: extent(terms_of(v)))
-
-
-def extents_to_json(values: Iterable[Any]) -> list[Any]:
-    """All extents that records hold, for `learn`."""
-    found: dict[int, Terms] = {}
-
-    def note(value: int) -> int:
-        found.setdefault(int(value), terms_of(value))
-        return value
-
-    for v in values:
-        mapped(v, note)
-    return [terms_to_json(terms) for _, terms in sorted(found.items())]
-
-
-def terms_to_json(terms: Terms) -> Any:
-    return [[[_atom_to_json(a) for a in atoms], factor] for atoms, factor in terms]
-
-
-def _atom_to_json(a: Atom) -> Any:
-    return list(a) if isinstance(a, Unit) else [terms_to_json(a.terms), a.by]
-
-
-def terms_from_json(data: Any) -> Terms:
-    return tuple((tuple(_atom_from_json(a) for a in atoms), factor) for atoms, factor in data)
-
-
-def _atom_from_json(data: Any) -> Atom:
-    first, second = data
-    return Unit(first, second) if isinstance(first, str) else Floor(terms_from_json(first), second)
-
-
-def learn(table: Iterable[Any]) -> None:
-    """Take up extents from JSON, so that their numbers are known again."""
-    for terms in table:
-        extent(terms_from_json(terms))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.model.egraph import EGraph
-from eqsat.model.extents import extents_to_json, learn, restored
+from eqsat.model.olderextents import of_today
 from eqsat.model.program import Program
-from eqsat.model.symbols import Symbol
+from eqsat.model.symbols import Symbol, extents_of
 
 
 @dataclass(frozen=True)
@@ -49,29 +49,17 @@ class Family:
     __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
-        egraph, extents = None, []
-        if self.egraph is not None:
-            egraph = self.egraph.to_json()
-            attrs = dict.fromkeys(n.attr for n in self.egraph.nodes)
-            extents = extents_to_json((*attrs, *self.egraph.types))
         return {
             "format": 1,
             "program": self.program.to_json(),
             "canonical": self.canonical.to_json(),
-            "extents": extents,
-            "egraph": egraph,
+            "egraph": None if self.egraph is None else self.egraph.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Family:
-        learn(data["extents"])
-        egraph = None if data["egraph"] is None else _restored(EGraph.from_json(data["egraph"]))
         program, canonical = (Program.from_json(data[k]) for k in ("program", "canonical"))
+        egraph = of_today(data["egraph"], data.get("extents"))
+        if egraph is not None:
+            egraph = EGraph.from_json(egraph, extents_of(program.symbols))
         return cls(program, canonical, egraph)
-
-
-def _restored(egraph: EGraph) -> EGraph:
-    """An e-graph from JSON, its large numbers extents again."""
-    known = {n.attr: restored(n.attr) for n in egraph.nodes}
-    nodes = tuple(replace(n, attr=known[n.attr]) for n in egraph.nodes)
-    return replace(egraph, nodes=nodes, types=restored(egraph.types))

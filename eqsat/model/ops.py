@@ -8,6 +8,7 @@ from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr
 from eqsat.model.control import CONTROL, Control
 from eqsat.model.devices import Transfer
+from eqsat.model.extents import NO_SYMBOLS, Symbols, extent_from_json
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Encoding, Layout
@@ -43,26 +44,30 @@ VIEWS = frozenset({"reshape", "relax", "result"})  # no data moves
 CONVERSIONS = frozenset({"pack", "unpack", "transpose", "retype", "set_encoding", "unset_encoding"})
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+def _tuples(value: Any, symbols: Symbols) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(v, symbols) for v in value)
+    return extent_from_json(value, symbols)
 
 
-def attr_from_json(data: Any) -> Attr:
-    """Undo `Attr.to_json`."""
+def attr_from_json(data: Any, symbols: Symbols = NO_SYMBOLS) -> Attr:
+    """Undo `Attr.to_json`; symbols: extents by name."""
     kinds = {c.kind: c for c in (*OPS.values(), Custom)}
     rest = {k: v for k, v in data.items() if k != "kind"}
     cls = kinds[data["kind"]]
     if cls is Control:
         return Control.from_json(data)
     if cls in (Generic, Encoding):
-        rest["maps"] = tuple(tuple(Affine.from_json(e) for e in m) for m in rest.get("maps", ()))
+        rest["maps"] = tuple(
+            tuple(Affine.from_json(e, symbols) for e in m) for m in rest.get("maps", ())
+        )
     if cls is Generic:
         rest["yields"] = tuple(Yield.from_json(y) for y in rest["yields"])
     if cls in (Leaf, Fill):
-        rest["type"] = TensorType.parse(rest["type"])
+        rest["type"] = TensorType.parse(rest["type"], symbols)
     if rest.get("layout") is not None:
-        rest["layout"] = attr_from_json(rest["layout"])
+        rest["layout"] = attr_from_json(rest["layout"], symbols)
     if cls is Opaque:
         for side in ("operands", "results"):
-            rest[side] = tuple(TensorType.parse(t) for t in rest[side])
-    return cls(**{k: _tuples(v) for k, v in rest.items()})
+            rest[side] = tuple(TensorType.parse(t, symbols) for t in rest[side])
+    return cls(**{k: _tuples(v, symbols) for k, v in rest.items()})

@@ -9,12 +9,13 @@ from typing import Any
 
 from eqsat.model.attr import Attr, ShapeError
 from eqsat.model.control import controls
-from eqsat.model.extents import extents_to_json, is_symbolic, learn, names_of, restored
+from eqsat.model.extents import is_symbolic, names_of
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
+from eqsat.model.olderextents import of_today
 from eqsat.model.ops import LEAVES, OPS, attr_from_json
-from eqsat.model.symbols import Symbol
+from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 
 
@@ -124,16 +125,16 @@ class Program:
         }
         if self.symbols:
             data["symbols"] = [s.to_json() for s in self.symbols]
-            data["extents"] = extents_to_json(n.attr for n in self.nodes)
         return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Program:
         b = Builder(data["name"])
-        learn(data.get("extents", ()))
-        for n in data["nodes"]:
-            b.append(n["op"], tuple(n["operands"]), restored(attr_from_json(n["attr"])))
-        return b.build(data["results"], tuple(Symbol(*s) for s in data.get("symbols", ())))
+        symbols = tuple(Symbol(*s) for s in data.get("symbols", ()))
+        known = extents_of(symbols)
+        for n in of_today(data["nodes"], data.get("extents")):
+            b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"], known))
+        return b.build(data["results"], symbols)
 
 
 def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[TensorType, ...]:

@@ -88,6 +88,11 @@ def check_names(sizes: Mapping[str, int] | None, symbols: Iterable[Symbol]) -> N
             raise fail("E385", f"the program has no symbol `{name}`: {has}", help=hint)
 
 
+def extents_of(symbols: Iterable[Symbol]) -> dict[str, int]:
+    """What stands for the symbols in shapes, by name."""
+    return {s.name: s.extent for s in symbols}
+
+
 def sizes_of(symbols: Sequence[Symbol]) -> dict[str, int]:
     """What the symbols are priced at."""
     return {s.name: s.size for s in symbols}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.model.extents import read_extent
+from eqsat.model.extents import NO_SYMBOLS, Symbols, read_extent
 
 # name -> (bits, kind); kinds: f floating, i signed, u unsigned, b boolean
 DTYPES: dict[str, tuple[int, str]] = {
@@ -91,23 +90,18 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
-    @property
-    def plain(self) -> str:
-        """With every extent as a number, for JSON."""
-        return f"{self.dtype}[{', '.join(map(int.__repr__, self.shape))}]"
-
     @classmethod
-    def parse(cls, text: str, symbols: Mapping[str, int] | None = None) -> TensorType:
+    def parse(cls, text: str, symbols: Symbols = NO_SYMBOLS) -> TensorType:
         """`f32[64, 48]` → TensorType; symbols: extents by name. ValueError says what is wrong."""
         match = _TYPE.match(text)
         if not match:
             raise ValueError(f"`{text}` is not a tensor type; write `f32[64, 48]`")
         dims = [d.strip() for d in match[2].split(",") if d.strip()]
-        found = [int(d) if d.isdecimal() else _extent(d, symbols or {}, text) for d in dims]
+        found = [int(d) if d.isdecimal() else _extent(d, symbols, text) for d in dims]
         return cls(match[1], tuple(found))
 
 
-def _extent(dim: str, symbols: Mapping[str, int], text: str) -> int:
+def _extent(dim: str, symbols: Symbols, text: str) -> int:
     """A dim that is no plain number; ValueError if it is no extent either."""
     found = read_extent(dim, symbols) if symbols else None
     if found is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.model.attr import Attr, Shape, ShapeError, loop_order
 from eqsat.model.diag import fail
+from eqsat.model.extents import Extent
 from eqsat.model.layout import Layout
 from eqsat.model.rules import (
     Apply,
@@ -362,7 +363,7 @@ def is_moot(rule: Rule, functions: Functions) -> bool:
 
 
 def _is_ints(value: tuple[Any, ...]) -> bool:
-    return all(isinstance(v, int) for v in value)
+    return all(isinstance(v, int | Extent) for v in value)
 
 
 def plain(value: Any) -> Any:
