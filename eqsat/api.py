@@ -172,9 +172,11 @@ def _search(run: Run, stop_after: str | None, stop: Stop | None, deadline: float
 
         now = time.monotonic()
         until = now + SATURATING * max(deadline - now, 0.0)
-        run.egraph = _saturated(run, partial(saturate, limits=run.limits, deadline=until))
+        known = None if bodies is None else bodies.known
+        options = {"limits": run.limits, "deadline": until, "known": known}
+        run.egraph = _saturated(run, partial(saturate, **options))
         if bodies is not None:
-            run.egraph = bodies.added_to(run.egraph)
+            run.egraph = bodies.counted_in(run.egraph)
         run.egraph = with_open_results(run.egraph)
     if stop_after == "egraph":
         return
@@ -246,7 +248,7 @@ def _search_bodies(run: Run, deadline: float) -> Bodies | None:
         return runs
 
     bodies = search_bodies(run.canonical, search)
-    run.canonical, run.bodies = bodies.canonical, bodies.runs
+    run.canonical, run.bodies = bodies.canonical, dict(bodies.runs)
     return bodies
 
 

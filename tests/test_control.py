@@ -282,6 +282,28 @@ def test_equal_bodies_are_searched_once_and_answers_repeat():
     assert first == second
 
 
+def test_loops_of_equal_blocks_are_known_in_every_block():
+    weights = [array(90 + i, 32, 32) for i in range(8)]
+
+    def many(x: Any) -> Any:
+        for w in weights:
+            step = lambda c, _, w=w: (jnp.tanh(c @ w), None)  # noqa: E731
+            x = jax.lax.scan(step, x, None, length=3)[0] * 2.0
+        return x
+
+    shape = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    run = eqsat.optimize(many, shape, target="avx512-xla", settings=("untiled_rate=0.05",))
+    assert run.egraph is not None and run.egraph.blocks is not None
+    assert run.egraph.blocks.searched < run.egraph.blocks.count == len(weights)
+    run.egraph.verify()
+    at = next(i for i, r in enumerate(run.egraph.rules) if r.name == "body")
+    made = [n for n in run.egraph.nodes if n.rule == at and isinstance(n.attr, Control)]
+    known = [run.egraph.nodes[n.source] for n in made]
+    assert len(made) == 3 * len(weights)  # as it is, and with a state packed in two ways
+    assert len({n.children for n in known}) == len(weights)
+    assert all(isinstance(n.attr, Control) and n.rule < 0 for n in known)
+
+
 def test_the_checker_of_schedules_looks_into_bodies():
     run = search("rnn", settings=FORCED)
     assert run.schedule is not None

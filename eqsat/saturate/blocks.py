@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from eqsat.model.equalities import Equalities
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Node, Program
 from eqsat.model.shift import OWNED, periods
@@ -44,9 +45,14 @@ class Short:
     program: Program
     uses: tuple[int, ...]  # of each node, in the full program
     number: dict[int, int]  # node of the full program (the first of equal ones) -> node
+    stands_for: dict[int, int]  # the same for every node; of a block left out, one in its place
     border: int
     kept: int  # blocks it has
     left_out: int  # blocks it has not
+
+    def knows(self, known: Equalities) -> Equalities:
+        """Of what is known of the full program, that of the blocks it has."""
+        return known.renumbered(self.number, self.stands_for, len(self.program.nodes))
 
 
 def find_blocks(program: Program) -> Blocks | None:
@@ -268,7 +274,8 @@ def shorten(program: Program, blocks: Blocks, border: int = BORDER) -> Short | N
     short = Program(program.name, tuple(nodes), kept_results, program.symbols)
     most = _most_uses(program, blocks.same)
     uses = tuple(most[i] for i in number)
-    return Short(short, uses, number, border, kept, blocks.count - kept)
+    stands_for = {i: number[dropped.get(o, o)] for i, o in enumerate(blocks.same)}
+    return Short(short, uses, number, stands_for, border, kept, blocks.count - kept)
 
 
 def _most_uses(program: Program, same: tuple[int, ...]) -> dict[int, int]:

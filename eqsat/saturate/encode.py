@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.model.attr import Attr
+from eqsat.model.equalities import Equalities
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import ARITY
@@ -15,6 +16,7 @@ from eqsat.saturate.rows import Variant, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
+INSTEAD_OF = "instead_of"  # the class of a loop with other bodies, and that of the loop itself
 EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
 # ops whose attribute 0 means "leave the operand as it is"
 OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
@@ -164,6 +166,20 @@ def program_lines(
         if uses[i]:
             lines.append(f"(set (uses {value_name(i)}) {uses[i]})")
             lines += [f"(few_{b} {value_name(i)})" for b in bounds if uses[i] <= b]
+    return lines
+
+
+def equality_lines(
+    known: Equalities, program: Program, number: int, interner: Interner
+) -> list[str]:
+    """What is known beside the program as terms, made by the variant `number`, and their unions."""
+    lines = [f"(relation {INSTEAD_OF} (T T))"]
+    matched = {n: interner.id(program.nodes[value].attr) for n, value in known.instead_of}
+    for i, n in enumerate(known.nodes, known.first):
+        term, by = _call(n, interner), number << SOURCE_BITS | matched.get(i, 0)
+        lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} {by})")
+    for pairs, what in ((known.equal, "union"), (known.instead_of, INSTEAD_OF)):
+        lines += [f"({what} {value_name(a)} {value_name(b)})" for a, b in pairs]
     return lines
 
 

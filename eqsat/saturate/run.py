@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from eqsat.model.egraph import BlockReuse, EGraph
+from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits, check_room
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
@@ -34,6 +35,7 @@ def saturate(
     limits: Limits | None = None,
     reuse_blocks: bool = True,
     deadline: float | None = None,
+    known: Equalities | None = None,
 ) -> EGraph:
     """The e-graph of everything the rules can reach from `program` under the target's vocabulary.
 
@@ -41,6 +43,7 @@ def saturate(
     (`EGraph.left_out`, stop `matches`). Of many equal blocks four or six are searched, if that
     gives the same e-graph (`EGraph.blocks` says so); if there is a clock, half of the time is kept
     for the direct search.
+    known: what else equals values of the program; no rule looks at it.
     deadline: a `time.monotonic()` at which to stop (`wall`), between steps; the e-graph holds the
     program at least. Raises EqsatError: E110 if a rule builds an ill-typed term, E408 if the
     program has more nodes than `limits` allow.
@@ -64,7 +67,8 @@ def saturate(
         if short is None:
             break
         try:
-            run = search(short.program, short.uses, clock=clock.halved())
+            own = None if known is None else short.knows(known)
+            run = search(short.program, short.uses, clock=clock.halved(), known=own)
             graph = _with_blocks(program, blocks, short, run)
         except (TooLarge, NotComplete) as e:
             why = str(e)
@@ -73,7 +77,7 @@ def saturate(
             why = str(e)
             continue
         return replace(graph, seconds=time.monotonic() - begin)
-    graph = search(program, program.uses, clock=clock).run()
+    graph = search(program, program.uses, clock=clock, known=known).run()
     whole = None if blocks is None else BlockReuse(blocks.count, blocks.count, why)
     return replace(graph, seconds=time.monotonic() - begin, blocks=whole)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -15,6 +14,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from eqsat.model.egraph import EGraph
+from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
@@ -30,6 +30,7 @@ from eqsat.saturate.encode import (
     ASKS,
     Interner,
     RuleText,
+    equality_lines,
     first_stage,
     prelude,
     program_lines,
@@ -47,8 +48,6 @@ OUTER = ("contract", "propagate")
 INNER = ("leave", "cancel", "canonicalise")
 TIMES = 3
 LOOK = 64  # matches between two looks at the clock
-# the size of a table, as egglog prints it
-_SIZE = re.compile(r"\('?([^\s(),']+)'?,? (\d+)\)")
 
 
 @dataclass
@@ -102,8 +101,10 @@ class Saturation:
         limits: Limits,
         clock: Clock,
         left_out: Collection[str] = (),
+        known: Equalities | None = None,
     ):
         self.program, self.uses, self.rules, self.clock = program, uses, rules, clock
+        self.known = known
         assert limits.nodes and limits.rounds and limits.matches  # resolved
         self.most_nodes, self.most_rounds, self.most_matches = (
             limits.nodes, limits.rounds, limits.matches,
@@ -121,6 +122,7 @@ class Saturation:
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
         self.variants, self.signatures = variants(kept, program)
+        self.signatures |= {(n.op, len(n.operands)) for n in known.nodes} if known else set()
         self.rows = [Rows(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)
@@ -156,6 +158,9 @@ class Saturation:
                 stop = ""
         # what is left alone has no class of its own, also where a limit cuts the search short
         self._call("(run-schedule (saturate (run phase_leave)))")
+        if self.known is not None:  # last, so that no rule looks at what is a whole answer already
+            number = len(self.variants)
+            self._lines(equality_lines(self.known, self.program, number, self.interner))
         return rounds, stop
 
     def _staged(self) -> list[RuleText]:
@@ -255,7 +260,9 @@ class Saturation:
         for text in self.texts if with_rules else ():
             if text not in self.waiting:
                 self._call(text.text)
-        lines = program_lines(self.program, self.uses, self.interner, self.bounds)
+        self._lines(program_lines(self.program, self.uses, self.interner, self.bounds))
+
+    def _lines(self, lines: Sequence[str]) -> None:
         for i in range(0, len(lines), CHUNK):
             self._call("\n".join(lines[i : i + CHUNK]))
 
@@ -275,8 +282,8 @@ class Saturation:
             self.work.seconds[name.split("#")[0]] += seconds.total_seconds()
 
     def _sizes(self) -> dict[str, int]:
-        text = str(self._call("(print-size)")[0])
-        return {name: int(n) for name, n in _SIZE.findall(text)}
+        """Rows per table. A tenth of what it takes to `freeze` the rows themselves."""
+        return dict(self._call("(print-size)")[0].sizes)
 
     def _answer(self, size: Mapping[str, int]) -> int:
         """Fill the tables for everything newly asked for; the number of rows added."""
@@ -289,8 +296,7 @@ class Saturation:
             if size.get(f"want_{n}", 0) > len(asked):
                 tables = tables or self.engine.freeze().functions  # printed they take far longer
                 lines += self._answers(n, rows, asked, tables[f"want_{n}"])
-        for i in range(0, len(lines), CHUNK):
-            self._call("\n".join(lines[i : i + CHUNK]))
+        self._lines(lines)
         return len(lines)
 
     def _answers(self, n: int, rows: Rows, asked: set[tuple[int, ...]], table: Any) -> list[str]:

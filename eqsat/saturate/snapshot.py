@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.program import Program, infer
 from eqsat.model.tensor import TensorType
-from eqsat.saturate.encode import EXTRA, SOURCE_BITS, constructor, value_name
+from eqsat.saturate.encode import EXTRA, INSTEAD_OF, SOURCE_BITS, constructor, value_name
 
 if TYPE_CHECKING:
     from eqsat.saturate.search import Saturation
@@ -23,11 +24,15 @@ Made = dict[tuple[str, int, tuple[int, ...]], int]
 
 @dataclass(frozen=True)
 class Tables:
-    """What egglog holds, with classes as plain numbers; `values[i]` is the class of node i."""
+    """What egglog holds, with classes as plain numbers; `values[i]` is the class of node i.
+
+    instead_of: the class of a loop with other bodies → that of the loop.
+    """
 
     nodes: list[Raw]
     made: Made  # node -> number of the variant that made it and the attribute it matched, or -1
     values: list[int]
+    instead_of: dict[int, int]
 
 
 def tables(run: Saturation) -> Tables:
@@ -57,9 +62,12 @@ def tables(run: Saturation) -> Tables:
                 cls = ids.setdefault(row.output, len(ids))
                 nodes.append((op, attr, children, cls, row.subsumed))
     if run.is_second_stage:
-        made = {k: by if by < 0 or k in first else by | EXTRA for k, by in made.items()}
+        rules = range(len(run.variants) << SOURCE_BITS)  # what else is known has no stages
+        made = {k: by | EXTRA if by in rules and k not in first else by for k, by in made.items()}
     lets = (functions[value_name(i)].rows[0].output for i in range(len(run.program.nodes)))
-    return Tables(nodes, made, [ids[v] for v in lets])
+    pairs = functions[INSTEAD_OF].rows if run.known else ()
+    instead_of = {ids[row.inputs[0]]: ids[row.inputs[1]] for row in pairs}
+    return Tables(nodes, made, [ids[v] for v in lets], instead_of)
 
 
 def snapshot(
@@ -73,7 +81,8 @@ def snapshot(
         for i, (op, attr, children, cls, _) in enumerate(found.nodes)
     ]
     renamed.sort()
-    nodes = _nodes(run, found, renamed)
+    instead_of = {numbers[c]: numbers[loop] for c, loop in found.instead_of.items()}
+    nodes = _nodes(run, found, renamed, instead_of)
     values = tuple(numbers[v] for v in found.values)
     roots = tuple(values[r] for r in program.results)
     stats = _stats(run, nodes)
@@ -173,10 +182,13 @@ def _blamed(run: Saturation, what: str) -> EqsatError:
 Renamed = tuple[int, int, str, tuple[int, ...], int]
 
 
-def _nodes(run: Saturation, found: Tables, order: list[Renamed]) -> list[ENode]:
+def _nodes(
+    run: Saturation, found: Tables, order: list[Renamed], instead_of: Mapping[int, int]
+) -> list[ENode]:
     """Nodes in order; each names the node its rule matched: same class, remembered attribute."""
     number = {id(r): i for i, r in enumerate(run.rules.rules)}
     rules = [(number[id(v.rule)], v.rule.left.op) for v in run.variants]
+    rules.append((len(number), ""))  # what is known beside the rules: of the same op
     at: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for i, (cls, attr, op, _, _) in enumerate(order):
         at[cls, attr, op].append(i)
@@ -186,7 +198,8 @@ def _nodes(run: Saturation, found: Tables, order: list[Renamed]) -> list[ENode]:
         if by >= 0:
             made_by[i], matched = rules[(by & ~EXTRA) >> SOURCE_BITS]
             extra[i] = bool(by & EXTRA)
-            fitting = at.get((cls, by & ((1 << SOURCE_BITS) - 1), matched), ())
+            home = cls if matched else instead_of.get(cls, cls)
+            fitting = at.get((home, by & ((1 << SOURCE_BITS) - 1), matched or op), ())
             sources[i] = next((j for j in fitting if j != i), -1)
     _cut_cycles(sources)
     return [
@@ -210,14 +223,12 @@ def _cut_cycles(sources: list[int]) -> None:
 
 def _stats(run: Saturation, nodes: list[ENode]) -> tuple[RuleStat, ...]:
     made = Counter(n.rule for n in nodes)
-    return tuple(
-        RuleStat(
-            r.name,
-            r.at,
-            r.doc,
-            run.work.matches[r.name],
-            made[i],
-            round(run.work.seconds[r.name], 6),
-        )
+    work = run.work
+    stats = [
+        RuleStat(r.name, r.at, r.doc, work.matches[r.name], made[i], round(work.seconds[r.name], 6))
         for i, r in enumerate(run.rules.rules)
-    )
+    ]
+    if run.known is not None:
+        count = made[len(stats)]
+        stats.append(RuleStat(run.known.rule, "", run.known.doc, count, count, 0.0))
+    return tuple(stats)

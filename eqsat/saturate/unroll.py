@@ -368,7 +368,7 @@ class _Copy:
                 nodes.append(copy)
                 if source is not None:
                     made[copy[0], copy[1], copy[2]] = source
-        return Tables(nodes, made, self._values())
+        return Tables(nodes, made, self._values(), self._instead_of())
 
     def _copies(self, n: Raw, by: int | None) -> Iterator[tuple[Raw, int | None]]:
         op, attr, children, cls, subsumed = n
@@ -379,6 +379,13 @@ class _Copy:
             if by is not None and by >= 0:
                 source = (by & ~ATTRIBUTE) | self._attr(by & ATTRIBUTE, block)
             yield copy, source
+
+    def _instead_of(self) -> dict[int, int]:
+        found = dict(self.found.instead_of)
+        for c, loop in self.found.instead_of.items():
+            for block in range(self.two, self.last) if self.level[c] == self.two else ():
+                found[self._at(c, block)] = self._at(loop, block)
+        return found
 
     def _at(self, cls: int, block: int) -> int:
         """The class that is to this block what the given one is to block `two`."""
