@@ -334,7 +334,7 @@ rules:
     rewrite: generic(*a, t := transpose(y, perm=p), *b, sig=g)
     where:
       - uses(t) == COUNT
-    to: generic(*a, y, *b, sig=permute_operand(g, len(a), p))
+    to: generic(*a, y, *b, sig=read_before(g, len(a), p))
 """
     for count, folds in (("11", True), ("4", False)):
         rules = read_ruleset(text.replace("COUNT", count), "counting.yaml")
@@ -413,7 +413,7 @@ rules:
     rewrite: generic(*a, transpose(y, perm=p), *b, sig=g)
     where:
       - not is_unpacked(a)
-    to: generic(*a, y, *b, sig=permute_operand(g, len(a), p))
+    to: generic(*a, y, *b, sig=read_before(g, len(a), p))
 """
     graph = saturate(built("transposed"), read_ruleset(text, "early.yaml"), machine())
     assert graph.blocks

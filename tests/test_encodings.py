@@ -28,12 +28,8 @@ from eqsat.ops.encodings import (
     encode_contraction,
     encode_operands,
     encode_result,
-    encoding_after_move,
-    encoding_after_reshape,
-    encoding_after_transpose,
-    encoding_before_move,
-    encoding_before_reshape,
-    encoding_before_transpose,
+    encoding_after,
+    encoding_before,
     encoding_layout,
     encoding_tiles,
     explicit,
@@ -127,7 +123,7 @@ def test_text_and_json_keep_everything():
     for _ in range(50):
         for e, _ in with_layouts(contraction(rng), TILE):
             perm = rng.sample(range(len(e.source)), len(e.source))
-            moved = encoding_before_transpose(e, tuple(perm))
+            moved = encoding_before(e, tuple(perm))
             assert moved is not None
             assert attr_from_json(moved.to_json()) == moved
             b = Builder("p")
@@ -190,14 +186,14 @@ def test_through_a_transpose(seed: int):
     g, t = contraction(rng), tile(rng)
     for e, layout in with_layouts(g, t):
         perm = tuple(rng.sample(range(len(e.source)), len(e.source)))
-        above, below = encoding_before_transpose(e, perm), encoding_after_transpose(e, perm)
+        above, below = encoding_before(e, perm), encoding_after(e, perm)
         assert above is not None
         assert below is not None
         above.verify()
         below.verify()
         assert encoding_layout(above, t) == (layout and before_transpose(layout, perm))
         assert encoding_layout(below, t) == (layout and after_transpose(layout, perm))
-        assert encoding_after_transpose(above, perm) == explicit(e)
+        assert encoding_after(above, perm) == explicit(e)
 
 
 def elementwise(rng: random.Random, shape: tuple[int, ...], at: int | None = None) -> Generic:
@@ -276,7 +272,7 @@ def test_through_a_generic_below_as_its_pack_goes(seed: int):
 def _permuted(e: Encoding, layout: Layout | None, reader: Generic):
     """The encoding of operand 0 of `reader`, whose dims are permuted."""
     perm = tuple(a.dim for a in reader.maps[0])
-    moved = encoding_after_transpose(e, perm)  # type: ignore[arg-type]
+    moved = encoding_after(e, perm)  # type: ignore[arg-type]
     assert moved is not None
     return moved, layout and after_transpose(layout, perm)  # type: ignore[arg-type]
 
@@ -311,25 +307,25 @@ def test_a_reduction_and_a_diagonal_stop_it():
 def test_a_reshape_keeps_whole_dims_only():
     e = explicit(Encoding((64, 32), "lhs", "matmul", FLOATS))
     assert e is not None
-    units = encoding_after_reshape(e, Reshape((64, 32), (1, 64, 1, 32)))
+    units = encoding_after(e, Reshape((64, 32), (1, 64, 1, 32)))
     assert units is not None
     assert units.dims == (-1, 0, -1, 1)
-    assert encoding_before_reshape(units, Reshape((64, 32), (1, 64, 1, 32))) == e
-    assert encoding_after_reshape(e, Reshape((64, 32), (8, 8, 32))) is None
-    assert encoding_before_reshape(e, Reshape((2048,), (64, 32))) is None
-    assert encoding_before_reshape(units, Reshape((1, 8, 8, 1, 32), (1, 64, 1, 32))) is None
+    assert encoding_before(units, Reshape((64, 32), (1, 64, 1, 32))) == e
+    assert encoding_after(e, Reshape((64, 32), (8, 8, 32))) is None
+    assert encoding_before(e, Reshape((2048,), (64, 32))) is None
+    assert encoding_before(units, Reshape((1, 8, 8, 1, 32), (1, 64, 1, 32))) is None
 
 
 def test_a_pad_of_a_loop_stops_it_a_window_does_not():
     plain = Encoding((64, 32), "lhs", "matmul", FLOATS)
     pad = Move("pad", ((60, 32),), ((0, 0), (4, 0), "0"), (64, 32))
-    assert encoding_before_move(plain, pad) is None
+    assert encoding_before(plain, pad) is None
     beside = replace(explicit(plain) or plain, source=(3, 64, 32), dims=(-1, 0, 1))
     cut = Move("slice", ((3, 64, 32),), ((0, 0, 0), (2, 64, 32), (1, 1, 1)), (2, 64, 32))
-    found = encoding_after_move(beside, cut)
+    found = encoding_after(beside, cut)
     assert found is not None
     assert found.source == (2, 64, 32)
-    assert encoding_before_move(plain, Move("concat", ((60, 32), (4, 32)), (0,), (64, 32))) is None
+    assert encoding_before(plain, Move("concat", ((60, 32), (4, 32)), (0,), (64, 32))) is None
 
 
 # ---- resolved by a target ----------------------------------------------------------------------

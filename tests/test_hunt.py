@@ -168,21 +168,21 @@ def test_k_tiles_are_padded_with_zeros(m_and_n: str, k: str, is_sound: bool):
 def test_zeros_do_not_survive_every_body():
     def careless(g: Generic, layout: Layout) -> object:
         opened = replace(layout, pads=tuple("?" if p != "-" else "-" for p in layout.pads))
-        found = FUNCTIONS["pack_result"].meaning(g, opened)
+        found = FUNCTIONS["write_behind"].meaning(g, opened)
         zeros = found and with_pads(found.operands, {"?": "0", "0": "0", "-": "-"})
         return found and replace(found, operands=zeros, relaxed=None)
 
-    found = hunt(SHIPPED["pack-above-generic"], functions={"pack_result": careless})
+    found = hunt(SHIPPED["pack-above-generic"], functions={"write_behind": careless})
     assert found.counterexample is not None
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f64", "i32"])
 def test_a_right_side_of_another_element_type_is_refuted(dtype: str):
     def narrowed(g: Generic, perm: tuple[int, ...]) -> object:
-        found = FUNCTIONS["permute_result"].meaning(g, perm)
+        found = FUNCTIONS["write_behind"].meaning(g, perm)
         return found and replace(found, yields=(replace(found.yields[0], dtype=dtype),))
 
-    found = hunt(SHIPPED["transpose-out-of-result"], functions={"permute_result": narrowed})
+    found = hunt(SHIPPED["transpose-out-of-result"], functions={"write_behind": narrowed})
     assert found.counterexample is not None
     assert "element types differ" in found.counterexample.why
 
@@ -191,7 +191,7 @@ def test_functions_that_fail_are_a_counterexample():
     def broken(*_: object) -> object:
         raise IndexError("list index out of range")
 
-    found = hunt(SHIPPED["transpose-out-of-result"], functions={"permute_result": broken})
+    found = hunt(SHIPPED["transpose-out-of-result"], functions={"write_behind": broken})
     assert found.counterexample is not None
     assert "IndexError" in found.counterexample.why
 

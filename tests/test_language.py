@@ -95,7 +95,7 @@ def test_several_results_are_rewritten_one_by_one():
     graph = run(
         """
     rewrite: transpose(result(generic(*xs, sig=g), index=i), perm=p)
-    to: result(generic(*xs, sig=permute_result(g, p)), index=i)
+    to: result(generic(*xs, sig=write_behind(g, p)), index=i)
 """,
         """program p
 input a: f32[4, 6]

@@ -37,7 +37,7 @@ rules:
     also:
       - generic(x, weight(leaf=b), sig=h)
       - generic(x, weight(leaf=d), sig=f)
-    let:     c = merge_three(g, a, h, b, f, d, 1)
+    let:     c = merge_contractions(g, a, 1, h, b, 1, f, d, 1)
     to:      transpose(slice(generic(x, concat({}), sig=c.sig), move=c.slice), perm=c.perm)
 """.format(
     ", ".join(

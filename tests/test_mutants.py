@@ -183,7 +183,7 @@ def test_examples_are_instances_and_can_be_varied():
     example = "{name: e, given: {x: 'f32[8, 4]', w: 'f32[4, 6]'}, start: '%s', reaches: '%s'}"
     start = "transpose(matmul(x, w), perm=[1, 0])"
     rule = read(
-        "transpose(generic(*xs, sig=g), perm=p)", "generic(*xs, sig=permute_result(g, p))",
+        "transpose(generic(*xs, sig=g), perm=p)", "generic(*xs, sig=write_behind(g, p))",
         f"examples: [{example % (start, start)}]",
     )  # fmt: skip
     rng = Random(3)

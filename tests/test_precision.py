@@ -46,7 +46,7 @@ from eqsat.model.rules import Apply, Splat, Term
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.merge import canonical
-from eqsat.ops.merging import merge_two
+from eqsat.ops.merging import merge_contractions
 from eqsat.ops.reassociate import reassociate
 from eqsat.ops.simplify import simplify, without_unread
 from eqsat.plugins import find_names
@@ -281,7 +281,7 @@ rules:
   - name: turn-accurate
     doc: Write the result in another order.
     rewrite: transpose(generic(*xs, sig=g), perm=p)
-    to: generic(*xs, sig=permute_result(g, p))
+    to: generic(*xs, sig=write_behind(g, p))
     where:
       - precision(g) == "highest"
 """
@@ -306,8 +306,8 @@ def test_contractions_of_different_precisions_are_not_joined():
     assert reassociate(two, 0, one) is not None
     assert reassociate(replace(two, precision=HIGHEST), 0, one) is None
     leaves = [Leaf(n, TensorType("f32", (6, 5)), key=n) for n in "ab"]
-    assert merge_two(one, leaves[0], 1, one, leaves[1], 1) is not None
-    assert merge_two(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None
+    assert merge_contractions(one, leaves[0], 1, one, leaves[1], 1) is not None
+    assert merge_contractions(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None
 
 
 # ---- execution ---------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_columns_count_characters_not_bytes() -> None:
 
 def test_splats_lets_and_columns() -> None:
     reader, _ = read("generic(*a, unpack(y, layout=l), *b, sig=g)")
-    let = reader.let(placed("c = pack_operand(g, len(a), l)"))
+    let = reader.let(placed("c = read_before(g, len(a), l)"))
     right = reader.right(
         placed("unpack(generic(*pack(a, layout=c.before), y, *b, sig=c.sig), layout=c.result)")
     )

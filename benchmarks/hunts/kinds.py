@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eqsat.model.rules import Apply, AttrExpr, Field, Function, Name, Rule, Splat, Term, Value, Var
-from eqsat.ops.attrs import FIELDS, FUNCTIONS, PLURAL, ROWS, WHOLE
+from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS, WHOLE
+from eqsat.ops.vocabulary import PLURAL
 
 _ITEMS = {many: one for one, many in PLURAL.items()} | {"ints": "int"}
 Kinds = dict[str, str]
@@ -60,8 +61,9 @@ def kind_of(expr: AttrExpr, kinds: Kinds) -> str:
     match expr:
         case Name(name):
             return kinds.get(name, "")
-        case Function(name):
-            return FUNCTIONS[name].result if name in FUNCTIONS else ""
+        case Function(name, args):
+            known = FUNCTIONS.get(name)
+            return "" if known is None else known.given([kind_of(a, kinds) for a in args])
         case Field(base, name):
             row = kind_of(base, kinds)
             if row == "tile":

@@ -144,17 +144,24 @@ class Attributes:
             message = f"no attribute function named `{name}`"
             self.report("E016", node.func, message, did_you_mean(name, FUNCTIONS))
             return None, UNKNOWN
-        if node.keywords or len(node.args) != len(known.args):
-            wants = ", ".join(known.args)
-            given = len(node.args) + len(node.keywords)
-            message = f"`{name}` takes {len(known.args)} argument(s) ({wants}), got {given}"
+        most, count = len(known.args), len(node.args)
+        if node.keywords or not most - known.optional <= count <= most:
+            wants, given = ", ".join(known.args), count + len(node.keywords)
+            number = f"{most - known.optional} to {most}" if known.optional else str(most)
+            message = f"`{name}` takes {number} argument(s) ({wants}), got {given}"
             self.report("E017", node, message)
-            return None, known.result
-        args = [self.of_kind(a, k) for a, k in zip(node.args, known.args, strict=True)]
+            return None, known.given(())
+        args = [self.of_kind(a, k) for a, k in zip(node.args, known.args, strict=False)]
         good = tuple(a for a in args if a is not None)
         if len(good) < len(args):
-            return None, known.result
-        return Function(name, good, self.tree.span(node)), known.result
+            return None, known.given(())
+        return Function(name, good, self.tree.span(node)), known.given(
+            [self._kind(a) for a in good]
+        )
+
+    def _kind(self, expr: AttrExpr) -> str:
+        """The kind of an argument, if it is a variable."""
+        return self.scope.kind(expr.name) if isinstance(expr, Name) else UNKNOWN
 
     def _field(self, node: ast.Attribute) -> tuple[AttrExpr | None, str]:
         base, kind = self.infer(node.value)

@@ -25,7 +25,8 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.ops.attrs import FIELDS, FUNCTIONS, PLURAL, WHOLE
+from eqsat.ops.attrs import FIELDS, FUNCTIONS, WHOLE
+from eqsat.ops.vocabulary import PLURAL
 
 
 def overridden(
@@ -113,14 +114,17 @@ def scope_of(rule: Rule) -> Scope:
     for term in (rule.left, *rule.also):
         _bind_term(term, scope)
     for name, expr in rule.foreach:
-        scope.bind(name, ITEMS.get(_result(expr), ""), rule.span)
+        scope.bind(name, ITEMS.get(_given(expr, scope), ""), rule.span)
     for name, expr in rule.lets:
-        scope.bind(name, _result(expr), rule.span)
+        scope.bind(name, _given(expr, scope), rule.span)
     return scope
 
 
-def _result(expr: AttrExpr) -> str:
-    return FUNCTIONS[expr.name].result if isinstance(expr, Function) else ""
+def _given(expr: AttrExpr, scope: Scope) -> str:
+    if not isinstance(expr, Function):
+        return ""
+    kinds = [scope.kind(a.name) if isinstance(a, Name) else "" for a in expr.args]
+    return FUNCTIONS[expr.name].given(kinds)
 
 
 def _bind_term(term: Term, scope: Scope, over: bool = False) -> None:

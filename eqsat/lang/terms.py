@@ -14,7 +14,8 @@ from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
-from eqsat.ops.attrs import ARITY, FIELDS, PLURAL, WHOLE
+from eqsat.ops.attrs import ARITY, FIELDS, WHOLE
+from eqsat.ops.vocabulary import PLURAL
 
 # fields that may be left out: `outer` is then the identity, `pad` none, `order` the canonical one
 OPTIONAL_FIELDS = frozenset({"outer", "pad", "order"})

@@ -19,6 +19,7 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_body, canonical_generic, identity
 from eqsat.ops.contraction import contraction_roles, mixed_dims
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.linear import (
     ONE,
     REALS,
@@ -32,7 +33,6 @@ from eqsat.ops.linear import (
 )
 from eqsat.ops.scalar import result_dtype
 from eqsat.ops.simplify import simplified
-from eqsat.ops.vocabulary import AttrFunction
 
 Loops = dict[int, int]  # loop of one generic -> loop of another
 
@@ -297,35 +297,4 @@ def _bias(
     return _with_operand(e, i, w, inner, sizes, len(parallel), y, h.precision)
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "folded-scale": {"weight": "sig", "rest": "sig"},
-    "folded-norm": {"rest": "sig", "weight": "sig", "scaled": "sig"},
-    "folded-affine": {"rest": "sig", "weight": "sig", "bias": "sig", "total": "sig"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "fold_scale_behind": AttrFunction(
-        ("sig", "int", "sig", "int"),
-        "row:folded-scale",
-        "operand i of the first is the second: its scale goes into that operand of the second",
-        fold_scale_behind,
-    ),
-    "fold_norm_before": AttrFunction(
-        ("sig", "int", "sig", "int"),
-        "row:folded-norm",
-        "the scales of the operand that a contraction reads go into its operand, or behind it",
-        fold_norm_before,
-    ),
-    "scale_behind": AttrFunction(
-        ("sig", "int", "sig", "int"),
-        "row:folded-norm",
-        "the scale of what a contraction reads scales its result instead",
-        scale_behind,
-    ),
-    "fold_affine_before": AttrFunction(
-        ("sig", "int", "sig", "int"),
-        "row:folded-affine",
-        "the scale of what a contraction reads goes into its operand, the shift is contracted"
-        " with it on its own",
-        fold_affine_before,
-    ),
-}
+FUNCTIONS = attr_functions(fold_scale_behind, fold_norm_before, scale_behind, fold_affine_before)

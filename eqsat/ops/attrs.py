@@ -36,6 +36,7 @@ from eqsat.ops import (
     unitdims,
 )
 from eqsat.ops.custom import CustomOp, custom_ops
+from eqsat.ops.declare import one_table, rows_of
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by
 
@@ -65,8 +66,8 @@ MODULES = (
     reductions,
     simplify,
 )
-FUNCTIONS: dict[str, AttrFunction] = {k: f for m in MODULES for k, f in m.FUNCTIONS.items()}
-ROWS: dict[str, dict[str, str]] = {
+FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
+ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {
     k: columns for m in MODULES for k, columns in getattr(m, "ROWS", {}).items()
 }
 
@@ -102,17 +103,6 @@ FIELDS: dict[str, dict[str, str]] = {
     "gather": {"axis": "int"},
     "transfer": {"origin": "str", "device": "str"},
     "result": {"index": "int"},
-}
-# the list of a kind, one entry per operand
-PLURAL: dict[str, str] = {
-    "tensor": "tensors",
-    "sig": "sigs",
-    "layout": "layouts",
-    "groups": "groupings",
-    "move": "moves",
-    "encoding": "encodings",
-    "ints": "perms",
-    "tile": "tiles",
 }
 # number of tensor operands of ops that rules may mention; None: any number
 ARITY: dict[str, int | None] = {

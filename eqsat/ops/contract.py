@@ -17,12 +17,12 @@ from eqsat.model.target import Tile
 from eqsat.model.tensor import NO_ZERO, cdiv
 from eqsat.ops.contraction import Roles, contraction_roles, tile_dims
 from eqsat.ops.convolution import block_order_of, block_rank, convolution, panel_rank
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import is_open
 from eqsat.ops.propagate import permute_operand
 from eqsat.ops.relayout import block_order
 from eqsat.ops.streams import is_streamed
 from eqsat.ops.tiling import Layouts, tile_domain
-from eqsat.ops.vocabulary import AttrFunction
 
 Cuts = dict[str, tuple[int, int]]  # role (m, n, k) -> the loop that is cut, and its tile
 ROLES = ("m", "n", "k")
@@ -314,44 +314,7 @@ def _with_zeros(layout: Layout, wanted: Layout) -> Layout:
     return replace(layout, pads=tuple("0" if d in needs else p for d, p in held))
 
 
-_OPERANDS = {"operands": "layouts", "sig": "sig", "result": "layout"}
-_READING = ("sig", "int", "layout", "tile")
-_READ = {"before": "layouts", "layout": "layout", "after": "layouts"}
-_TWICE = dict.fromkeys(("lhs", "lhs_again", "rhs", "rhs_again", "result"), "layout")
-ROWS: dict[str, dict[str, str]] = {
-    "packed-loops": _OPERANDS,
-    "packed-twice": _TWICE | {"sig": "sig"},
-    "read-loops": _READ | {"sig": "sig", "result": "layout"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "pack_loops": AttrFunction(
-        ("sig", "tile"), "row:packed-loops", "pack m, n and k loops", pack_loops
-    ),
-    "pack_other_loops": AttrFunction(
-        ("sig", "tile"),
-        "rows:packed-loops",
-        "pack by a tile where a role has several loops, not the last one",
-        pack_other_loops,
-    ),
-    "swap_loops": AttrFunction(
-        ("sig", "tile"), "row:packed-loops", "pack by the tile with m and n exchanged", swap_loops
-    ),
-    "pack_loops_twice": AttrFunction(
-        ("sig", "tile"), "row:packed-twice", "pack again inside the k tile", pack_loops_twice
-    ),
-    "pack_loops_reading": AttrFunction(
-        _READING, "row:read-loops", "pack so that operand i is read in a layout", pack_loops_reading
-    ),
-    "pack_loops_reading_data": AttrFunction(
-        _READING,
-        "row:read-loops",
-        "the same for data that has the padding the tile asks for",
-        pack_loops_reading_data,
-    ),
-    "pack_loops_reading_pack": AttrFunction(
-        _READING,
-        "row:read-loops",
-        "the same for data with open lanes or other padding",
-        pack_loops_reading_pack,
-    ),
-}
+FUNCTIONS = attr_functions(
+    pack_loops, pack_other_loops, swap_loops, pack_loops_twice, pack_loops_reading,
+    pack_loops_reading_data, pack_loops_reading_pack,
+)  # fmt: skip

@@ -16,7 +16,7 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import Roles, contraction_roles, mixed_dims
-from eqsat.ops.vocabulary import AttrFunction
+from eqsat.ops.declare import attr_functions
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,4 @@ def im2col(g: Generic, i: int) -> Im2col | None:
     return Im2col(matrix, sig)
 
 
-ROWS: dict[str, dict[str, str]] = {"im2col": {"matrix": "sig", "sig": "sig"}}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "im2col": AttrFunction(
-        ("sig", "int"), "row:im2col", "a convolution as a contraction over a matrix", im2col
-    ),
-}
+FUNCTIONS = attr_functions(im2col)

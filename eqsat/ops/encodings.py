@@ -22,11 +22,11 @@ from eqsat.model.target import Target, Tile
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contract import pack_loops
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import reassociation
 from eqsat.ops.lists import inverse
 from eqsat.ops.tiles import tiles_of
 from eqsat.ops.tiling import make_layout
-from eqsat.ops.vocabulary import AttrFunction
 
 LARGE = 1 << 20  # an extent that is not known counts as large and divisible, as in IREE
 Encodings = tuple[Encoding | None, ...]  # per operand; None: nothing is requested of it
@@ -151,7 +151,7 @@ def encoding_tiles(target: Target, e: Encoding) -> tuple[Tile, ...]:
 
 
 def no_encoding_tiles(_: Encoding) -> tuple[Tile, ...]:
-    """The vocabulary when no target is at hand: empty."""
+    """The target's tiles for the contraction behind an encoding."""
     return ()
 
 
@@ -192,23 +192,34 @@ def _carried(e: Encoding, source: Shape, held: Sequence[int]) -> Encoding | None
     return replace(e, source=source, dims=() if plain else tuple(held))
 
 
-def encoding_before_transpose(e: Encoding, perm: tuple[int, ...]) -> Encoding | None:
-    """E' with set_encoding(transpose(x, p), E) = transpose(set_encoding(x, E'), p)."""
+def encoding_before(e: Encoding, by: tuple[int, ...] | Reshape | Move) -> Encoding | None:
+    """E' with set_encoding(f(x), E) = f(set_encoding(x, E')) for a transpose, reshape, pad …"""
+    if isinstance(by, tuple):
+        return _permuted(e, inverse(by))
+    if isinstance(by, Reshape):
+        return _across(e, by.shape, by.source)
+    return _resized(e, by, by.shape, by.sources[0])
+
+
+def encoding_after(e: Encoding, by: tuple[int, ...] | Reshape | Move) -> Encoding | None:
+    """E' with f(unset_encoding(y, E)) = unset_encoding(f(y), E'), for the same f."""
+    if isinstance(by, tuple):
+        return _permuted(e, by)
+    if isinstance(by, Reshape):
+        return _across(e, by.source, by.shape)
+    return _resized(e, by, by.sources[0], by.shape)
+
+
+def _permuted(e: Encoding, perm: tuple[int, ...]) -> Encoding | None:
     found = explicit(e)
     if found is None:
         return None
-    back = inverse(perm)
-    source = tuple(e.source[i] for i in back)
-    return _carried(found, source, [e.held[i] for i in back])
-
-
-def encoding_after_transpose(e: Encoding, perm: tuple[int, ...]) -> Encoding | None:
-    """E' with transpose(unset_encoding(y, E), p) = unset_encoding(transpose(y, p), E')."""
-    return encoding_before_transpose(e, inverse(perm))
+    source = tuple(e.source[i] for i in perm)
+    return _carried(found, source, [e.held[i] for i in perm])
 
 
 def encode_operands(g: Generic, e: Encoding) -> EncodedOperands | None:
-    """What an elementwise generic must request of its operands for its result to have `e`.
+    """What the operands of an elementwise generic are to request for its result to be encoded.
 
     The element type may change on the way: the encoding stays that of the contraction.
     """
@@ -256,16 +267,6 @@ def _through_map(e: Encoding, held: Sequence[int], g: Generic, j: int) -> Encodi
     return _carried(e, g.shapes[j], known) if len(set(mine)) == len(mine) else None
 
 
-def encoding_before_reshape(e: Encoding, groups: Reshape) -> Encoding | None:
-    """E' with set_encoding(reshape(x, r), E) = reshape(set_encoding(x, E'), r)."""
-    return _across(e, groups.shape, groups.source)
-
-
-def encoding_after_reshape(e: Encoding, groups: Reshape) -> Encoding | None:
-    """E' with reshape(unset_encoding(y, E), r) = unset_encoding(reshape(y, r), E')."""
-    return _across(e, groups.source, groups.shape)
-
-
 def _across(e: Encoding, mine: Shape, other: Shape) -> Encoding | None:
     """A dim that is known must stay whole: only dims of size 1 may come, go or stand beside it."""
     found, pairs = explicit(e), reassociation(mine, other)
@@ -287,16 +288,6 @@ def _across(e: Encoding, mine: Shape, other: Shape) -> Encoding | None:
     return _carried(found, other, held)
 
 
-def encoding_before_move(e: Encoding, move: Move) -> Encoding | None:
-    """E' with set_encoding(move(x), E) = move(set_encoding(x, E')) for a pad or a slice."""
-    return _resized(e, move, move.shape, move.sources[0])
-
-
-def encoding_after_move(e: Encoding, move: Move) -> Encoding | None:
-    """E' with move(unset_encoding(y, E)) = unset_encoding(move(y), E') for a pad or a slice."""
-    return _resized(e, move, move.sources[0], move.shape)
-
-
 def _resized(e: Encoding, move: Move, mine: Shape, other: Shape) -> Encoding | None:
     """Only dims that are no loop of the contraction may change: windows (spatial dims) and others.
 
@@ -312,73 +303,13 @@ def _resized(e: Encoding, move: Move, mine: Shape, other: Shape) -> Encoding | N
     return _carried(found, other, e.held)
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "encoded-contraction": {"left": "encoding", "right": "encoding", "result": "encoding"},
-    "encoded-operands": {"operands": "encodings"},
-    "encoded-result": {"before": "encodings", "after": "encodings", "result": "encoding"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "target.encoding_tiles": AttrFunction(
-        ("encoding",),
-        "tiles",
-        "the target's tiles for the contraction behind an encoding",
-        no_encoding_tiles,
-    ),
-    "encoding_layout": AttrFunction(
-        ("encoding", "tile"), "layout", "the layout an encoding asks for", encoding_layout
-    ),
-    "encode_for_tile": AttrFunction(
-        ("sig", "tile"),
-        "row:encoded-contraction",
-        "what a contraction requests of its operands and result, if the tile fits it",
-        encode_for_tile,
-    ),
-    "is_plain_contraction": AttrFunction(
-        ("sig",), "bool", "at most one batch, m, n and k loop", is_plain_contraction
-    ),
-    "encoding_before_transpose": AttrFunction(
-        ("encoding", "ints"),
-        "encoding",
-        "E' with set_encoding(transpose(x, p), E) = transpose(set_encoding(x, E'), p)",
-        encoding_before_transpose,
-    ),
-    "encoding_after_transpose": AttrFunction(
-        ("encoding", "ints"),
-        "encoding",
-        "E' with transpose(unset_encoding(y, E), p) = unset_encoding(transpose(y, p), E')",
-        encoding_after_transpose,
-    ),
-    "encode_operands": AttrFunction(
-        ("sig", "encoding"),
-        "row:encoded-operands",
-        "what the operands are to request for the result to have an encoding",
-        encode_operands,
-    ),
-    "encode_result": AttrFunction(
-        ("sig", "int", "encoding"), "row:encoded-result", "read operand i encoded", encode_result
-    ),
-    "encoding_before_reshape": AttrFunction(
-        ("encoding", "groups"),
-        "encoding",
-        "E' with set_encoding(reshape(x, r), E) = reshape(set_encoding(x, E'), r)",
-        encoding_before_reshape,
-    ),
-    "encoding_after_reshape": AttrFunction(
-        ("encoding", "groups"),
-        "encoding",
-        "E' with reshape(unset_encoding(y, E), r) = unset_encoding(reshape(y, r), E')",
-        encoding_after_reshape,
-    ),
-    "encoding_before_move": AttrFunction(
-        ("encoding", "move"),
-        "encoding",
-        "E' with set_encoding(pad(x), E) = pad(set_encoding(x, E')), slices too",
-        encoding_before_move,
-    ),
-    "encoding_after_move": AttrFunction(
-        ("encoding", "move"),
-        "encoding",
-        "E' with pad(unset_encoding(y, E)) = unset_encoding(pad(y), E'), slices too",
-        encoding_after_move,
-    ),
-}
+FUNCTIONS = attr_functions(
+    ("target.encoding_tiles", no_encoding_tiles),
+    encoding_layout,
+    encode_for_tile,
+    is_plain_contraction,
+    ("write_behind", encode_operands),
+    ("read_before", encode_result),
+    encoding_before,
+    encoding_after,
+)

@@ -14,6 +14,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.model.target import Tile
 from eqsat.model.tensor import cdiv
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import reassociation
 from eqsat.ops.vocabulary import AttrFunction
 
@@ -90,31 +91,14 @@ def whole_tile(g: Generic, tile: Tile) -> Tile | None:
     return replace(tile, sizes=tuple(sizes))
 
 
-FUNCTIONS: dict[str, AttrFunction] = {
+FUNCTIONS = attr_functions(
+    is_padded, is_outer_identity, is_collapse, is_expand, pads_untiled, keeps_tiles, is_simple_pack,
+    whole_tile,
+) | {
     "is_unpacked": AttrFunction(
         ("tensors",),
         "bool",
         "an unpack gives one of them, as far as the search has come",
         lambda xs: any(x.unpacked for x in xs),
-    ),
-    "is_padded": AttrFunction(("layout",), "bool", "some tile has lanes beyond the end", is_padded),
-    "is_outer_identity": AttrFunction(
-        ("layout",), "bool", "the blocks keep the order of the dims", is_outer_identity
-    ),
-    "is_collapse": AttrFunction(
-        ("groups",), "bool", "a reshape that only merges dims", is_collapse
-    ),
-    "is_expand": AttrFunction(("groups",), "bool", "a reshape that only splits dims", is_expand),
-    "pads_untiled": AttrFunction(
-        ("layout", "move"), "bool", "a pad leaves the tiled dims alone", pads_untiled
-    ),
-    "keeps_tiles": AttrFunction(
-        ("layout", "move"), "bool", "a slice cuts inside of last tiles only", keeps_tiles
-    ),
-    "is_simple_pack": AttrFunction(
-        ("layout",), "bool", "a pack that MLIR simplifies to a reshape", is_simple_pack
-    ),
-    "whole_tile": AttrFunction(
-        ("sig", "tile"), "tile", "a tile cut down to full blocks", whole_tile
-    ),
-}
+    )
+}  # fmt: skip

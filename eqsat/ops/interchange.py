@@ -17,8 +17,8 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.target import Target
 from eqsat.ops.access import Access, access, seen_as
 from eqsat.ops.contraction import contraction_roles, tile_dims
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inverse, is_block_diagonal
-from eqsat.ops.vocabulary import AttrFunction
 
 
 def in_order(g: Generic, order: tuple[int, ...]) -> Generic:
@@ -56,44 +56,26 @@ def turning(t: Transpose, dtype: str) -> Generic:
     return Generic(shape, len(shape), (m,), (t.source,), (body,), (), (dtype,), order=t.order)
 
 
-def as_it_lies(perm: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The order in which a transpose reads its operand as it lies; None if it does so already."""
-    return None if list(perm) == sorted(perm) else inverse(perm)
-
-
 # ---- who asks for an order -----------------------------------------------------------------------
-def as_written(g: Generic, i: int, made: Generic) -> Generic | None:
-    """A generic that is no contraction, in the order in which `made` writes its operand i."""
-    return None if contraction_roles(g) is not None else _as_written(g, i, made, None)
-
-
-def as_written_behind(g: Generic, i: int, made: Generic, view: Reshape) -> Generic | None:
-    """The same if operand i is the result of `made` in another shape."""
+def as_written(g: Generic, i: int, made: Generic, view: Reshape | None = None) -> Generic | None:
+    """No contraction, in the order in which another generic writes operand i, or its view."""
     return None if contraction_roles(g) is not None else _as_written(g, i, made, view)
 
 
 def contraction_as_written(g: Generic, i: int, made: Generic) -> Generic | None:
-    """As `as_written`, for a contraction; it must read operand i by all of its loops."""
+    """A contraction in the order in which another generic writes operand i."""
     return None if contraction_roles(g) is None else _as_written(g, i, made, None)
 
 
-def as_read(made: Generic, g: Generic, i: int) -> Generic | None:
-    """A generic that is no contraction, in the order in which g reads its result as operand i."""
-    return None if contraction_roles(made) is not None else _as_read(made, g, i, None)
-
-
-def as_read_behind(made: Generic, g: Generic, i: int, view: Reshape) -> Generic | None:
-    """The same if g reads the result in another shape."""
+def as_read(made: Generic, g: Generic, i: int, view: Reshape | None = None) -> Generic | None:
+    """No contraction, in the order in which another generic reads it, be it behind a view."""
     return None if contraction_roles(made) is not None else _as_read(made, g, i, view)
 
 
-def contraction_as_read(made: Generic, g: Generic, i: int) -> Generic | None:
-    """As `as_read`, for a contraction."""
-    return None if contraction_roles(made) is None else _as_read(made, g, i, None)
-
-
-def contraction_as_read_behind(made: Generic, g: Generic, i: int, view: Reshape) -> Generic | None:
-    """As `as_read_behind`, for a contraction."""
+def contraction_as_read(
+    made: Generic, g: Generic, i: int, view: Reshape | None = None
+) -> Generic | None:
+    """A contraction in the order in which another generic reads it, be it behind a view."""
     return None if contraction_roles(made) is None else _as_read(made, g, i, view)
 
 
@@ -161,63 +143,10 @@ def index_relation(target: Target) -> str:
 
 
 def _any_target() -> str:
+    """How the target wants loops of producers and readers to relate."""
     return "identity"
 
 
-FUNCTIONS: dict[str, AttrFunction] = {
-    "as_it_lies": AttrFunction(
-        ("ints",), "ints", "the order of loops in which a transpose reads in order", as_it_lies
-    ),
-    "as_written": AttrFunction(
-        ("sig", "int", "sig"),
-        "sig",
-        "no contraction, in the order in which another generic writes operand i",
-        as_written,
-        orders=True,
-    ),
-    "as_written_behind": AttrFunction(
-        ("sig", "int", "sig", "groups"),
-        "sig",
-        "the same where operand i is seen in another shape",
-        as_written_behind,
-        orders=True,
-    ),
-    "contraction_as_written": AttrFunction(
-        ("sig", "int", "sig"),
-        "sig",
-        "a contraction in the order in which another generic writes operand i",
-        contraction_as_written,
-        orders=True,
-    ),
-    "as_read": AttrFunction(
-        ("sig", "sig", "int"),
-        "sig",
-        "no contraction, in the order in which another generic reads it as operand i",
-        as_read,
-        orders=True,
-    ),
-    "as_read_behind": AttrFunction(
-        ("sig", "sig", "int", "groups"),
-        "sig",
-        "the same where it is read in another shape",
-        as_read_behind,
-        orders=True,
-    ),
-    "contraction_as_read": AttrFunction(
-        ("sig", "sig", "int"),
-        "sig",
-        "a contraction in the order in which another generic reads it as operand i",
-        contraction_as_read,
-        orders=True,
-    ),
-    "contraction_as_read_behind": AttrFunction(
-        ("sig", "sig", "int", "groups"),
-        "sig",
-        "the same where it is read in another shape",
-        contraction_as_read_behind,
-        orders=True,
-    ),
-    "target.index_relation": AttrFunction(
-        (), "str", "how the target wants loops of producers and readers to relate", _any_target
-    ),
-}
+FUNCTIONS = attr_functions(
+    as_written, contraction_as_written, as_read, contraction_as_read, orders=True
+) | attr_functions(("target.index_relation", _any_target))

@@ -18,7 +18,7 @@ from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
 from eqsat.ops.canonical import canonical_body, canonical_generic
 from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.vocabulary import AttrFunction
+from eqsat.ops.declare import attr_functions
 
 Perm = tuple[int, ...]
 
@@ -171,18 +171,24 @@ def _slice(shape: Shape, axis: int, start: int, limit: int) -> Move:
     return Move("slice", (shape,), (low, high, (1,) * len(shape)), cut)
 
 
-def merge_two(g: Generic, a: Leaf, i: int, h: Generic, b: Leaf, j: int) -> Merged | None:
-    """g reads x and weight a as operand i, h reads x and weight b as operand j."""
-    return _merge((_part(g, a, i), _part(h, b, j)))
-
-
-def merge_three(
-    g: Generic, a: Leaf, h: Generic, b: Leaf, f: Generic, c: Leaf, i: int
+def merge_contractions(
+    g: Generic,
+    a: Leaf,
+    i: int,
+    h: Generic,
+    b: Leaf,
+    j: int,
+    f: Generic | None = None,
+    c: Leaf | None = None,
+    k: int = 0,
 ) -> Merged | None:
-    """The same for three, whose weights are operand i; the second and third match in order."""
-    if _order(b) >= _order(c):
-        return None  # the same merge is found the other way round
-    return _merge((_part(g, a, i), _part(h, b, i), _part(f, c, i)))
+    """Two or three contractions of one operand, each with its weight and which operand that is."""
+    parts = [_part(g, a, i), _part(h, b, j)]
+    if f is not None and c is not None:
+        if _order(b) >= _order(c):
+            return None  # the same merge is found the other way round
+        parts.append(_part(f, c, k))
+    return _merge(tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,9 @@ def _lane(g: Generic, leaf: Leaf, cut: Move, side: int) -> _Lane | None:
 def merge_lanes(
     g: Generic, a: Leaf, p: Move, h: Generic, b: Leaf, q: Move, f: Generic, c: Leaf, r: Move, i: int
 ) -> Merged | None:
-    """The op over the whole value, for three that read slices p, q, r of it and weight operand i.
+    """Three elementwise ops of slices of one value, each with its weight and slice, as one.
+
+    It reads the whole value, where they read slices p, q, r of it and a weight as operand i.
 
     The slices lie side by side and leave nothing out; the second and third match in order.
     """
@@ -263,37 +271,4 @@ def _beside(a: _Lane, b: _Lane) -> bool:
     )  # fmt: skip
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "merged": {
-        "first": "leaf",
-        "second": "leaf",
-        "third": "leaf",
-        "first_perm": "ints",
-        "second_perm": "ints",
-        "third_perm": "ints",
-        "concat": "move",
-        "sig": "sig",
-        "slice": "move",
-        "perm": "ints",
-    }
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "merge_two": AttrFunction(
-        ("sig", "leaf", "int", "sig", "leaf", "int"),
-        "row:merged",
-        "two contractions of one operand, each with its weight and where it stands",
-        merge_two,
-    ),
-    "merge_three": AttrFunction(
-        ("sig", "leaf", "sig", "leaf", "sig", "leaf", "int"),
-        "row:merged",
-        "three contractions of one operand with weights as operand i",
-        merge_three,
-    ),
-    "merge_lanes": AttrFunction(
-        ("sig", "leaf", "move", "sig", "leaf", "move", "sig", "leaf", "move", "int"),
-        "row:merged",
-        "three elementwise ops of slices of one value, each with its weight, operand i, and slice",
-        merge_lanes,
-    ),
-}
+FUNCTIONS = attr_functions(merge_contractions, merge_lanes)

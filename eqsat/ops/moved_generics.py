@@ -18,9 +18,9 @@ from eqsat.model.movement import Move
 from eqsat.model.tensor import is_float
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import contraction_roles, mixed_dims
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import pad_of, pad_value, slice_of, unless_identity
 from eqsat.ops.propagate import folded_padding
-from eqsat.ops.vocabulary import AttrFunction
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class MovedResult:
 
     sig: Generic
     move: Move
+
+
+def write_moved(g: Generic, move: Move) -> MovedOperands | None:
+    """The generic on sliced or zero-padded operands that writes its result so."""
+    return slice_generic(g, move) if move.op == "slice" else pad_generic(g, move)
 
 
 def _is_movable(g: Generic) -> bool:
@@ -76,7 +81,7 @@ def _operand_slice(g: Generic, operand: int, loops: dict[int, tuple[int, int]]) 
 
 
 def generic_slice(g: Generic, operand: int, cut: Move) -> MovedResult | None:
-    """generic(…, slice(y), …) = slice(generic(…, y, …)) if no other operand has the cut loops."""
+    """The generic that reads all of operand i, sliced behind; no other one has the cut loops."""
     start, limit, stride = cut.args
     if not _is_movable(g) or cut.shape == cut.sources[0] or 0 in cut.shape:
         return None
@@ -153,9 +158,9 @@ def _operand_pad(g: Generic, operand: int, padded: dict[int, tuple[int, int]]) -
 
 
 def generic_pads(g: Generic, pads: tuple[Move, ...]) -> MovedResult | None:
-    """generic(pad(xs, 0)) = pad(generic(xs), 0) where all operands are padded alike.
+    """The generic in front of zero pads, where all operands are padded alike.
 
-    Elementwise generics whose body keeps zeros.
+    generic(pad(xs, 0)) = pad(generic(xs), 0) for elementwise generics whose body keeps zeros.
     """
     if not _is_movable(g) or g.reductions or not all(_is_zero(p) for p in pads):
         return None
@@ -186,24 +191,6 @@ def _operand_unpad(g: Generic, operand: int, padded: dict[int, tuple[int, int]])
     return tuple(s - sum(padded.get(-1 if e.dim is None else e.dim, (0, 0))) for e, s in sizes)
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "moved-operands": {"operands": "moves", "sig": "sig"},
-    "moved-result": {"sig": "sig", "move": "move"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "slice_generic": AttrFunction(
-        ("sig", "move"), "row:moved-operands", "a generic on sliced operands", slice_generic
-    ),
-    "generic_slice": AttrFunction(
-        ("sig", "int", "move"),
-        "row:moved-result",
-        "a generic on all of operand i, sliced behind",
-        generic_slice,
-    ),
-    "pad_generic": AttrFunction(
-        ("sig", "move"), "row:moved-operands", "a generic on zero-padded operands", pad_generic
-    ),
-    "generic_pads": AttrFunction(
-        ("sig", "moves"), "row:moved-result", "a generic in front of zero pads", generic_pads
-    ),
-}
+FUNCTIONS = attr_functions(
+    ("write_behind", write_moved), ("read_before", generic_slice), generic_pads
+)

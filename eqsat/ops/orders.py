@@ -13,9 +13,9 @@ from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target
 from eqsat.ops.convolution import Convolution, spatial_contraction
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inverse
 from eqsat.ops.propagate import permute_operand, permute_result
-from eqsat.ops.vocabulary import AttrFunction
 
 PLACES = "dhw"
 Perm = tuple[int, ...]
@@ -144,13 +144,4 @@ def target_orders(target: Target, g: Generic) -> list[Ordered]:
     return [o for o in ordered if o is not None]
 
 
-_ROW = {"lhs": "ints", "rhs": "ints", "sig": "sig", "result": "ints"}
-ROWS: dict[str, dict[str, str]] = {"ordered": _ROW}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "target.orders": AttrFunction(
-        ("sig",),
-        "rows:ordered",
-        "a convolution in every order of dims the target has a kernel for",
-        common_orders,
-    ),
-}
+FUNCTIONS = attr_functions(("target.orders", common_orders))

@@ -17,9 +17,9 @@ from eqsat.model.tensor import NO_INFINITY, NO_ZERO, is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import bare_dims, contraction_roles, tile_dims
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inverse, is_block_diagonal, is_open
 from eqsat.ops.tiling import Layouts, induced, tile_domain
-from eqsat.ops.vocabulary import AttrFunction
 
 Value = Any  # a scalar in held form
 
@@ -45,17 +45,12 @@ class PackedOperand:
     read: Layout | None  # the layout, if it leaves lanes open: all that holds the same is one value
 
 
-def pack_result(g: Generic, layout: Layout) -> PackedResult | None:
-    """Bubble a pack up: the generic that writes `layout` directly, and its operands' layouts.
+def pack_result(g: Generic, layout: Layout, index: int = 0) -> PackedResult | None:
+    """The generic that writes its result (the one of several) packed, on packed operands.
 
     A padded result is possible only where the body makes the padding from that of its operands.
     Contractions are packed by tiles only: any other layout of theirs would serve nobody.
     """
-    return pack_results(g, 0, layout) if len(g.yields) == 1 else None
-
-
-def pack_results(g: Generic, index: int, layout: Layout) -> PackedResult | None:
-    """`pack_result` for result number `index` of a generic with several results."""
     if g.tile or not g.maps or contraction_roles(g) is not None or index >= len(g.yields):
         return None
     pads = {
@@ -122,19 +117,16 @@ def _same(a: Value, b: Value) -> bool:
     return bool(a == b)
 
 
-def pack_operand(g: Generic, i: int, layout: Layout) -> PackedOperand | None:
-    """Push an unpack down: read operand i packed and unpack the result instead.
+def pack_operand(
+    g: Generic, i: int, layout: Layout, index: int | None = None
+) -> PackedOperand | None:
+    """The generic that reads operand i packed; its result (the one of several) is unpacked instead.
 
     The other operands get the packs the tiled loops ask for; beyond a parallel loop they may hold
     anything. Beyond a reduction loop all must hold what makes the body neutral (0 for a sum, -inf
     for a maximum): `mask` asks for it where the operand itself holds something else.
     """
-    return pack_operand_of_many(g, i, layout) if len(g.yields) == 1 else None
-
-
-def pack_operand_of_many(g: Generic, i: int, layout: Layout) -> PackedOperand | None:
-    """`pack_operand` for a generic with several results, each of which is unpacked alike."""
-    if g.tile or contraction_roles(g) is not None:
+    if g.tile or contraction_roles(g) is not None or (index is None and len(g.yields) > 1):
         return None
     m = g.maps[i]
     tiling: list[tuple[int, int]] = []
@@ -197,7 +189,7 @@ def _neutrals(g: Generic) -> Iterable[str]:
 
 # ---- transposes into maps (§5) ---------------------------------------------------------------
 def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
-    """Read y instead of operand i = transpose(y, perm).
+    """The generic that reads operand i before it is transposed.
 
     A packed contraction keeps its tiles: a kernel may walk blocks among themselves and tile dims
     among themselves in any order, which only changes its strides.
@@ -216,7 +208,7 @@ def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None
 
 
 def straight_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
-    """Read transpose(x, perm) in place of operand i = x, if only then it is read in order.
+    """The generic that reads operand i transposed, if only then it is read in order.
 
     For elementwise ops only: a contraction reads its operands in any order.
     """
@@ -229,7 +221,7 @@ def straight_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | Non
 
 
 def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
-    """Write transpose(result, perm) directly; a packed contraction keeps its tiles (see above)."""
+    """The generic that writes its result transposed; one that is packed keeps its tiles."""
     if g.tile and not is_block_diagonal(perm, g.rank - tile_dims(g, None)):
         return None
     return canonical_generic(
@@ -237,43 +229,10 @@ def permute_result(g: Generic, perm: tuple[int, ...]) -> Generic | None:
     )
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "packed-result": {"operands": "layouts", "sig": "sig", "relaxed": "layout"},
-    "packed-operand": {
-        "before": "layouts",
-        "after": "layouts",
-        "sig": "sig",
-        "result": "layout",
-        "mask": "layout",
-        "read": "layout",
-    },
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "pack_result": AttrFunction(
-        ("sig", "layout"), "row:packed-result", "give the result a layout", pack_result
-    ),
-    "pack_results": AttrFunction(
-        ("sig", "int", "layout"), "row:packed-result", "give result i a layout", pack_results
-    ),
-    "pack_operand": AttrFunction(
-        ("sig", "int", "layout"), "row:packed-operand", "read operand i in a layout", pack_operand
-    ),
-    "pack_operand_of_many": AttrFunction(
-        ("sig", "int", "layout"),
-        "row:packed-operand",
-        "read operand i of a generic with several results in a layout",
-        pack_operand_of_many,
-    ),
-    "permute_operand": AttrFunction(
-        ("sig", "int", "ints"), "sig", "read operand i untransposed", permute_operand
-    ),
-    "straight_operand": AttrFunction(
-        ("sig", "int", "ints"),
-        "sig",
-        "read operand i transposed, if in order then",
-        straight_operand,
-    ),
-    "permute_result": AttrFunction(
-        ("sig", "ints"), "sig", "write the result transposed", permute_result
-    ),
-}
+FUNCTIONS = attr_functions(
+    ("write_behind", pack_result),
+    ("read_before", pack_operand),
+    ("write_behind", permute_result),
+    ("read_before", permute_operand),
+    straight_operand,
+)

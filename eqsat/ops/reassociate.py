@@ -16,8 +16,8 @@ from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra import renamed, whole_dims
 from eqsat.ops.canonical import canonical_body, canonical_generic
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.linear import REALS
-from eqsat.ops.vocabulary import AttrFunction
 
 _PRODUCT = call("mul", arg(0), arg(1))
 
@@ -101,12 +101,4 @@ def _product(
     )
 
 
-ROWS: dict[str, dict[str, str]] = {"reassociated": {"inner": "sig", "outer": "sig"}}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "reassociate": AttrFunction(
-        ("sig", "int", "sig"),
-        "row:reassociated",
-        "operand i of the first is the second product: join the others first",
-        reassociate,
-    ),
-}
+FUNCTIONS = attr_functions(reassociate)

@@ -16,7 +16,7 @@ from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import is_float
 from eqsat.ops.canonical import canonical_generic, compose
 from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.vocabulary import AttrFunction
+from eqsat.ops.declare import attr_functions
 
 ORDERLESS = ("max", "min", "and", "or")  # of any element type
 
@@ -70,11 +70,4 @@ def join_sums(g: Generic, e: Generic) -> Generic | None:
     )
 
 
-FUNCTIONS: dict[str, AttrFunction] = {
-    "join_reductions": AttrFunction(
-        ("sig", "sig"), "sig", "both reductions in one (outer, inner), if exact", join_reductions
-    ),
-    "join_sums": AttrFunction(
-        ("sig", "sig"), "sig", "both reductions in one (outer, inner), in any order", join_sums
-    ),
-}
+FUNCTIONS = attr_functions(join_sums)

@@ -17,10 +17,10 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.canonical import canonical_body, canonical_generic, compose, identity
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.linear import MARK, replaced
 from eqsat.ops.scalar import FUNCTIONS as SCALARS
 from eqsat.ops.scalar import cost, result_dtype, typing
-from eqsat.ops.vocabulary import AttrFunction
 
 # bits of the significand, and of the exponent, of the floating types
 _FLOATS = {
@@ -181,27 +181,16 @@ def without_unread(g: Generic, i: int) -> Generic | None:
     )
 
 
-def is_copy(g: Generic) -> bool:
-    """Whether the result is operand 0 as it is."""
-    return (
-        len(g.maps) == 1
-        and [(y.body, y.dtype) for y in g.yields] == [(arg(0), g.dtypes[0])]
-        and g.rank == len(g.sizes)
-        and g.maps[0] == identity(g.rank)
-        and g.shapes[0] == g.result_shape
-    )
-
-
 def permuted_copy(g: Generic) -> tuple[int, ...] | None:
-    """The permutation by which the result is operand 0 transposed, if it is that and no copy."""
-    loops = [e.dim for e in g.maps[0]] if len(g.maps) == 1 else []
-    bare = [d for d in loops if d is not None]
-    if len(bare) < len(loops) or sorted(bare) != list(range(len(g.sizes))) or g.tile:
+    """The permutation by which the result is the operand transposed, if it is that."""
+    is_moved = [(y.body, y.dtype) for y in g.yields] == [(arg(0), g.dtypes[0])]
+    if len(g.maps) != 1 or g.rank != len(g.sizes) or g.tile or not is_moved:
         return None
-    perm = tuple(loops.index(d) for d in range(g.rank))
-    straight = replace(g, maps=(identity(g.rank),), shapes=(g.result_shape,))
-    is_whole = tuple(g.shapes[0][p] for p in perm) == g.result_shape
-    return perm if is_whole and is_copy(straight) and perm != tuple(range(g.rank)) else None
+    loops = [e.dim for e in g.maps[0]]
+    if None in loops or sorted(d for d in loops if d is not None) != list(range(g.rank)):
+        return None
+    perm = tuple(map(loops.index, range(g.rank)))
+    return perm if tuple(g.shapes[0][p] for p in perm) == g.result_shape else None
 
 
 @dataclass(frozen=True)
@@ -274,32 +263,6 @@ def _anywhere(m: Map) -> Map:
     return tuple(Affine(()) for _ in m)
 
 
-ROWS: dict[str, dict[str, str]] = {"hoisted": {"part": "sig", "rest": "sig"}}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "simplify": AttrFunction(("sig",), "sig", "the generic with smaller bodies", simplify),
-    "shorter_chain": AttrFunction(
-        ("sig", "sig"),
-        "sig",
-        "the first, which reads the second, as one of less work",
-        shorter_chain,
-    ),
-    "read_before_cast": AttrFunction(
-        ("sig", "int", "sig"),
-        "sig",
-        "the first with its cast operand cast inside",
-        read_before_cast,
-    ),
-    "without_unread": AttrFunction(
-        ("sig", "int"), "sig", "without operand i, which no body reads", without_unread
-    ),
-    "hoist_part": AttrFunction(
-        ("sig", "int"),
-        "row:hoisted",
-        "the part of a body that needs fewer loops, in place of operand i that only it reads",
-        hoist_part,
-    ),
-    "permuted_copy": AttrFunction(
-        ("sig",), "ints", "the permutation, if the result is the operand transposed", permuted_copy
-    ),
-    "is_copy": AttrFunction(("sig",), "bool", "the result is the operand as it is", is_copy),
-}
+FUNCTIONS = attr_functions(
+    simplify, shorter_chain, read_before_cast, without_unread, hoist_part, permuted_copy
+)

@@ -8,9 +8,21 @@ entry per operand. `row:NAME` is a row (a `let:` variable whose columns are read
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+# the list of a kind, one entry per operand
+PLURAL: dict[str, str] = {
+    "tensor": "tensors",
+    "sig": "sigs",
+    "layout": "layouts",
+    "groups": "groupings",
+    "move": "moves",
+    "encoding": "encodings",
+    "ints": "perms",
+    "tile": "tiles",
+}
 
 
 @dataclass(frozen=True)
@@ -23,6 +35,8 @@ class AttrFunction:
     orders: it understands generics whose loops are executed in another order than the canonical
     one. A rule without such a function has no row where one is matched: the canonical form is in
     the same class, and one form of what the rule makes is enough.
+    optional: so many of the last arguments may be left out. columns: of the row it gives, name ->
+    kind. cases: what it is for one choice of kinds each, where its result depends on them.
     """
 
     args: tuple[str, ...]
@@ -30,3 +44,17 @@ class AttrFunction:
     doc: str
     meaning: Callable[..., Any]
     orders: bool = False
+    optional: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
+    cases: tuple[AttrFunction, ...] = ()
+
+    def given(self, kinds: Sequence[str]) -> str:
+        """What it gives for arguments of these kinds ("": not known), "" if that depends."""
+        fitting = [c.result for c in self.cases or (self,) if _fits(c.args, kinds)]
+        return fitting[0] if len(fitting) == 1 else ""
+
+
+def _fits(args: Sequence[str], kinds: Sequence[str]) -> bool:
+    pairs = zip(args, kinds, strict=False)
+    fit = all(kind in ("", *wanted.split("|")) for wanted, kind in pairs)
+    return fit and len(kinds) <= len(args)
