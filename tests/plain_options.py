@@ -9,7 +9,7 @@ from itertools import combinations
 
 from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.places import BEGIN
+from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
 from eqsat.model.deadline import tick

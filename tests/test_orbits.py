@@ -13,7 +13,7 @@ from tabulated import tabulated
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.orbits import Orbits
-from eqsat.extract.candidates.table import OptionTable, stacked
+from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.solve.linear import linear_goals
@@ -32,7 +32,7 @@ def variants_of(case: str, name: str = "avx512-xla") -> Variants:
 
 def plain(variants: Variants) -> OptionTable:
     """Every option of every candidate and copy, without those that are dominated."""
-    table = stacked(list(tabulated(variants)))
+    table = OptionTable.stacked(list(tabulated(variants)))
     return table.take(undominated(table).kept)
 
 

@@ -15,7 +15,7 @@ from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
 from eqsat.extract.order.work import blocks
-from eqsat.extract.ordered import Ordered, greedily, in_best_order, under
+from eqsat.extract.ordered import Sequenced, greedily, in_best_order, under
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.lang.rulesets import load_rulesets
@@ -230,7 +230,7 @@ def test_peaks_are_no_higher_than_in_the_order_of_the_program(seed: int):
     caps = {"time": found.goal("time").value}
     fixed = solve(problem, Request({"memory": 1}, caps), EFFORT)
     assert found.goal("memory").bound <= found.goal("memory").value <= fixed.value
-    assert isinstance(in_best_order(assembly, fixed.answer or ()), Ordered)
+    assert isinstance(in_best_order(assembly, fixed.answer or ()), Sequenced)
 
 
 def test_a_budget_only_another_order_keeps_is_kept():

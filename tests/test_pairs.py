@@ -18,7 +18,7 @@ from eqsat.extract.candidates.families import _components
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
-from eqsat.extract.candidates.pairs import Part
+from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import undominated
 from eqsat.extract.candidates.space import Space, order
@@ -86,7 +86,7 @@ def values_without(pool: Pool, value: int) -> frozenset[int]:
     return frozenset(space.value[b] for b in there)
 
 
-def waits(pool: Pool, part: Part, other: Part) -> bool:
+def waits(pool: Pool, part: MergePart, other: MergePart) -> bool:
     """Whether a part's value cannot be made without the other's, which one dispatch computes."""
     space, exclusive = pool.space, pool.legality.exclusive
     number = pool.legality.value_number(other.value)
@@ -99,7 +99,7 @@ def waits(pool: Pool, part: Part, other: Part) -> bool:
     )
 
 
-def may_merge(merger: Merger, a: Part, b: Part) -> bool:
+def may_merge(merger: Merger, a: MergePart, b: MergePart) -> bool:
     """The rules of a merge, one after the other."""
     space, legality, fusion = merger.space, merger.legality, merger.legality.fusion
     ops = a.ops | b.ops

@@ -19,9 +19,9 @@ from eqsat.api import Run, optimize
 from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
-from eqsat.extract.candidates.groups import State
+from eqsat.extract.candidates.groups import Grown
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.planned import Planned
+from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
@@ -101,13 +101,13 @@ def test_a_wrong_price_is_found(run: Run):
 
 def test_equal_blocks_are_planned_once(run: Run, monkeypatch: pytest.MonkeyPatch):
     asked: Counter[str] = Counter()
-    plan = Planned._planned_ps
+    plan = PlanPrices._planned_ps
 
-    def counted(self: Planned, *sides: tuple[int, ...]) -> int | None:
+    def counted(self: PlanPrices, *sides: tuple[int, ...]) -> int | None:
         asked["planned"] += 1
         return plan(self, *sides)
 
-    monkeypatch.setattr(Planned, "_planned_ps", counted)
+    monkeypatch.setattr(PlanPrices, "_planned_ps", counted)
     assert run.selection is not None
     costs = Costs(Space(run.egraph), AVX512)
     for g in [*run.selection.groups, *run.selection.groups]:
@@ -126,7 +126,7 @@ def test_floors_are_below_the_answer(run: Run):
 def test_the_nest_of_a_group_is_that_of_its_dispatch(run: Run):
     """Up to names: the search's e-nodes and the schedule's nodes are one kernel."""
     assert run.selection is not None and run.schedule is not None
-    planned = Planned(Space(run.egraph), AVX512)
+    planned = PlanPrices(Space(run.egraph), AVX512)
     for g, d in zip(run.selection.groups, run.schedule.dispatches, strict=True):
         try:
             one = planned.nest(g.members, g.reads, g.writes)
@@ -155,7 +155,7 @@ def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch
     every = Alike.fewest
     left_out: Counter[bool] = Counter()
 
-    def counted(self: Alike, states: Iterable[State]) -> list[State]:
+    def counted(self: Alike, states: Iterable[Grown]) -> list[Grown]:
         states = list(states)
         left_out[len(every(self, states)) < len(states)] += 1
         return states

@@ -20,9 +20,9 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.table import OptionTable, stacked
+from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
-from eqsat.extract.ragged import Ragged, distinct, joined
+from eqsat.extract.ragged import Ragged, distinct
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.presolve import presolve
@@ -71,7 +71,7 @@ def objects(variants: Variants) -> tuple[Variant, ...]:
 
 
 def with_times(variants: Variants, size: int = 100) -> OptionTable:
-    table = stacked(list(tabulated(variants, size=size)))
+    table = OptionTable.stacked(list(tabulated(variants, size=size)))
     return with_plan_times(variants, table, np.arange(len(table)))
 
 
@@ -132,7 +132,7 @@ def test_what_is_dropped_is_dominated_by_what_is_kept(case: tuple[int, str]):
 
 @pytest.mark.parametrize("case", CASES)
 def test_large_buckets_keep_what_small_ones_do(case: tuple[int, str], monkeypatch):
-    table = stacked(list(tabulated(variants_of(*case))))
+    table = OptionTable.stacked(list(tabulated(variants_of(*case))))
     found = undominated(table)
     monkeypatch.setattr(dominance, "LARGE", 3)
     again = undominated(table)
@@ -178,5 +178,5 @@ def test_rows_of_any_length():
     assert rows.all(rows.index > 0).tolist() == [True, True, False]
     assert rows.sums(rows.index).tolist() == [5, 0, 4]
     assert rows.spread(Ragged.of([(7,), (), (), (), (8, 9)]))[0].tolist() == [8, 9]
-    assert joined([rows, rows])[5].tolist() == [2, 2, 0]
+    assert Ragged.stacked([rows, rows])[5].tolist() == [2, 2, 0]
     assert distinct(np.array([3, 1, 3])).tolist() == [1, 3]

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import MEMORY, EveryOrder
-from eqsat.extract.ordered import Ordered, in_best_order
+from eqsat.extract.ordered import Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fits import fitting, least_fitting
 from eqsat.extract.solve.goals import Search
@@ -106,7 +106,7 @@ class Budgets:
         relaxed = self.every.search.relaxation(goal)
         return bound if relaxed is None else max(bound, relaxed.bound)
 
-    def _in_the_programs_order(self, goal: str, caps: dict[str, int]) -> Ordered | None:
+    def _in_the_programs_order(self, goal: str, caps: dict[str, int]) -> Sequenced | None:
         """An answer whose peak is not a bound only."""
         search = replace(self.every.search, problem=self.assembly.problem, relaxed={})
         seconds = self.deadline - time.monotonic()

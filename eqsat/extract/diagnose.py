@@ -9,7 +9,7 @@ from contextlib import suppress
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.conflict import Budgets, Need
 from eqsat.extract.everyorder import EveryOrder
-from eqsat.extract.ordered import Limits
+from eqsat.extract.ordered import SearchLimits
 from eqsat.extract.solve.goals import Search
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
@@ -61,7 +61,7 @@ def inadmissible(
     sentences: list[str] | None = []
     with suppress(OutOfTime), until(deadline):
         if search.budget:
-            limits = Limits(deadline, search.seed, search.stop)
+            limits = SearchLimits(deadline, search.seed, search.stop)
             every = EveryOrder.of(assembly, {}, limits)
             sentences = _sentences(Budgets(assembly, every, search.budget, deadline))
     lines = [_budget(target, goal, limit) for goal, limit in search.budget.items()]

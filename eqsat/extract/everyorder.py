@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.ordered import Limits, Ordered, in_best_order
+from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.goals import Search
@@ -43,7 +43,7 @@ class Least:
     status: str
     bound: int = 0
     proof: str = "search"
-    best: Ordered | None = None
+    best: Sequenced | None = None
 
 
 @dataclass
@@ -59,7 +59,7 @@ class EveryOrder:
     last: Found | None = None  # of the last goal asked about
 
     @staticmethod
-    def of(assembly: Assembly, budget: Mapping[str, int], limits: Limits) -> EveryOrder:
+    def of(assembly: Assembly, budget: Mapping[str, int], limits: SearchLimits) -> EveryOrder:
         """OutOfTime if there is no time to state the problem."""
         with uncollected():
             free = assembly.unordered()
@@ -160,7 +160,7 @@ class EveryOrder:
     def _barred(
         self,
         answer: Answer,
-        best: Ordered | None,
+        best: Sequenced | None,
         weights: Mapping[str, int],
         caps: Mapping[str, int],
         value: int | None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.everyorder import CLOSE, MEMORY, EveryOrder, Least
-from eqsat.extract.ordered import Limits, Ordered, in_best_order, under
+from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order, under
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.inorder import OPEN
 from eqsat.extract.solve.outcome import Outcome
@@ -37,7 +37,7 @@ def with_order(
     outcome: Outcome,
     reference: Mapping[str, int] | None,
     budget: Mapping[str, int],
-    limits: Limits,
+    limits: SearchLimits,
     known: Sequence[Group] = (),
     least: Mapping[str, tuple[int, str]] | None = None,
 ) -> tuple[Assembly, Outcome]:
@@ -48,7 +48,7 @@ def with_order(
     every order, and what proved them.
     """
     assert outcome.answer is not None
-    best = Ordered(assembly, outcome.answer)
+    best = Sequenced(assembly, outcome.answer)
     if len(requests) == 1:
         requests = (replace(requests[0], weight=None),)
     joint = _Joint(assembly, requests, budget, limits, dict(reference or {}), outcome, best)
@@ -69,10 +69,10 @@ class _Joint:
     assembly: Assembly  # under the program's order
     requests: tuple[GoalRequest, ...]
     budget: Mapping[str, int]
-    limits: Limits
+    limits: SearchLimits
     reference: dict[str, int]
     outcome: Outcome
-    best: Ordered
+    best: Sequenced
     is_new: bool = False
     bounds: dict[str, int] = field(default_factory=dict)
     proofs: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _Joint:
             later = search.run(self.requests[n:], self.reference, caps)
             if later.answer is not None:
                 self.outcome, self.is_new = later, False
-                self.best = Ordered(self.best.assembly, later.answer)
+                self.best = Sequenced(self.best.assembly, later.answer)
 
     def _settle(self, goal: str, value: int, caps: dict[str, int]) -> int:
         """The goal's value after answers in other orders were looked for, with its bound."""
@@ -199,7 +199,7 @@ class _Joint:
         if bound > known and (goal not in self.least or self.requests[0].weight is None):
             self.least[goal] = bound, proof
 
-    def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Ordered | None:
+    def _near(self, goal: str, least: Least, caps: dict[str, int], value: int) -> Sequenced | None:
         """A better answer under the order of one that does not quite keep the caps.
 
         For memory `_descend` has looked there.
@@ -292,7 +292,7 @@ class _Joint:
         """To state the problem, and as much again for what is asked of it."""
         return self.limits.seconds > 2 * self.assembly.seconds + ENOUGH
 
-    def _adopt(self, found: Ordered, caps: dict[str, int]) -> None:
+    def _adopt(self, found: Sequenced, caps: dict[str, int]) -> None:
         """A better answer; the whole problem under its order, if there is time to state that."""
         self.best, self.is_new = found, True
         if self._has_time():
@@ -324,8 +324,8 @@ def within_budget(
     assembly: Assembly,
     requests: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
-    limits: Limits,
-) -> tuple[str, Ordered | None]:
+    limits: SearchLimits,
+) -> tuple[str, Sequenced | None]:
     """An answer that keeps the budgets in some order: feasible | infeasible | unknown.
 
     `infeasible` holds in every order. Looked for are answers of the problem without an order, the
@@ -350,7 +350,7 @@ def within_budget(
         if outcome.answer is not None:
             own, outcome = with_order(assembly, asked, outcome, None, rest, half)
             assert outcome.answer is not None
-            best = Ordered(own, outcome.answer)
+            best = Sequenced(own, outcome.answer)
             if best.keeps(budget):
                 return "feasible", best
     return "unknown", None

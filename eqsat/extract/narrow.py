@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.places import answer_places
+from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.narrowbytes import Refused, fitting
-from eqsat.extract.ordered import Limits, greedily, in_best_order
+from eqsat.extract.narrowbytes import Unkept, fitting_options
+from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY
 from eqsat.extract.solve.requests import limit, weigh
@@ -44,7 +44,7 @@ def narrow(
     choices: Choices,
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
-    limits: Limits,
+    limits: SearchLimits,
     baseline: Selection | None = None,
 ) -> Narrowed | None:
     """The problem without what no answer as good as the best known one holds, if that is known.
@@ -93,17 +93,17 @@ def _narrow_bytes(
     choices: Choices,
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
-    limits: Limits,
+    limits: SearchLimits,
     baseline: Selection | None,
 ) -> Narrowed | None:
     """The same, by memory: first, or under a budget of it."""
-    found = fitting(choices, goals, budget, limits, baseline)
+    found = fitting_options(choices, goals, budget, limits, baseline)
     if found is None:
         return None
-    if isinstance(found, Refused):
+    if isinstance(found, Unkept):
         return Narrowed(found.assembly, (), is_refused=True)
     pool = choices.variants.pool
-    places = answer_places(pool.space, pool.held, found.best.groups)
+    places = answer_timetable(pool.space, pool.held, found.best.groups)
     with uncollected():
         assembly = choices.among(found.options).ordered(places)
     return Narrowed(assembly, assembly.locate(found.best.groups), found.least)
@@ -116,7 +116,7 @@ class _Best:
     choices: Choices
     weights: dict[str, int]
     budget: Mapping[str, int]
-    limits: Limits
+    limits: SearchLimits
     value: int = 0
     groups: Sequence[Group] = ()
     is_looked_for: bool = False
@@ -150,6 +150,6 @@ class _Best:
     def ordered(self, options: tuple[Variant, ...]) -> Assembly:
         """These under the order of the best answer."""
         pool = self.choices.variants.pool
-        places = answer_places(pool.space, pool.held, self.groups)
+        places = answer_timetable(pool.space, pool.held, self.groups)
         with uncollected():
             return self.choices.among(options).ordered(places)

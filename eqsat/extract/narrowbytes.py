@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.places import answer_places
+from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.ordered import Limits, greedily, in_best_order
+from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.relax import MEMORY
 from eqsat.extract.solve.requests import limit
-from eqsat.extract.withinbytes import Known, LeastSum, WithinBytes
+from eqsat.extract.withinbytes import KnownAnswer, LeastSum, WithinBytes
 from eqsat.model.cycles import uncollected
 from eqsat.model.selection import GoalRequest, Selection
 
@@ -35,12 +35,12 @@ class Fitting:
     """
 
     options: tuple[Variant, ...]
-    best: Known
+    best: KnownAnswer
     least: Mapping[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Refused:
+class Unkept:
     """No answer keeps the budgets, in any order; `assembly` is the problem without them."""
 
     assembly: Assembly
@@ -54,11 +54,11 @@ class _Bytes:
     goals: tuple[GoalRequest, ...]
     budget: Mapping[str, int]
     reference: Mapping[str, int]
-    best: Known
+    best: KnownAnswer
     least: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SearchLimits:
         return self.within.limits
 
     def memory(self) -> bool:
@@ -69,7 +69,7 @@ class _Bytes:
             self.least[MEMORY] = found.bound or value * (found.status == "proven"), found.proof
             if found.status != "better" or found.best is None:
                 return found.status == "proven"
-            self.best = Known.of(found.best)
+            self.best = KnownAnswer.of(found.best)
         return False
 
     def behind(self, goals: Sequence[GoalRequest], caps: dict[str, int], kept: Ints) -> Ints:
@@ -108,7 +108,7 @@ class _Bytes:
         near = search.tried({goal: 1}, dict(caps), None, seconds)
         better = None if near.answer is None else in_best_order(there, near.answer)
         if better is not None and better.keeps(caps) and better.value(goal) < self.best.value(goal):
-            self.best = Known.of(better)
+            self.best = KnownAnswer.of(better)
 
     def _tied(self, exact: dict[str, int], kept: Ints) -> None:
         """Of answers equal in all goals one that converts least."""
@@ -121,19 +121,19 @@ class _Bytes:
     def among(self, kept: Ints) -> Assembly:
         """Some of the options, under the order of the best known answer."""
         pool = self.within.choices.variants.pool
-        places = answer_places(pool.space, pool.held, self.best.groups)
+        places = answer_timetable(pool.space, pool.held, self.best.groups)
         with uncollected():
             few = self.within.choices.among(tuple(self.within.options[i] for i in kept.tolist()))
             return few.ordered(places)
 
 
-def fitting(
+def fitting_options(
     choices: Choices,
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
-    limits: Limits,
+    limits: SearchLimits,
     baseline: Selection | None,
-) -> Fitting | Refused | None:
+) -> Fitting | Unkept | None:
     """Options that fit, without those that make the goals behind worse.
 
     None where no answer is found that keeps the budgets, and there might be one. OutOfTime if there
@@ -143,7 +143,7 @@ def fitting(
     first, caps = goals[0], dict(budget)
     within = WithinBytes(choices, limits)
     best = _kept(baseline, budget) or _admissible(within, budget) or _greedy(choices, budget)
-    if best is None or isinstance(best, Refused):
+    if best is None or isinstance(best, Unkept):
         return best
     if first.name == MEMORY:
         most = limit(first, best.values[MEMORY], reference)
@@ -162,31 +162,31 @@ def fitting(
     return Fitting(options, asked.best, asked.least)
 
 
-def _kept(baseline: Selection | None, budget: Mapping[str, int]) -> Known | None:
+def _kept(baseline: Selection | None, budget: Mapping[str, int]) -> KnownAnswer | None:
     """The baseline, if it keeps the budgets."""
     if baseline is None:
         return None
-    known = Known({n: r.value for n, r in baseline.goals}, baseline.groups)
+    known = KnownAnswer({n: r.value for n, r in baseline.goals}, baseline.groups)
     return known if known.keeps(budget) else None
 
 
-def _admissible(within: WithinBytes, budget: Mapping[str, int]) -> Known | Refused | None:
+def _admissible(within: WithinBytes, budget: Mapping[str, int]) -> KnownAnswer | Unkept | None:
     """An answer that keeps a budget of memory and others, or the proof that none does."""
     if MEMORY not in budget:
         return None
     kept = within.fitting(budget[MEMORY])
     if not len(kept):
-        return Refused(within.every.free) if within.every.search.problem.roots else None
+        return Unkept(within.every.free) if within.every.search.problem.roots else None
     found = within.least("time", budget, kept, None)
     if found is not None and found.is_infeasible:
-        return Refused(within.every.free)
+        return Unkept(within.every.free)
     return None if found is None else found.best
 
 
-def _greedy(choices: Choices, budget: Mapping[str, int]) -> Known | None:
+def _greedy(choices: Choices, budget: Mapping[str, int]) -> KnownAnswer | None:
     """A greedy answer in its best order, if it keeps the budgets."""
     with uncollected():
         assembly = choices.ordered()
     orders = (in_best_order(assembly, a) for a in greedily(assembly, MEMORY))
-    known = [Known.of(o) for o in orders if o is not None]
+    known = [KnownAnswer.of(o) for o in orders if o is not None]
     return min((k for k in known if k.keeps(budget)), key=lambda k: k.values[MEMORY], default=None)

@@ -17,7 +17,7 @@ from eqsat.model.stopping import INTERRUPTED, Stop
 
 
 @dataclass(frozen=True)
-class Ordered:
+class Sequenced:
     """An answer, in the numbers of a problem under its own order.
 
     `least_bytes`: no order of these dispatches needs less, if that is known.
@@ -47,7 +47,7 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """When to stop looking, and for what seed."""
 
     deadline: float  # of time.monotonic()
@@ -70,7 +70,7 @@ class Limits:
         return Search(*known, stop=self.stop, free=assembly.free)
 
 
-def in_best_order(assembly: Assembly, answer: Answer) -> Ordered | None:
+def in_best_order(assembly: Assembly, answer: Answer) -> Sequenced | None:
     """The answer under the best order found for its dispatches, in a problem of its own.
 
     It is left where it is if the order it has is as good. None if it has no order, which can only
@@ -82,16 +82,16 @@ def in_best_order(assembly: Assembly, answer: Answer) -> Ordered | None:
     except ValueError:
         return None
     if problem.is_ordered and best.peak_bytes >= problem.peak_bytes(answer):
-        return Ordered(assembly, answer, best.bound_bytes)
+        return Sequenced(assembly, answer, best.bound_bytes)
     own = assembly.alone([answer[i] for i in best.order])
-    return Ordered(own, tuple(range(len(answer))), best.bound_bytes)
+    return Sequenced(own, tuple(range(len(answer))), best.bound_bytes)
 
 
-def under(assembly: Assembly, groups: Sequence[Group]) -> Ordered | None:
+def under(assembly: Assembly, groups: Sequence[Group]) -> Sequenced | None:
     """The whole problem under the order of these groups, and they as its answer."""
     with uncollected():
         own = assembly.reordered(groups)
-    return next((Ordered(own, answer) for answer in own.locate(groups)), None)
+    return next((Sequenced(own, answer) for answer in own.locate(groups)), None)
 
 
 def greedily(assembly: Assembly, goal: str) -> tuple[Answer, ...]:

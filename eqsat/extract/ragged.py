@@ -41,6 +41,13 @@ class Ragged:
         keys = distinct(rows * span + index)
         return Ragged(starts(np.bincount(keys // span, minlength=count)), keys % span)
 
+    @staticmethod
+    def stacked(parts: Iterable[Ragged]) -> Ragged:
+        """Rows below rows."""
+        found = list(parts)
+        counts = np.concatenate([p.counts for p in found])
+        return Ragged(starts(counts), np.concatenate([p.index for p in found]))
+
     # ---- what they are -----------------------------------------------------------------------
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -121,13 +128,6 @@ class Ragged:
 def starts(counts: Ints) -> Ints:
     """Where rows of these lengths start, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-
-
-def joined(parts: Iterable[Ragged]) -> Ragged:
-    """Rows below rows."""
-    found = list(parts)
-    counts = np.concatenate([p.counts for p in found])
-    return Ragged(starts(counts), np.concatenate([p.index for p in found]))
 
 
 def distinct(keys: Ints) -> Ints:

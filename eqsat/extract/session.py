@@ -16,7 +16,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.joint import with_order, within_budget
 from eqsat.extract.narrow import narrow
-from eqsat.extract.ordered import Limits, greedily, under
+from eqsat.extract.ordered import SearchLimits, greedily, under
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
 from eqsat.extract.solve.outcome import Outcome
@@ -103,7 +103,7 @@ class Session:
     ) -> tuple[Session, Outcome]:
         """The outcome with the order chosen as well, and the session under that order."""
         progress.phase("order")
-        limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
+        limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
         known = () if self.baseline is None else self.baseline.groups
         sides = self.reference, dict(self.target.budget), limits, known, self.least
         try:
@@ -140,7 +140,7 @@ class Session:
 
         For budgets the program's order does not keep; `infeasible` holds in every order.
         """
-        limits = Limits(time.monotonic() + seconds, self.seed, self.stop)
+        limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
         budget = dict(self.target.budget)
         try:
             with until(limits.deadline, self.stop), progress.heard(None):
@@ -160,8 +160,8 @@ class Session:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
         progress.phase("check")
         found = selection_of(self.assembly, outcome, goals, seconds)
-        found = bounded(found, self.floors)
-        verify(self.egraph, self.target, found, self.linear)
+        found = with_floors(found, self.floors)
+        verify_selection(self.egraph, self.target, found, self.linear)
         return found
 
     def locate(self, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
@@ -196,7 +196,7 @@ def prepare(
     progress.phase("baseline")
     baseline_end, space = share(BASELINE), Space(egraph)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    sides = _Sides(egraph, target, linear, goals, seed, stop, whole)
+    sides = _Question(egraph, target, linear, goals, seed, stop, whole)
     with uncollected():
         found = choices(space, target, True, linear, enough=share(OWN_ENOUGH), asked=asked)
     with progress.heard(None):
@@ -225,7 +225,7 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class _Sides:
+class _Question:
     """What is asked of the choices there are."""
 
     egraph: EGraph
@@ -238,7 +238,7 @@ class _Sides:
 
     def session(self, found: Choices, baseline: Selection | None, deadline: float) -> Session:
         """Of what may be no worse than the best known answer; OutOfTime."""
-        limits = Limits(deadline, self.seed, self.stop)
+        limits = SearchLimits(deadline, self.seed, self.stop)
         budget = dict(self.target.budget)
         small = None
         if self.whole and found.fits_arrays:
@@ -318,7 +318,7 @@ def selection_of(
     return Selection(groups, ahead, results, outcome.status, *sides)
 
 
-def bounded(found: Selection, floors: Mapping[str, int]) -> Selection:
+def with_floors(found: Selection, floors: Mapping[str, int]) -> Selection:
     """With bounds that are no less than the floors; where candidates were cut nothing is proven.
 
     What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap
@@ -346,7 +346,7 @@ def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
     return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:REMOVED_KEPT])
 
 
-def verify(
+def verify_selection(
     egraph: EGraph, target: Target, selection: Selection, linear: Mapping[str, Goal]
 ) -> None:
     """EqsatError E902 (our bug) or E602 (a plug-in's) if a selection is not what it says."""

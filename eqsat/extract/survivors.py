@@ -35,7 +35,7 @@ Find = Callable[[tuple[Variant, ...]], int | None]
 class Survivors:
     """`options`: what answers within the caps and worth at most `cap` are made of, in any order.
 
-    They have no moments yet (`Places.moments`). No answer within the caps is worth less than
+    They have no moments yet (`Timetable.moments`). No answer within the caps is worth less than
     `bound`, and none that keeps the budgets needs less than `least_bytes`. Without a `cap` no
     answer is known, and the options are all that some answer may need. Of goals in one weighted sum
     `alone` says what each is at least in any answer that keeps the budgets, whatever the others.

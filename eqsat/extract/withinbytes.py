@@ -19,7 +19,7 @@ from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.everyorder import EveryOrder
-from eqsat.extract.ordered import Limits, Ordered, in_best_order
+from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.freerows import free_relaxation
@@ -39,16 +39,16 @@ SHARE = 0.4  # of the time there is, for one search
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAnswer:
     """An answer, as groups in their order, and what it is worth by every goal."""
 
     values: Mapping[str, int]
     groups: Sequence[Group]
 
     @staticmethod
-    def of(found: Ordered) -> Known:
+    def of(found: Sequenced) -> KnownAnswer:
         values = found.assembly.problem.values(found.answer)
-        return Known(values | {TIE_BREAK: found.value(TIE_BREAK)}, found.groups)
+        return KnownAnswer(values | {TIE_BREAK: found.value(TIE_BREAK)}, found.groups)
 
     def value(self, goal: str) -> int:
         return self.values.get(goal, OPEN)
@@ -69,7 +69,7 @@ class LeastSum:
     cap: int
     bound: int
     proof: str
-    best: Known | None
+    best: KnownAnswer | None
     options: Ints
     relaxed: Relaxation
 
@@ -97,10 +97,10 @@ class WithinBytes:
     """Questions about all options, or those that fit into `most` bytes one by one, in any order."""
 
     choices: Choices
-    limits: Limits
+    limits: SearchLimits
     most: int = OPEN
     # answers in their best order, and what was asked of all options
-    found: dict[Answer, Ordered | None] = field(default_factory=dict)
+    found: dict[Answer, Sequenced | None] = field(default_factory=dict)
     sums: dict[str, LeastSum | None] = field(default_factory=dict)
 
     @cached_property
@@ -152,7 +152,7 @@ class WithinBytes:
         return self.sums[goal]
 
     def least(
-        self, goal: str, caps: Mapping[str, int], among: Ints, known: Known | None
+        self, goal: str, caps: Mapping[str, int], among: Ints, known: KnownAnswer | None
     ) -> LeastSum | None:
         """The sum at the least within the caps, in any order; None: nothing is known.
 
@@ -197,7 +197,7 @@ class WithinBytes:
         if best is None or not best.keeps(caps):
             return found
         if found.best is None or best.value(goal) < found.best.value(goal):
-            found = replace(found, best=Known.of(best))
+            found = replace(found, best=KnownAnswer.of(best))
         return found
 
     def _solved(
@@ -227,12 +227,14 @@ class WithinBytes:
         seconds = self.limits.seconds * SHARE
         return self.every.search.minimise({goal: 1}, sums, None, seconds, tuple(among.tolist()))
 
-    def _tied(self, goal: str, caps: Mapping[str, int], among: Ints, value: int) -> Ordered | None:
+    def _tied(
+        self, goal: str, caps: Mapping[str, int], among: Ints, value: int
+    ) -> Sequenced | None:
         """Of the answers worth so much one that converts least: it keeps little beside."""
         found = self._minimised(TIE_BREAK, {**caps, goal: value}, among)
         return None if found.answer is None else self.in_order(found.answer)
 
-    def in_order(self, answer: Answer) -> Ordered | None:
+    def in_order(self, answer: Answer) -> Sequenced | None:
         """An answer of the problem without an order in its best one; None if it has none."""
         if answer not in self.found:
             self.found[answer] = in_best_order(self.every.free, answer)

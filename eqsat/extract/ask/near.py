@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
-from eqsat.extract.session import bounded, selection_of, verify
+from eqsat.extract.session import selection_of, verify_selection, with_floors
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
@@ -61,7 +61,7 @@ def near_optimal(
     picked = _different(found, known, count)
     made = [_selection(found, a) for a in picked]
     for s in made:
-        verify(egraph, target, s, asked)
+        verify_selection(egraph, target, s, asked)
     return tuple(made)
 
 
@@ -134,4 +134,4 @@ def _selection(found: Counterfactuals, answer: Answer) -> Selection:
     first = found.goals[0].name
     bounds = {first: found.chosen.goal(first).bound}
     outcome = Outcome("gap", answer, bounds)
-    return bounded(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)
+    return with_floors(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)

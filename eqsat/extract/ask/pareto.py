@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.ordered import Limits, Ordered, in_best_order
+from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.extract.solve.anyorder import AnyOrder
@@ -25,7 +25,7 @@ from eqsat.extract.solve.outcome import Outcome, floor
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY, Relaxation
-from eqsat.extract.withinbytes import Known, LeastSum, WithinBytes
+from eqsat.extract.withinbytes import KnownAnswer, LeastSum, WithinBytes
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.model.stopping import INTERRUPTED
@@ -53,13 +53,13 @@ class _Asker:
     goals: tuple[str, ...]  # in the order of the numbers of a vector
     relaxed: dict[str, Relaxation | None] = field(default_factory=dict)
     hints: list[Answer] = field(default_factory=list)  # in the numbers of `free`
-    found: dict[Vector, Ordered] = field(default_factory=dict)
+    found: dict[Vector, Sequenced] = field(default_factory=dict)
     # what is proven already, by goal, limits and options
     asked: dict[tuple[str, tuple[tuple[str, int], ...], bytes], LeastSum] = field(
         default_factory=dict
     )
 
-    def values(self, found: Ordered) -> Vector:
+    def values(self, found: Sequenced) -> Vector:
         return tuple(found.value(g) for g in self.goals)
 
     @property
@@ -74,7 +74,7 @@ class _Asker:
         limits = dict(self.session.target.budget) | asked
         end = time.monotonic() + seconds
         search = self._search(limits, seconds)
-        best: Ordered | None = None
+        best: Sequenced | None = None
         kept = self._kept(limits, end)
         if kept is not None and not len(kept) and self.free.problem.roots:
             return Reply("infeasible")
@@ -150,7 +150,7 @@ class _Asker:
     def _sum(self, goal: str, limits: dict[str, int], kept: Ints) -> _Least | None:
         assert self.within is not None
         best = self._best(self.goals.index(goal), limits) if goal in self.goals else None
-        known = None if best is None else Known.of(best)
+        known = None if best is None else KnownAnswer.of(best)
         question = goal, tuple(sorted(limits.items())), kept.tobytes()
         found = self.asked.get(question) or self.within.least(goal, limits, kept, known)
         for ordered in self.within.found.values():
@@ -197,12 +197,12 @@ class _Asker:
         return least_fitting(few, few.most_bytes)
 
     def _search(self, limits: dict[str, int], seconds: float) -> Search:
-        sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)
+        sides = SearchLimits(time.monotonic() + seconds, self.session.seed, self.session.stop)
         sums = {g: c for g, c in limits.items() if g != MEMORY}  # its rows are slow to relax
         search = sides.search(self.free, sums, *dict.fromkeys(self.hints))
         return replace(search, relaxed=self.relaxed)
 
-    def _reply(self, status: str, best: Ordered | None, bounds: list[int]) -> Reply:
+    def _reply(self, status: str, best: Sequenced | None, bounds: list[int]) -> Reply:
         assert best is not None
         values = self.values(best)
         return Reply(status, values, tuple(map(min, bounds, values)))
@@ -211,7 +211,7 @@ class _Asker:
         """Keep an answer, if it can be run in some order."""
         self._keep(None if answer is None else in_best_order(assembly, answer))
 
-    def _keep(self, best: Ordered | None) -> None:
+    def _keep(self, best: Sequenced | None) -> None:
         if best is not None and self.values(best) not in self.found:
             self.found[self.values(best)] = best
             stop = self.session.stop
@@ -219,21 +219,21 @@ class _Asker:
                 stop.has_answer = True
             self.hints += located(self.free, best.assembly.groups(best.answer))
 
-    def _best(self, goal: int, limits: dict[str, int]) -> Ordered | None:
+    def _best(self, goal: int, limits: dict[str, int]) -> Sequenced | None:
         """The best answer of all that keep the limits."""
         kept = (v for v, o in self.found.items() if o.keeps(limits))
         best = min(kept, key=lambda v: (v[goal], v), default=None)
         return None if best is None else self.found[best]
 
     def _search_again(
-        self, best: Ordered | None, goal: str, limits: dict[str, int], end: float
+        self, best: Sequenced | None, goal: str, limits: dict[str, int], end: float
     ) -> None:
         """Under the order of a known answer; dispatches found without one may have no order."""
         known = best or min(self.found.values(), key=lambda o: o.peak_bytes, default=None)
         seconds = (end - time.monotonic()) * AGAIN
         if known is None or seconds <= 0:
             return
-        sides = Limits(time.monotonic() + seconds, self.session.seed, self.session.stop)
+        sides = SearchLimits(time.monotonic() + seconds, self.session.seed, self.session.stop)
         search = sides.search(known.assembly, limits, *([known.answer] if best else []))
         self.learn(known.assembly, search.minimise({goal: 1}, limits, None, seconds).answer)
 

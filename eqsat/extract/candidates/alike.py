@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.checks import State
+from eqsat.extract.candidates.checks import Grown
 from eqsat.extract.candidates.space import Space
 from eqsat.model.generic import Generic
 
@@ -51,10 +51,10 @@ class Alike:
         """Per node: whether the input program has it."""
         return tuple(n.rule == -1 for n in self.space.egraph.nodes)
 
-    def fewest(self, states: Iterable[State]) -> list[State]:
+    def fewest(self, states: Iterable[Grown]) -> list[Grown]:
         """One of each kind of group behind one op, in their order; the program's own stay."""
-        kept: dict[Key, tuple[tuple[int, int], State]] = {}
-        own: list[State] = []
+        kept: dict[Key, tuple[tuple[int, int], Grown]] = {}
+        own: list[Grown] = []
         for s in states:
             nodes = s.inside.values()
             if all([self._is_own[n] for n in nodes]):
@@ -69,7 +69,7 @@ class Alike:
         kinds = self.space.kinds
         return sum([kinds[n] == "conversion" for n in nodes])
 
-    def _key(self, state: State) -> Key:
+    def _key(self, state: Grown) -> Key:
         """What it reads, what it computes, and what else it may write for others."""
         space, inside = self.space, state.inside
         computed = space.computes(inside.values())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.places import Places
 from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.table import stacked
+from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
+from eqsat.extract.candidates.timetable import Timetable
 from eqsat.extract.candidates.variants import Variant, Variants
 
 ALL = "options"  # what `Variants.stated` calls them
@@ -24,14 +24,14 @@ def all_options(variants: Variants) -> tuple[Variant, ...]:
     if ALL not in variants.stated:
         every = CandidateTable(variants.candidates, variants.copies, object)
         numbers, is_read = np.arange(len(every)), read_by_any(variants, every)
-        table = stacked(list(tabulated_of(variants, every, numbers, is_read)))
+        table = OptionTable.stacked(list(tabulated_of(variants, every, numbers, is_read)))
         rows = np.arange(len(table))
         table = with_plan_times(variants, table, rows)
         variants.stated[ALL] = table.variants(variants.space, rows.tolist())
     return variants.stated[ALL]
 
 
-def placed(variants: Variants, places: Places) -> list[Variant]:
+def placed(variants: Variants, places: Timetable) -> list[Variant]:
     """Every option at every moment it may run."""
     return [
         Variant(v.candidate, m, *v[2:])

@@ -13,11 +13,11 @@ from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.places import Places, answer_places, program_places
 from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.prune import possible, undominated
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.timetable import Timetable, answer_timetable, program_timetable
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.linear import OWN
@@ -113,7 +113,7 @@ class Assembly:
 
     def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
         """The same choice under another order: that of these groups, which it can express."""
-        places = answer_places(self.pool.space, self.pool.held, groups)
+        places = answer_timetable(self.pool.space, self.pool.held, groups)
         choices = Choices(self.variants, self.removed, self.cuts)
         return choices.ordered(places, keep_all=keep_all)
 
@@ -186,14 +186,14 @@ class Choices:
         nbytes = max(map(space.nbytes, set(space.buffer)), default=0)
         return max(time_ps, nbytes) * len(space.buffer) < LARGEST
 
-    def ordered(self, places: Places | None = None, *, keep_all: bool = False) -> Assembly:
+    def ordered(self, places: Timetable | None = None, *, keep_all: bool = False) -> Assembly:
         """The problem under an order, or under the program's.
 
         keep_all: dominated options stay, for questions about choices that are in no best answer.
         """
         start = time.monotonic()
         variants, pool = self.variants, self.variants.pool
-        found = placed(variants, places or program_places(pool.space, pool.held))
+        found = placed(variants, places or program_timetable(pool.space, pool.held))
         kept = possible(pool, found if keep_all else undominated(found))
         covers = covers_of(pool.space, variants.needed, kept)
         problem = problem_of(pool, kept, covers, tuple(variants.goals))

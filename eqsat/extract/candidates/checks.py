@@ -14,7 +14,7 @@ from eqsat.extract.candidates.uses import Reader
 from eqsat.model.movement import Move
 
 
-class State(NamedTuple):
+class Grown(NamedTuple):
     """A group in the making: operands up to `at` are decided (read, or computed inside).
 
     A tuple, and never changed: thousands are made per layer, and they share their parts.
@@ -32,16 +32,16 @@ class State(NamedTuple):
     roots: int = 0
     met: bool = False  # something inside is read again from further down: `runs` may be too low
 
-    def reading(self, reads: dict[int, int], decided: int) -> State:
+    def reading(self, reads: dict[int, int], decided: int) -> Grown:
         """The same group with these reads, and so many more operands decided."""
         at = self.at + decided
-        return State(
+        return Grown(
             self.inside, reads, self.readers, self.queue, self.views, self.repeated, self.runs,
             at, self.members, self.roots, self.met,
         )  # fmt: skip
 
 
-EMPTY = State({}, {}, {}, (), (), frozenset(), {})
+EMPTY = Grown({}, {}, {}, (), (), frozenset(), {})
 
 
 # of operands: (operand, buffer, class) if held, fills, and (operand, buffer) of all others
@@ -98,7 +98,7 @@ class Checks(DevicePool):
         filled = tuple(fills[b] for _, b in rest if b in fills)
         return held, filled, tuple((i, b) for i, b in rest if b not in fills)
 
-    def joined(self, state: State, buffer: int) -> tuple[int, ...]:
+    def joined(self, state: Grown, buffer: int) -> tuple[int, ...]:
         """Producers of a buffer that may be computed inside of all who use it here."""
         return self.joining(buffer, self.legality.uses.numbers(state.readers, buffer))
 
@@ -114,11 +114,11 @@ class Checks(DevicePool):
     def _joining(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
         return {}
 
-    def may_read(self, state: State, buffer: int) -> bool:
+    def may_read(self, state: Grown, buffer: int) -> bool:
         """Whether a buffer is where its readers are, and is read by a map the target allows."""
         return self._is_here(state, buffer) and self._is_read_well(state, buffer)
 
-    def _is_read_well(self, state: State, buffer: int) -> bool:
+    def _is_read_well(self, state: Grown, buffer: int) -> bool:
         if not self._reads_in_step:
             return True
         uses = self.legality.uses
@@ -128,7 +128,7 @@ class Checks(DevicePool):
     def _reads_in_step(self) -> bool:
         return self.legality.fusion.index_relation == "identity"
 
-    def _is_here(self, state: State, buffer: int) -> bool:
+    def _is_here(self, state: Grown, buffer: int) -> bool:
         """Whether a buffer is on the device of its readers; a transfer reads from elsewhere."""
         if not self.device:
             return True
@@ -136,7 +136,7 @@ class Checks(DevicePool):
         crosses = any(kinds[q] == "transfer" for q, _ in state.readers[buffer])
         return crosses or self.pool.legality.devices.may_read(self.device, buffer)
 
-    def above(self, state: State, buffer: int) -> Above:
+    def above(self, state: Grown, buffer: int) -> Above:
         """What the readers of a buffer ask of everything that may compute it."""
         readers, runs, is_repeated = state.readers[buffer], 0, False
         keeps, repeats = self._keeps, self.legality.repeats
@@ -164,7 +164,7 @@ class Checks(DevicePool):
     def _launch_ps(self) -> int:
         return self.costs.target.launch_ps
 
-    def recomputes(self, state: State, node: int, above: Above) -> bool:
+    def recomputes(self, state: Grown, node: int, above: Above) -> bool:
         """Whether computing an op again for each run of its reader certainly takes longer.
 
         Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
@@ -185,7 +185,7 @@ class Checks(DevicePool):
             above.evaluations = self._evaluations(state, above.readers)
         return run_ps * (min(above.runs, above.evaluations) - own) > most
 
-    def _evaluations(self, state: State, readers: Iterable[Reader]) -> int:
+    def _evaluations(self, state: Grown, readers: Iterable[Reader]) -> int:
         """How often these readers need a value at least: an index once per row it takes."""
         found = 0
         for q, i in readers:
@@ -201,7 +201,7 @@ class Checks(DevicePool):
     def _slack(self) -> _Slack:
         return _Slack(self.costs)
 
-    def _reads_itself(self, state: State, node: int, readers: tuple[Reader, ...]) -> bool:
+    def _reads_itself(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a node reads what is computed from its own result."""
         inside = state.inside
         below = {inside[b] for b in self.space.operands[node] if b in inside}
@@ -214,7 +214,7 @@ class Checks(DevicePool):
                 work += state.readers.get(b, ())
         return False
 
-    def _turns_inside(self, state: State, node: int, readers: tuple[Reader, ...]) -> bool:
+    def _turns_inside(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a rule's conversion would stand between two elementwise ops of one group.
 
         The same group with the conversion at its rim exists too: every op has its own layout.
@@ -232,14 +232,14 @@ class Checks(DevicePool):
         return False
 
     def _joins_roots(
-        self, state: State, root: int, runs: int, roots: int, is_repeated: bool
+        self, state: Grown, root: int, runs: int, roots: int, is_repeated: bool
     ) -> bool:
         """Whether a contraction or reduction may be one root more."""
         if is_repeated and self._recomputes_root(state, root, runs):
             return False
         return roots <= self.legality.fusion.roots and not self._crowds(state, (root,))
 
-    def fits(self, state: State, sink: int) -> bool:
+    def fits(self, state: Grown, sink: int) -> bool:
         if len(state.inside) > 1 and self._has_twice(state):
             return False
         made = state.inside.values()
@@ -254,7 +254,7 @@ class Checks(DevicePool):
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
-    def _has_twice(self, state: State) -> bool:
+    def _has_twice(self, state: Grown) -> bool:
         """Whether a value is computed twice, or computed and read."""
         value, is_new = self.space.value, self._is_new
         computed = [value[b] for b, n in state.inside.items() if is_new[n]]
@@ -268,7 +268,7 @@ class Checks(DevicePool):
         """Per node: whether it computes a value, and not a layout of one."""
         return tuple(k not in ("view", "conversion") for k in self.space.kinds)
 
-    def _recomputes_root(self, state: State, root: int, runs: int) -> bool:
+    def _recomputes_root(self, state: Grown, root: int, runs: int) -> bool:
         """Whether a root below a broadcast is computed again, and not kept by rows either."""
         legality = self.legality
         if not legality.recomputes_root(root, runs):
@@ -276,7 +276,7 @@ class Checks(DevicePool):
         roots = {n for n in (root, *state.inside.values()) if legality.is_root(n)}
         return not legality.row_blocks.may_be(roots)
 
-    def _crowds(self, state: State, roots: Iterable[int]) -> bool:
+    def _crowds(self, state: Grown, roots: Iterable[int]) -> bool:
         """Whether these roots together break the scratch limit, read as they are read here."""
         legality = self.legality
         if not legality.target.pipelines:

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.shifted import Place, Shifted
+from eqsat.extract.candidates.shifted import BlockPlace, Shifted
 from eqsat.model.selection import Removed
 
 
@@ -35,7 +35,7 @@ class Copies:
 
 
 @dataclass
-class Run:
+class SinkRun:
     """Direct candidates [begin, end) of one enumeration and where else they are."""
 
     begin: int
@@ -50,13 +50,13 @@ class Book:
 
     shifted: Shifted | None
     direct: list[Candidate] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[SinkRun] = field(default_factory=list)
     copied: dict[int, frozenset[int]] = field(default_factory=dict)  # of single candidates
 
-    def place(self, sink: int) -> Place:
+    def place(self, sink: int) -> BlockPlace:
         """Where a node is among those with the same groups."""
         known = None if self.shifted is None else self.shifted.sinks.get(sink)
-        return Place(sink, 0) if known is None else known
+        return BlockPlace(sink, 0) if known is None else known
 
     def buffers(self, buffers: Iterable[int], blocks: int) -> list[int]:
         """These so many blocks later."""
@@ -71,9 +71,9 @@ class Book:
             return iter(candidates)
         return map(self.shifted.images(blocks).candidate, candidates)
 
-    def add(self, candidates: Sequence[Candidate], block: int = 0) -> Run:
+    def add(self, candidates: Sequence[Candidate], block: int = 0) -> SinkRun:
         """Write down what was enumerated there."""
-        run = Run(len(self.direct), len(self.direct) + len(candidates), block)
+        run = SinkRun(len(self.direct), len(self.direct) + len(candidates), block)
         self.direct += candidates
         self.runs.append(run)
         return run

@@ -12,7 +12,7 @@ from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality, iterations
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
-from eqsat.extract.candidates.planned import Planned
+from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
@@ -65,8 +65,8 @@ class Costs:
         return self._parts[self.devices.of(members)] if self._parts else self
 
     @cached_property
-    def _planned(self) -> Planned | None:
-        return self.space.remembered(Planned, self.target) if self.target.is_planned else None
+    def _planned(self) -> PlanPrices | None:
+        return self.space.remembered(PlanPrices, self.target) if self.target.is_planned else None
 
     @cached_property
     def _traffic(self) -> dict[int, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SKIP = ("leaf", "view", "conversion")
 
 
-def entries(pool: Pool) -> dict[int, list[frozenset[int]]]:
+def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     """Per value: the values each node reads that computes it anew (conversions do not)."""
     space = pool.space
     found: dict[int, list[frozenset[int]]] = {}
@@ -37,7 +37,7 @@ def necessity(pool: Pool) -> dict[int, int]:
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """
     known = {pool.space.value[b] for b in pool.ahead}
-    found = entries(pool)
+    found = derivations(pool)
     ways = {v: w for v, w in found.items() if not pool.space.is_source(v) and v not in known}
     everything = sum(1 << v for v in ways)
     need = dict.fromkeys(ways, everything)

@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import islice
 
 from eqsat.extract.candidates.alike import Alike
-from eqsat.extract.candidates.checks import State
-from eqsat.extract.candidates.copies import Book, Copies, Run
+from eqsat.extract.candidates.checks import Grown
+from eqsat.extract.candidates.copies import Book, Copies, SinkRun
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.merge import Merger
@@ -79,10 +79,10 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
 class _Groups:
     """Groups behind one op as far as they were looked for."""
 
-    more: Iterator[State]
-    taken: list[State] = field(default_factory=list)
+    more: Iterator[Grown]
+    taken: list[Grown] = field(default_factory=list)
 
-    def first(self, most: int) -> list[State]:
+    def first(self, most: int) -> list[Grown]:
         """So many of them, if there are."""
         if len(self.taken) < most:
             for state in islice(self.more, most - len(self.taken)):
@@ -100,7 +100,7 @@ class _Enumeration:
         self.book = Book(None if shift is None else Shifted(pool, shift))
         self.sources: dict[int, int] = {}  # first of ops that look alike -> the one looked at
         self.groups: dict[int, _Groups] = {}
-        self.runs: dict[int, Run] = {}  # as `sources`: what is behind the first that is reached
+        self.runs: dict[int, SinkRun] = {}  # as `sources`: what is behind the first that is reached
         self.reads: dict[int, list[int]] = {}  # buffers that these read
         self.capped: list[Removed] = []
         self.full: dict[int, Removed] = {}
@@ -191,7 +191,7 @@ class _Enumeration:
     def _capped(self, sink: int, source: Removed) -> Removed:
         return replace(source, what=f"groups of {self.pool.space.name(sink)}")
 
-    def _grown(self, sink: int) -> list[State]:
+    def _grown(self, sink: int) -> list[Grown]:
         _, own, makers = self.ways.of(sink)
         groups = self._of(sink)
         grown = list(groups.taken)

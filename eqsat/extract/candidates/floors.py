@@ -9,7 +9,7 @@ import math
 from contextlib import suppress
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import entries
+from eqsat.extract.candidates.cover import derivations
 from eqsat.extract.candidates.pool import Pool
 from eqsat.model.control import Control
 from eqsat.model.deadline import OutOfTime, tick
@@ -53,7 +53,7 @@ def _weight_bytes(pool: Pool) -> int:
     """
     if pool.legality.target.devices:
         return 0
-    least, ways = _least_layouts(pool), entries(pool)
+    least, ways = _least_layouts(pool), derivations(pool)
     most: list[tuple[set[int], int]] = []  # weights that may be read, bytes; disjoint sets
     for v in pool.needed:
         tick()

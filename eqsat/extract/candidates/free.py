@@ -69,7 +69,7 @@ def problem_of(
     )
     made = [r for r in space.roots if r not in pool.held]
     used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
-    nbytes = sizes(pool)
+    nbytes = counted_bytes(pool)
     counted = {b: nbytes[b] for b in sorted(used)}
     known = counted, tuple(made), fixed_bytes(pool), covers, linear
     return ExtractionProblem(options, *known, kept=kept_rows(pool))
@@ -96,7 +96,7 @@ def fixed_bytes(pool: Pool) -> int:
     return fixed + sum(space.nbytes(b) for b in originals_held(pool) if b not in held)
 
 
-def sizes(pool: Pool) -> list[int]:
+def counted_bytes(pool: Pool) -> list[int]:
     """Per class: its bytes; none of weights that are there whatever is chosen, counted already."""
     found = list(pool.space.sizes)
     for b in (*originals_held(pool), *(r for r in pool.space.roots if r in pool.resident)):

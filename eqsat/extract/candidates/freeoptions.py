@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.free import fixed_bytes, sizes
+from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
 from eqsat.extract.candidates.freeproblem import columns, free_table
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.plantimes import with_plan_times
@@ -87,7 +87,7 @@ class FreeOptions:
     @cached_property
     def _nbytes(self) -> Ints:
         """Per buffer: its bytes, where `fixed_bytes` does not count them."""
-        return np.array(sizes(self.variants.pool), dtype=np.int64)
+        return np.array(counted_bytes(self.variants.pool), dtype=np.int64)
 
     @cached_property
     def _touched(self) -> Ints:

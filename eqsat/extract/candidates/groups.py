@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.checks import EMPTY, Above, Checks, State
+from eqsat.extract.candidates.checks import EMPTY, Above, Checks, Grown
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
     )
 
 
-class _Seen(NamedTuple):
+class _NodeReads(NamedTuple):
     """What a group reads with one more node, and whether that reads something computed inside."""
 
     reads: dict[int, int]
@@ -45,7 +45,7 @@ class _Seen(NamedTuple):
 class Grower(Checks):
     """Grows the groups that end at one node."""
 
-    def grown(self, sink: int) -> Iterator[State]:
+    def grown(self, sink: int) -> Iterator[Grown]:
         """All legal groups whose result is this node's, the node alone first."""
         start = self.add(EMPTY, None, sink)
         stack = [] if start is None else [start]
@@ -55,7 +55,7 @@ class Grower(Checks):
             if whole is not None and self.fits(whole, sink):
                 yield whole
 
-    def _decided(self, state: State, stack: list[State]) -> State | None:
+    def _decided(self, state: Grown, stack: list[Grown]) -> Grown | None:
         """With everything that is open read; what computes one of it inside is for later."""
         producers, relaxed = self.pool.producers, self.pool.relaxed
         reads, queue = dict(state.reads), state.queue
@@ -74,18 +74,18 @@ class Grower(Checks):
             reads[b] = self._class_read(state, b)
         return state.reading(reads, len(queue) - state.at)
 
-    def read(self, state: State, buffer: int) -> State:
+    def read(self, state: Grown, buffer: int) -> Grown:
         """With a buffer as an operand, in the class that its first reader sees."""
         return state.reading({**state.reads, buffer: self._class_read(state, buffer)}, 1)
 
-    def _class_read(self, state: State, buffer: int) -> int:
+    def _class_read(self, state: Grown, buffer: int) -> int:
         node, operand = state.readers[buffer][0]
         eclass = self.space.egraph.nodes[node].children[operand]
         if self.space.buffer[eclass] != buffer:  # seen through a relax
             return self._relaxed_class(state, buffer)
         return eclass
 
-    def _relaxed_class(self, state: State, buffer: int) -> int:
+    def _relaxed_class(self, state: Grown, buffer: int) -> int:
         nodes = self.space.egraph.nodes
         return next(
             nodes[v].children[0]
@@ -93,7 +93,7 @@ class Grower(Checks):
             if nodes[v].op == "relax" and self.space.operands[v] == (buffer,)
         )
 
-    def add(self, state: State, buffer: int | None, node: int) -> State | None:
+    def add(self, state: Grown, buffer: int | None, node: int) -> Grown | None:
         """The state with `node` inside as the producer of `buffer`; None if that is illegal."""
         if buffer is None:
             return self.put(state, None, node, Above(()))
@@ -101,7 +101,7 @@ class Grower(Checks):
             return None
         return self.put(state, buffer, node, self.above(state, buffer))
 
-    def put(self, state: State, buffer: int | None, node: int, above: Above) -> State | None:
+    def put(self, state: Grown, buffer: int | None, node: int, above: Above) -> Grown | None:
         """The state with a node inside that joins all users of its buffer; None if illegal."""
         own, is_view = self._iterations[node], self.space.kinds[node] == "view"
         readers, runs, is_repeated = above.readers, above.runs, above.is_repeated
@@ -121,7 +121,7 @@ class Grower(Checks):
         for b in self.space.made[node] if buffer is None else (buffer,):
             inside[b] = node
         seen = self._seen(state, inside, node, readers if is_view else None)
-        grown = State(
+        grown = Grown(
             inside,
             seen.reads,
             seen.readers,
@@ -139,8 +139,12 @@ class Grower(Checks):
         return self._recheck(grown) if seen.is_met else grown
 
     def _seen(
-        self, state: State, inside: dict[int, int], node: int, seen_by: tuple[Reader, ...] | None
-    ) -> _Seen:
+        self,
+        state: Grown,
+        inside: dict[int, int],
+        node: int,
+        seen_by: tuple[Reader, ...] | None,
+    ) -> _NodeReads:
         """Look at the operands of a new node: fills come in, held buffers are read."""
         held, filled, rest = self.sides[node]
         reads, queue, views, is_met = state.reads, state.queue, state.views, False
@@ -162,9 +166,9 @@ class Grower(Checks):
             is_met = True
             for below in self._shown(inside, b):
                 readers[below] = readers.get(below, ()) + seen
-        return _Seen(reads, readers, queue, views, is_met)
+        return _NodeReads(reads, readers, queue, views, is_met)
 
-    def _reads_held_well(self, state: State, node: int) -> bool:
+    def _reads_held_well(self, state: Grown, node: int) -> bool:
         return all([self._is_read_well(state, b) for _, b, _ in self.sides[node][0]])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
@@ -180,7 +184,7 @@ class Grower(Checks):
             found.append(below)
         return found
 
-    def _recheck(self, state: State) -> State | None:
+    def _recheck(self, state: Grown) -> Grown | None:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
         repeated: set[int] = set()
         runs: dict[int, int] = {}
@@ -204,7 +208,7 @@ class Grower(Checks):
         return state._replace(repeated=frozenset(repeated), met=True)
 
     def _is_legal_below(
-        self, state: State, buffer: int, node: int, repeated: set[int], runs: dict[int, int]
+        self, state: Grown, buffer: int, node: int, repeated: set[int], runs: dict[int, int]
     ) -> bool:
         """Whether a node may be inside of all its readers, which are in `repeated` and `runs`."""
         legality, keeps = self.legality, self._keeps
@@ -224,7 +228,7 @@ class Grower(Checks):
             or self._crowds(state, (node,))
         )
 
-    def _views_above(self, state: State) -> dict[int, list[int]]:
+    def _views_above(self, state: Grown) -> dict[int, list[int]]:
         """Per buffer: the views inside that show it; their readers count as its readers."""
         found: dict[int, list[int]] = {}
         for v in state.inside.values():
@@ -233,7 +237,7 @@ class Grower(Checks):
                     found.setdefault(b, []).append(v)
         return found
 
-    def candidate(self, state: State, sink: int) -> Candidate:
+    def candidate(self, state: Grown, sink: int) -> Candidate:
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
-from eqsat.extract.candidates.rowblocks import RowBlocks
+from eqsat.extract.candidates.rowblocks import RowBlockRules
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Readers, Uses
 from eqsat.model.attr import loop_order
@@ -103,9 +103,9 @@ class Legality:
         return attr
 
     @cached_property
-    def row_blocks(self) -> RowBlocks:
+    def row_blocks(self) -> RowBlockRules:
         """What a contraction may read from roots inside."""
-        return RowBlocks(self)
+        return RowBlockRules(self)
 
     def count_roots(self, nodes: Iterable[int]) -> int:
         """Roots among these ops, at the least: those that may be one by row blocks are one."""

@@ -101,13 +101,13 @@ class CandidateTable:
     def slack_ps(self) -> Ints:
         return np.array([c.slack_ps for c in self.direct], dtype=self.prices)[self.origin]
 
-    def part(self, numbers: Ints) -> Part:
+    def part(self, numbers: Ints) -> Listed:
         """These of them."""
-        return Part(self, numbers)
+        return Listed(self, numbers)
 
 
 @dataclass(frozen=True)
-class Part:
+class Listed:
     """Some candidates of a table, numbered from 0."""
 
     whole: CandidateTable

@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.mergeprune import MergePrune
-from eqsat.extract.candidates.pairs import Pairs, Part
+from eqsat.extract.candidates.pairs import MergePairs, MergePart
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.ragged import Ints
@@ -41,7 +41,7 @@ class Merger(DevicePool):
         """The deadline has left merges out."""
         self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
 
-    def part(self, c: Candidate) -> Part:
+    def part(self, c: Candidate) -> MergePart:
         space = self.space
         makers: dict[int, int] = {}
         for m in sorted(c.members):
@@ -50,7 +50,7 @@ class Merger(DevicePool):
         ops = frozenset(m for m in c.members if space.is_op[m])
         touched = frozenset(space.buffer[r] for r in (*c.reads, *c.writes))
         value = space.value[c.writes[0]]
-        return Part(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
+        return MergePart(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
 
     def _readers(self, c: Candidate) -> dict[int, tuple[int, int]]:
         """Per buffer read, also through a relaxed view: the first op (or fill) and operand."""
@@ -97,21 +97,21 @@ class Merger(DevicePool):
     def waits(self) -> Waits:
         return Waits(self.pool)
 
-    def pairs(self, parts: Sequence[Part]) -> Pairs:
-        return Pairs(self.space, self.legality, self.waits, parts)
+    def pairs(self, parts: Sequence[MergePart]) -> MergePairs:
+        return MergePairs(self.space, self.legality, self.waits, parts)
 
-    def prune(self, parts: Sequence[Part]) -> MergePrune | None:
+    def prune(self, parts: Sequence[MergePart]) -> MergePrune | None:
         """What tells dominated merges of these parts; None if all merges have to be made."""
         if not MergePrune.may_ask(self.pool, self.costs):
             return None
         return MergePrune(self.pool, self.costs, parts)
 
-    def around_node(self, pairs: Pairs, bucket: Sequence[int], _: int) -> tuple[Ints, Ints]:
+    def around_node(self, pairs: MergePairs, bucket: Sequence[int], _: int) -> tuple[Ints, Ints]:
         """All pairs of these parts that may merge, which compute one node."""
         return pairs.found(bucket, apart=False)
 
     def around_operand(
-        self, pairs: Pairs, bucket: Sequence[int], operand: int
+        self, pairs: MergePairs, bucket: Sequence[int], operand: int
     ) -> tuple[Ints, Ints]:
         """All pairs of these parts that may merge, which read one buffer."""
         one, two = pairs.found(bucket, apart=True)
@@ -121,7 +121,7 @@ class Merger(DevicePool):
             fine[k] = self._may_be_siblings(operand, parts[i], parts[j])
         return one[fine], two[fine]
 
-    def _may_be_siblings(self, operand: int, a: Part, b: Part) -> bool:
+    def _may_be_siblings(self, operand: int, a: MergePart, b: MergePart) -> bool:
         first, second = sorted((a.at[operand], b.at[operand]))
         unfused = self.legality.unfused(first, second)
         if unfused is None or unfused[1] is None:
@@ -133,7 +133,7 @@ class Merger(DevicePool):
                 self.refused[unfused[1].what] = unfused[0]
         return False
 
-    def merge(self, found: dict[Key, Candidate], a: Part, b: Part) -> Key | None:
+    def merge(self, found: dict[Key, Candidate], a: MergePart, b: MergePart) -> Key | None:
         """Add both groups as one dispatch, unless these nodes were merged before.
 
         None if that is no dispatch.
@@ -147,7 +147,7 @@ class Merger(DevicePool):
             found[key] = joined
         return key
 
-    def _joined(self, a: Part, b: Part) -> Candidate | None:
+    def _joined(self, a: MergePart, b: MergePart) -> Candidate | None:
         """A pair of groups as one dispatch; None if their roots crowd."""
         legality, space, ops = self.legality, self.space, a.ops | b.ops
         buffer, one, two = space.buffer, a.candidate, b.candidate

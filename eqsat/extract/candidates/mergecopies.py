@@ -20,27 +20,27 @@ from eqsat.extract.candidates.families import Around, Families, Shared, Small
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.merge import Key, Merger
 from eqsat.extract.candidates.mergeprune import MergePrune
-from eqsat.extract.candidates.pairs import Pairs
+from eqsat.extract.candidates.pairs import MergePairs
 from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.shift import chained
 
-PairsOf = Callable[[Pairs, Sequence[int], int], tuple[Ints, Ints]]
+PairsOf = Callable[[MergePairs, Sequence[int], int], tuple[Ints, Ints]]
 NODE, BUFFER = 0, 2  # fields of `Images`
 AT_ONCE = 1 << 19  # pairs among which dominated ones are looked for
 
 
-class _Parts(NamedTuple):
+class _MergeParts(NamedTuple):
     """Small groups as parts of merges, by number."""
 
     number: dict[Small, int]
-    pairs: Pairs
+    pairs: MergePairs
     prune: MergePrune | None
 
 
 class _Paired(NamedTuple):
-    """Pairs of parts, and around which thing each was found."""
+    """MergePairs of parts, and around which thing each was found."""
 
     shared: Ints
     one: Ints
@@ -101,7 +101,7 @@ class _Merging:
         for paired in self._paired(parts, direct, pairs_of):
             self._make(parts, paired, [frozenset(b) for b in blocks])
 
-    def _parts(self, direct: Iterable[Shared]) -> _Parts:
+    def _parts(self, direct: Iterable[Shared]) -> _MergeParts:
         """The groups around these, the smallest first."""
         small = {s: self._candidate(s) for s in {s for shared in direct for s in shared.small}}
         order = sorted(
@@ -109,7 +109,7 @@ class _Merging:
         )
         parts = [self.merger.part(small[s]) for s in order]
         number = {s: n for n, s in enumerate(order)}
-        return _Parts(number, self.merger.pairs(parts), self.merger.prune(parts))
+        return _MergeParts(number, self.merger.pairs(parts), self.merger.prune(parts))
 
     def _candidate(self, small: Small) -> Candidate:
         (found,) = self.book.moved([self.book.direct[small.direct]], small.blocks)
@@ -117,7 +117,7 @@ class _Merging:
 
     # ---- pairs and what they make ----------------------------------------------------------------
     def _paired(
-        self, parts: _Parts, direct: Sequence[Shared], pairs_of: PairsOf
+        self, parts: _MergeParts, direct: Sequence[Shared], pairs_of: PairsOf
     ) -> Iterator[_Paired]:
         """All pairs, of several things that groups share at once; each pair there once."""
         waiting: list[_Paired] = []
@@ -133,7 +133,7 @@ class _Merging:
         if waiting:
             yield _Paired(*map(np.concatenate, zip(*waiting, strict=True)))
 
-    def _make(self, parts: _Parts, paired: _Paired, blocks: Sequence[frozenset[int]]) -> None:
+    def _make(self, parts: _MergeParts, paired: _Paired, blocks: Sequence[frozenset[int]]) -> None:
         """Merge all pairs but the dominated ones, and note where copies of them are."""
         key = paired.one * len(parts.number) + paired.two
         pairs = distinct(key)

@@ -18,7 +18,7 @@ import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import Looked, bits_of
-from eqsat.extract.candidates.pairs import Part
+from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets
 from eqsat.extract.solve.linear import OTHERS, OWN, moved_bytes, tie
@@ -58,7 +58,7 @@ class _Merges(NamedTuple):
 class MergePrune:
     """Asked about pairs of these parts, of a target that prices by a roofline."""
 
-    def __init__(self, pool: Pool, costs: Costs, parts: Sequence[Part]):
+    def __init__(self, pool: Pool, costs: Costs, parts: Sequence[MergePart]):
         self.space, self.costs = pool.space, costs
         space, found = pool.space, [p.candidate for p in parts]
         buffer, exclusive = space.buffer, pool.legality.exclusive

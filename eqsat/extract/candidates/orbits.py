@@ -12,7 +12,7 @@ from eqsat.extract.candidates.certified import Certified, images_of_numbers
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.table import OptionTable, stacked
+from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.chains import FAR, Chains
@@ -52,7 +52,7 @@ class Orbits:
         copies = np.flatnonzero(copied)
         owner = np.concatenate([alone, every.origin[copies]])
         of = Ragged.grouped(owner, np.concatenate([alone, copies]), len(every))
-        table = stacked(parts)
+        table = OptionTable.stacked(parts)
         parts.clear()
         chains = _chains(variants, every)
         if chains or not floored or variants.pool.legality.target.devices:

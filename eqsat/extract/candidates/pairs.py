@@ -26,7 +26,7 @@ COMPUTED, USER = 1, 2  # of a value: it is computed; it is computed from the res
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class MergePart:
     """A small group that may become part of a merge, with what merging asks of it."""
 
     candidate: Candidate
@@ -38,7 +38,7 @@ class Part:
     at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
 
 
-class Pairs:
+class MergePairs:
     """Asked about buckets of some parts: which two of a bucket may be one dispatch.
 
     Two parts contradict each other if one computes what the other reads or writes, or if both
@@ -47,7 +47,7 @@ class Pairs:
     numbers of ops, roots and operands that fusion allows.
     """
 
-    def __init__(self, space: Space, legality: Legality, waits: Waits, parts: Sequence[Part]):
+    def __init__(self, space: Space, legality: Legality, waits: Waits, parts: Sequence[MergePart]):
         self.space, self.legality, self.waits, self.parts = space, legality, waits, parts
         self._first = [0]  # where the facts of a part begin
         self._facts: list[tuple[int, int]] = []  # (number of a thing, what of it)
@@ -61,7 +61,7 @@ class Pairs:
     def _ways(self) -> dict[tuple[int, int], int]:
         return {}
 
-    def _of(self, p: Part) -> list[tuple[int, int]]:
+    def _of(self, p: MergePart) -> list[tuple[int, int]]:
         """Its buffers, makers of buffers, ops, roots, reads and values."""
         space, kinds = self.space, self._kinds
         buffers = dict.fromkeys(p.touched, TOUCHED)
@@ -91,8 +91,8 @@ class Pairs:
         return {name: (1 + at) * size if at else 0 for at, name in enumerate(names)}
 
     # ---- pairs of a bucket -----------------------------------------------------------------------
-    def of(self, bucket: Sequence[int], *, apart: bool) -> Iterator[tuple[Part, Part]]:
-        """Pairs of parts that may be one dispatch, in order; `apart` ones share no op."""
+    def of(self, bucket: Sequence[int], *, apart: bool) -> Iterator[tuple[MergePart, MergePart]]:
+        """MergePairs of parts that may be one dispatch, in order; `apart` ones share no op."""
         for one, two in zip(*(f.tolist() for f in self.found(bucket, apart=apart)), strict=True):
             yield self.parts[one], self.parts[two]
 
@@ -114,7 +114,7 @@ class Pairs:
     def _small(
         self, bucket: Sequence[int], facts: dict[str, Matrix], apart: bool
     ) -> Iterator[tuple[Numbers, Numbers]]:
-        """Pairs that have no more ops than fusion allows and do not wait, block by block.
+        """MergePairs that have no more ops than fusion allows and do not wait, block by block.
 
         It is what refuses most; all else is asked of what is left.
         """

@@ -25,7 +25,7 @@ Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
 
 
 @dataclass(frozen=True)
-class Cut:
+class WorkgroupTile:
     """What one workgroup computes of a contraction: an extent per loop of a nest."""
 
     nest: Generic  # the contraction, with its loops put together if the pipeline does that
@@ -77,7 +77,7 @@ def ways(pipelines: tuple[Pipeline, ...], roots: tuple[Root, ...]) -> tuple[Way,
 
 # ---- how a contraction is cut ----------------------------------------------------------------
 @lru_cache(maxsize=50_000)
-def cut(g: Generic, pipeline: Pipeline) -> Cut | None:
+def cut(g: Generic, pipeline: Pipeline) -> WorkgroupTile | None:
     """An unpacked contraction cut into workgroups; None if the pipeline does not take it.
 
     Of several intrinsics the one by which the least is computed, the first of equal ones; one that
@@ -92,7 +92,7 @@ def cut(g: Generic, pipeline: Pipeline) -> Cut | None:
     return min(found, key=lambda c: (bool(c.whole), c.computed), default=None)
 
 
-def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> Cut | None:
+def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> WorkgroupTile | None:
     extents, computed = [1] * len(nest.sizes), math.prod(nest.sizes)
     rows, whole = {"m": 1, "n": 1, "k": 1}, []
     for role, loops in _roles(nest).items():
@@ -111,7 +111,7 @@ def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> Cut | None:
             whole += [(role, tuple(loops))] if loops else []
             for d in loops:
                 extents[d] = nest.sizes[d]
-    return Cut(nest, tuple(extents), computed, (rows["m"], rows["n"]), tuple(whole))
+    return WorkgroupTile(nest, tuple(extents), computed, (rows["m"], rows["n"]), tuple(whole))
 
 
 def _collapsed(g: Generic) -> Generic:
@@ -151,18 +151,18 @@ def _roles(g: Generic) -> dict[str, list[int]]:
     }
 
 
-def _packed(g: Generic) -> Cut:
+def _packed(g: Generic) -> WorkgroupTile:
     """The kernel's tile; blocks of k may be longer than that, and are read a piece at a time."""
     inner = inner_loops(g)
     extents = [s if d in inner else 1 for d, s in enumerate(g.sizes)]
     blocks = [d for d in inner if d >= g.rank]
     if len(blocks) == 1:
         extents[blocks[0]] = min(extents[blocks[0]], g.tile[2])
-    return Cut(g, tuple(extents), math.prod(g.sizes))
+    return WorkgroupTile(g, tuple(extents), math.prod(g.sizes))
 
 
 # ---- what a workgroup keeps ------------------------------------------------------------------
-def tile_bytes(found: Cut, operand: int) -> int:
+def operand_tile_bytes(found: WorkgroupTile, operand: int) -> int:
     """Bytes of the part of an operand that a workgroup reads, padding included."""
     nest = found.nest
     reach = (
@@ -178,7 +178,7 @@ def root_bytes(g: Generic, pipeline: Pipeline | None, reading: int) -> int:
     in registers.
     """
     promote: tuple[str, ...] = ("lhs", "rhs")
-    found = Cut(g, tuple(1 if d < g.rank else s for d, s in enumerate(g.sizes)), 0)
+    found = WorkgroupTile(g, tuple(1 if d < g.rank else s for d, s in enumerate(g.sizes)), 0)
     is_contraction = contraction_roles(g) is not None
     if is_contraction and g.tile:
         found = _packed(g)
@@ -189,7 +189,9 @@ def root_bytes(g: Generic, pipeline: Pipeline | None, reading: int) -> int:
         found, promote = taken, pipeline.promote
     total = 0
     if is_contraction and not found.whole:
-        total = sum(tile_bytes(found, i) for i, s in enumerate(("lhs", "rhs")) if s in promote)
+        total = sum(
+            operand_tile_bytes(found, i) for i, s in enumerate(("lhs", "rhs")) if s in promote
+        )
     in_registers = reading == ALONG and not found.whole and "result" not in promote
     if reading == NOT_READ or in_registers:
         return total

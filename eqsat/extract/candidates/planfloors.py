@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.planned import Planned
+from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.generic import Generic
@@ -41,8 +41,8 @@ class PlanFloors:
     target: Target
 
     @cached_property
-    def _planned(self) -> Planned:
-        return self.space.remembered(Planned, self.target)
+    def _planned(self) -> PlanPrices:
+        return self.space.remembered(PlanPrices, self.target)
 
     @cached_property
     def _constants(self) -> Constants:
@@ -64,7 +64,7 @@ class PlanFloors:
         return found + self.target.launch_ps
 
     # ---- a plan ----------------------------------------------------------------------------------
-    def _compute_ps(self, members: Ragged, parts: _Parts, writes: Ragged) -> Floats:
+    def _compute_ps(self, members: Ragged, parts: _CertainParts, writes: Ragged) -> Floats:
         """Multiply-adds, bodies, and what is read and written at the ends, in full vectors.
 
         A product below a sum may be a factor of a contraction: it becomes a multiply-add, and its
@@ -88,7 +88,7 @@ class PlanFloors:
         ends = np.where(in_tiles, store * written, ends)
         return (vector_ps / lanes + np.where(in_rows, 0.0, ends)) / machine.cores
 
-    def _moved_ps(self, parts: _Parts, writes: Ragged) -> Floats:
+    def _moved_ps(self, parts: _CertainParts, writes: Ragged) -> Floats:
         """Every byte once, from the nearest level that holds what the dispatch touches."""
         own = parts.run_bytes + parts.share * _sums(writes, self._facts.nbytes[writes.index])
         total = own + parts.weight_bytes
@@ -116,13 +116,13 @@ class PlanFloors:
     def _facts(self) -> _Facts:
         return _Facts(self.space, self.target, self._constants)
 
-    def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _Parts:
+    def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _CertainParts:
         facts, index = self._facts, members.index
         is_run = ~facts.is_one_of(self._planned.weights)
         whole = members.all(facts.is_solid[index])
         # what a concat cuts, the price counts by its largest piece
         share = np.where(members.any(facts.is_concat[index]), 1 / MOST_PIECES, 1.0)
-        found = _Parts(
+        found = _CertainParts(
             _sums(members, facts.contraction_ps[index]),
             _sums(members, facts.sum_ps[index]),
             _sums(members, facts.product_ps[index]),
@@ -145,7 +145,7 @@ class PlanFloors:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _CertainParts:
     """Per dispatch, of what is certain: picoseconds by points of bodies, not by vectors."""
 
     contractions: Floats

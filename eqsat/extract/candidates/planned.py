@@ -21,7 +21,7 @@ from eqsat.plan.dispatch import Planner, planner_of, weight_classes
 Structure = tuple[int, ...]
 
 
-class _Numbers(dict[Hashable, int]):
+class _Numbering(dict[Hashable, int]):
     """A number for everything that is asked for."""
 
     def __missing__(self, key: Hashable) -> int:
@@ -30,7 +30,7 @@ class _Numbers(dict[Hashable, int]):
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanPrices:
     """Prices of the groups of one e-graph on one target with kernels."""
 
     space: Space
@@ -79,7 +79,7 @@ class Planned:
     @cached_property
     def _types(self) -> tuple[int, ...]:
         """Per class: a number that classes of the same types share."""
-        number = _Numbers()
+        number = _Numbering()
         return tuple(number[t] for t in self.space.egraph.types)
 
     def _structure(

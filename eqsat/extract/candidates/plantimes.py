@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.listed import CandidateTable, Part
+from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.extract.solve.linear import Time
@@ -38,7 +38,9 @@ def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> Optio
     return replace(table, adds=adds, is_asked=is_asked)
 
 
-def asked_ps(costs: Costs, candidates: CandidateTable | Part, owners: Ints, extras: Ragged) -> Ints:
+def asked_ps(
+    costs: Costs, candidates: CandidateTable | Listed, owners: Ints, extras: Ragged
+) -> Ints:
     """Picoseconds of each candidate's dispatch that also writes `extras`, by its plan.
 
     A copy costs what its origin does, and equal dispatches are planned once.

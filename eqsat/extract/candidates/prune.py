@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from operator import le
 
-from eqsat.extract.candidates.places import BEGIN
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment
+from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.solve.linear import OWN, TIE_BREAK
 from eqsat.model.deadline import tick

@@ -27,7 +27,7 @@ Numbers = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(frozen=True)
-class Rows:
+class KeptRows:
     """What one dispatch computes by row blocks. scratch_bytes: of `row_block` rows."""
 
     last: int  # the contraction that reads them
@@ -36,7 +36,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class RowBlocks:
+class RowBlockRules:
     """Asked about groups of nodes of one e-graph."""
 
     legality: Legality
@@ -92,14 +92,14 @@ class RowBlocks:
         uses = self.legality.uses
         return {r: [(maker, uses[u]) for maker, u in reads] for r, reads in below}
 
-    def found(self, makers: Makers) -> Rows | None:
+    def found(self, makers: Makers) -> KeptRows | None:
         """The rows of a dispatch; None if there are none, or if they are not read by rows."""
         roots = self._roots(makers)
         if len(roots) < 2 or not self.is_on:
             return None
         return self._found(self._named(tuple((r, self._reads(makers, r)) for r in roots)))
 
-    def _found(self, below: Reads) -> Rows | None:
+    def _found(self, below: Reads) -> KeptRows | None:
         roots, kinds = list(below), self.legality.space.kinds
         if not self.may_be(roots):
             return None
@@ -122,7 +122,7 @@ class RowBlocks:
         if not self._are_rows(below, last, first):
             return None
         (operand,) = operands
-        return Rows(last, operand, self._scratch_bytes(roots, last, operand))
+        return KeptRows(last, operand, self._scratch_bytes(roots, last, operand))
 
     def _size(self, node: int) -> int:
         space = self.legality.space

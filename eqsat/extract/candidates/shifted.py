@@ -54,7 +54,7 @@ class Images(NamedTuple):
         )
 
 
-class Place(NamedTuple):
+class BlockPlace(NamedTuple):
     """Where a node or value is among those that look alike: the first of them, and how far on."""
 
     first: int
@@ -104,18 +104,18 @@ class Shifted:
 
     # ---- who looks alike -------------------------------------------------------------------------
     @cached_property
-    def sinks(self) -> dict[int, Place]:
+    def sinks(self) -> dict[int, BlockPlace]:
         """Per node that a group may end at: its place among those with the same groups."""
-        found: dict[int, Place] = {}
+        found: dict[int, BlockPlace] = {}
         made = {n for nodes in self.pool.producers.values() for n in nodes}
         image = self.once.node
         links = {n for n in made if image[n] not in (-1, n) and self._is_sink_alike(n)}
         for n in made - {image[n] for n in links}:
-            found[n] = Place(n, 0)
+            found[n] = BlockPlace(n, 0)
             at, block = n, 0
             while at in links:
                 at, block = image[at], block + 1
-                found[at] = Place(n, block)
+                found[at] = BlockPlace(n, block)
         return found
 
     def _is_sink_alike(self, node: int) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.places import BEGIN
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.ragged import Ints, Mask, Ragged, joined
+from eqsat.extract.ragged import Ints, Mask, Ragged
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,14 @@ class OptionTable:
             bool(self.is_conversion[i]),
         )
 
+    @staticmethod
+    def stacked(parts: Sequence[OptionTable]) -> OptionTable:
+        """Options of the same candidates, one table below the other."""
 
-def stacked(parts: Sequence[OptionTable]) -> OptionTable:
-    """Options of the same candidates, one table below the other."""
+        def column(name: str) -> Any:
+            found = [getattr(p, name) for p in parts]
+            is_ragged = isinstance(found[0], Ragged)
+            return Ragged.stacked(found) if is_ragged else np.concatenate(found)
 
-    def column(name: str) -> Any:
-        found = [getattr(p, name) for p in parts]
-        return joined(found) if isinstance(found[0], Ragged) else np.concatenate(found)
-
-    names = [f.name for f in fields(OptionTable) if f.name != "candidates"]
-    return replace(parts[0], **{name: column(name) for name in names})
+        names = [f.name for f in fields(OptionTable) if f.name != "candidates"]
+        return replace(parts[0], **{name: column(name) for name in names})

@@ -11,12 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.costs import UNASKED
-from eqsat.extract.candidates.listed import CandidateTable, Part
+from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.planfloors import PlanFloors
 from eqsat.extract.candidates.plantimes import asked_ps
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, joined
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
 from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
@@ -67,7 +67,7 @@ class _Tabulation:
     `is_read`: per buffer, whether some candidate or the caller reads it.
     """
 
-    def __init__(self, variants: Variants, candidates: Part, is_read: Mask):
+    def __init__(self, variants: Variants, candidates: Listed, is_read: Mask):
         self.variants, self.pool = variants, variants.pool
         self.space, self.costs = variants.space, variants.costs
         self.candidates, self.is_read = candidates, is_read
@@ -172,7 +172,7 @@ class _Tabulation:
         more = [(c, s) for c in self._with_many_roots for s in self._larger(c)]
         owner.append(np.array([c for c, _ in more], dtype=np.int64))
         sets.append(Ragged.of([s for _, s in more]))
-        found, owners = joined(sets), np.concatenate(owner)
+        found, owners = Ragged.stacked(sets), np.concatenate(owner)
         room = self.room[owners]
         kept = self.is_possible[owners] & ((found.counts <= room) | (room < 0))
         kept &= ~self._is_written_too_often(owners, found, kept)

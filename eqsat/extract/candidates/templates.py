@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.candidates.checks import EMPTY, State
+from eqsat.extract.candidates.checks import EMPTY, Grown
 from eqsat.extract.candidates.groups import Grower
 from eqsat.extract.candidates.space import order
 from eqsat.model.deadline import tick
@@ -28,9 +28,9 @@ def templates(grower: Grower) -> tuple[Templates, ...]:
     return every, Templates(grower, program_only=True)
 
 
-def widened(makers: tuple[Templates, ...], states: list[State], sink: int) -> list[State]:
+def widened(makers: tuple[Templates, ...], states: list[Grown], sink: int) -> list[Grown]:
     """What the makers make of these groups, each once."""
-    found: dict[frozenset[int], State] = {}
+    found: dict[frozenset[int], Grown] = {}
     for maker in makers:
         for state in maker.of(states, sink):
             found.setdefault(frozenset((*state.inside.values(), *state.views)), state)
@@ -38,7 +38,7 @@ def widened(makers: tuple[Templates, ...], states: list[State], sink: int) -> li
 
 
 @dataclass
-class _Seen:
+class _Progress:
     """What was looked at behind one op.
 
     Groups that read the same and compute the same differ in their layouts inside. From one that may
@@ -51,7 +51,7 @@ class _Seen:
     done: dict[tuple[frozenset[int], ...], tuple[int, ...]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # the same of the last group
     # per nodes by the buffers they make: the group that they are, if it is one
-    parts: dict[frozenset[tuple[int, int]], State | None] = field(default_factory=dict)
+    parts: dict[frozenset[tuple[int, int]], Grown | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Templates:
     grower: Grower
     program_only: bool  # takes no node a rule made
 
-    def of(self, states: list[State], sink: int) -> list[State]:
+    def of(self, states: list[Grown], sink: int) -> list[Grown]:
         """Those of these groups that are as large as `members` allows, widened.
 
         And once more with what may be cloned: whether to compute that twice is a choice. Of those
         with one root and the same operands: the one of fewest ops.
         """
         legality = self.grower.legality
-        found: dict[Key, State] = {}
+        found: dict[Key, Grown] = {}
         if not legality.has_templates:
             return []
-        computes, seen = self.grower.space.computes, _Seen()
+        computes, seen = self.grower.space.computes, _Progress()
         cloned: set[tuple[frozenset[int], ...]] = set()
         for state in states:
             tick()
@@ -97,14 +97,14 @@ class Templates:
                     self._keep(found, wider)
         return list(found.values())
 
-    def _keep(self, found: dict[Key, State], state: State) -> None:
+    def _keep(self, found: dict[Key, Grown], state: Grown) -> None:
         is_root = self.grower.legality.is_root
         root = next(n for n in state.inside.values() if is_root(n))
         key = root, frozenset(state.reads), self._results(state)
         if key not in found or state.members < found[key].members:
             found[key] = state
 
-    def _results(self, state: State) -> frozenset[int]:
+    def _results(self, state: Grown) -> frozenset[int]:
         """Buffers made inside that are results of the program: no other layout stands for them."""
         return self._roots.intersection(state.inside)
 
@@ -112,7 +112,7 @@ class Templates:
     def _roots(self) -> frozenset[int]:
         return frozenset(self.grower.space.roots)
 
-    def _cores(self, state: State, sink: int, seen: _Seen) -> list[State]:
+    def _cores(self, state: Grown, sink: int, seen: _Progress) -> list[Grown]:
         """A group of several roots without what it computes in front of all of them.
 
         That may be another dispatch's epilogue, and several roots may need it again: a norm that
@@ -128,7 +128,7 @@ class Templates:
             if is_root(n) or (not behind.isdisjoint(reads)):
                 behind.add(n)
         turned = behind | {n for n in made if space.kinds[n] == "conversion"}
-        kinds, found = space.kinds, list[State]()
+        kinds, found = space.kinds, list[Grown]()
         for only in (behind, turned):
             part = {b: n for b, n in state.inside.items() if n in only or kinds[n] == "view"}
             key = frozenset(part.items())
@@ -138,7 +138,7 @@ class Templates:
             found += [core] if core is not None and core.members < state.members else []
         return found
 
-    def _grown(self, part: Mapping[int, int], sink: int) -> State | None:
+    def _grown(self, part: Mapping[int, int], sink: int) -> Grown | None:
         """The group that these nodes make of these buffers; None if that is no dispatch."""
         grower = self.grower
         state = grower.add(EMPTY, None, sink)
@@ -156,7 +156,7 @@ class Templates:
     def _allows(self, node: int) -> bool:
         return not self.program_only or self.grower.space.egraph.nodes[node].rule == -1
 
-    def _takes(self, state: State) -> bool:
+    def _takes(self, state: Grown) -> bool:
         may_hold = self._may_hold
         return all([may_hold[n] for n in state.inside.values()])
 
@@ -181,7 +181,7 @@ class Templates:
         found = {b: tuple(n for n in nodes if self._allows(n)) for b, nodes in by.items()}
         return {b: nodes for b, nodes in found.items() if nodes}
 
-    def _widened(self, state: State, sink: int, seen: _Seen, *, cloning: bool) -> State:
+    def _widened(self, state: Grown, sink: int, seen: _Progress, *, cloning: bool) -> Grown:
         """With every operand computed inside that may be; as it is if that adds conversions only.
 
         A pack more or less in front of a large group is not worth its candidates. It stays as it
@@ -212,13 +212,13 @@ class Templates:
         return state if any(kinds[n] not in ("conversion", "view") for n in added) else start
 
     def _may_hold_any(
-        self, state: State, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
+        self, state: Grown, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
     ) -> bool:
         """Whether one of these reads may be computed inside."""
         found = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
         return any(w and self._absorbed(state, sink, b, w) is not None for b, w in found)
 
-    def _may_widen(self, state: State, cloning: bool) -> bool:
+    def _may_widen(self, state: Grown, cloning: bool) -> bool:
         """Whether it reads a value that is its own (or cheap) and that it could compute itself."""
         space, deep = self.grower.space, self._deep[state.roots > 0]
         found = [v for v in {space.value[b] for b in state.reads} if v in deep]
@@ -244,7 +244,7 @@ class Templates:
                     found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
         return found
 
-    def _adds_no_root(self, state: State, node: int) -> bool:
+    def _adds_no_root(self, state: Grown, node: int) -> bool:
         """Whether a group has as many roots with an op as without it."""
         legality = self.grower.legality
         if not legality.roots[node]:
@@ -285,8 +285,8 @@ class Templates:
         return {b: ps for b, ps in found.items() if ps}
 
     def _absorbed(
-        self, state: State, sink: int, buffer: int, ways: tuple[int, ...]
-    ) -> State | None:
+        self, state: Grown, sink: int, buffer: int, ways: tuple[int, ...]
+    ) -> Grown | None:
         """The state that computes one of its reads inside, in the first way that is legal."""
         grower = self.grower
         joined, above = grower.joined(state, buffer), grower.above(state, buffer)
@@ -301,7 +301,7 @@ class Templates:
         return None
 
     def _ways(
-        self, state: State, buffer: int, computed: frozenset[int], *, cloning: bool
+        self, state: Grown, buffer: int, computed: frozenset[int], *, cloning: bool
     ) -> tuple[int, ...]:
         """Producers that may be computed inside, by who else reads them and by roots."""
         legality, space = self.grower.legality, self.grower.space
@@ -315,7 +315,7 @@ class Templates:
             ways = tuple([p for p in ways if self._adds_no_root(state, p)])
         return ways
 
-    def _closed(self, state: State | None) -> State | None:
+    def _closed(self, state: Grown | None) -> Grown | None:
         """With all open operands read, through a relaxed view where nothing computes them."""
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]

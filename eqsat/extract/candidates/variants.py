@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import entries
+from eqsat.extract.candidates.cover import derivations
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment, Space
@@ -107,7 +107,7 @@ class Variants:
     def outside(self) -> dict[int, frozenset[int]]:
         """Per value: needed values that can only be computed from it; -1 is the caller."""
         found: dict[int, set[int]] = {}
-        ways = entries(self.pool)
+        ways = derivations(self.pool)
         for w in self.needed:
             for v in frozenset.intersection(*ways[w]):
                 found.setdefault(v, set()).add(w)

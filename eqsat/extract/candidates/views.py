@@ -21,7 +21,7 @@ class View:
 
 
 @dataclass
-class _Way:
+class _Derivation:
     """How a value is computed at run time, by some of the ops that may do so."""
 
     ops: list[int] = field(default_factory=list)
@@ -31,7 +31,7 @@ class _Way:
     clones: bool = False  # some op may be computed in several dispatches
 
 
-_NONE = _Way()  # of leaves
+_NONE = _Derivation()  # of leaves
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Views:
             found.setdefault(self.pool.space.value[b], []).extend(computing)
         return found
 
-    def _way(self, value: int, ops: list[int]) -> _Way:
+    def _way(self, value: int, ops: list[int]) -> _Derivation:
         space, legality = self.pool.space, self.pool.legality
         children = {space.value[c] for n in ops for c in space.egraph.nodes[n].children}
-        return _Way(
+        return _Derivation(
             ops,
             children - {value},
             all(map(legality.is_root, ops)),
@@ -91,11 +91,11 @@ class Views:
         )
 
     @cached_property
-    def _near(self) -> dict[int, _Way]:
+    def _near(self) -> dict[int, _Derivation]:
         return {v: self._way(v, ops) for v, ops in self._ops.items() if ops}
 
     @cached_property
-    def _far(self) -> dict[int, _Way]:
+    def _far(self) -> dict[int, _Derivation]:
         """By ops that templates absorb."""
         if not any(f.members > 1 and f.template > f.members for f in self._fusions):
             return {}
@@ -103,7 +103,7 @@ class Views:
         found = ((v, [n for n in ops if joins(n)]) for v, ops in self._ops.items())
         return {v: self._way(v, ops) for v, ops in found if ops}
 
-    def way(self, value: int, depth: int) -> _Way:
+    def way(self, value: int, depth: int) -> _Derivation:
         """How a value so deep in a dispatch may be computed."""
         by = self._near if depth <= self._members else self._far
         return by.get(value, _NONE)
@@ -113,7 +113,7 @@ class Views:
 
     def of(self, value: int) -> View:
         """What is asked about where groups behind a value are grown."""
-        seen = _Seen(self, value)
+        seen = _ViewSearch(self, value)
         return View(frozenset(seen.depth), frozenset(seen.needs))
 
     def fits(self, roots: int) -> bool:
@@ -129,7 +129,7 @@ class Views:
         return sum(1 << v for v, way in (self._far | self._near).items() if way.contractions)
 
 
-class _Seen:
+class _ViewSearch:
     """One view in the making: looked at again until nothing new is reached."""
 
     def __init__(self, views: Views, value: int):

@@ -22,7 +22,6 @@ from eqsat.extract.ragged import (
     contains,
     counted,
     distinct,
-    joined,
     numbered_sets,
 )
 from eqsat.extract.solve.classes import Classes, FoldedTable
@@ -223,8 +222,8 @@ def _claims(folded: FoldedTable, known: FoldedNeeds, level: _Level) -> RowTable:
     there = _there(folded, level, pairs, writer, needed, entry)
     alone = np.flatnonzero(folded.table.exclusive.counts[row] == 0)
     singles = Ragged(np.arange(len(alone) + 1), row[alone])
-    claims = joined([claims, singles])
-    there = joined([there, _every(level, level.classes.of[element[alone]])])
+    claims = Ragged.stacked([claims, singles])
+    there = Ragged.stacked([there, _every(level, level.classes.of[element[alone]])])
     times = np.concatenate([pairs.times, np.ones(len(alone), dtype=np.int64)])
     owner = numbered_sets(there) * 2 + (times > 1)
     left = largest_claims(claims, owner, len(folded))
@@ -300,6 +299,6 @@ def _stacked(parts: Sequence[RowTable]) -> RowTable:
     return RowTable(
         np.concatenate([p.low for p in parts]),
         np.concatenate([p.high for p in parts]),
-        joined([p.terms for p in parts]),
+        Ragged.stacked([p.terms for p in parts]),
         np.concatenate([p.value for p in parts]),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.ragged import Ints, Ragged, distinct, joined
+from eqsat.extract.ragged import Ints, Ragged, distinct
 from eqsat.extract.solve.freeentries import of_circles, of_values
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
 from eqsat.extract.solve.lp import Program, solve
@@ -134,7 +134,7 @@ def _below(parts: Sequence[RowTable]) -> RowTable:
     return RowTable(
         np.concatenate([p.low for p in parts]),
         np.concatenate([p.high for p in parts]),
-        joined([p.terms for p in parts]),
+        Ragged.stacked([p.terms for p in parts]),
         np.concatenate([p.value for p in parts]),
     )
 
@@ -194,7 +194,7 @@ def _with_singles(
     """And every reader that holds no number, alone."""
     alone = np.flatnonzero(table.exclusive.counts[readers.index] == 0)
     singles = Ragged(np.arange(len(alone) + 1), readers.index[alone])
-    return joined([claims, singles]), np.concatenate([owners, readers.rows[alone]])
+    return Ragged.stacked([claims, singles]), np.concatenate([owners, readers.rows[alone]])
 
 
 def largest_claims(claims: Ragged, owners: Ints, options: int) -> Ints:

@@ -17,7 +17,7 @@ Key = tuple[tuple[int, ...], frozenset[int]]  # members, buffers written
 
 
 @dataclass(frozen=True)
-class Places:
+class Timetable:
     """Moments per value, earliest first: `computed` anew, or `converted` to another layout.
 
     `named` are dispatches that an order names: they may run there, whatever they write.
@@ -69,24 +69,24 @@ class Places:
         return min(ways, default=NEVER)
 
 
-def program_places(space: Space, held: frozenset[int]) -> Places:
+def program_timetable(space: Space, held: frozenset[int]) -> Timetable:
     """Values where the input program has them; others right after all they need."""
-    return _places(space, held, space.positions)
+    return _timetable(space, held, space.positions)
 
 
-def _places(
+def _timetable(
     space: Space, held: frozenset[int], positions: Mapping[int, tuple[Moment, ...]]
-) -> Places:
+) -> Timetable:
     computed, converted = {}, {}
     for value, at in positions.items():
         count, is_source = space.levels(value), space.is_source(value)
         levels = range(-count, 0) if is_source else range(1, count + 1)
         computed[value] = tuple((p, d, t, -1 if is_source else 0) for p, d, t, _ in at)
         converted[value] = tuple((p, d, t, s) for p, d, t, _ in at for s in levels)
-    return Places(space, held, computed, converted)
+    return Timetable(space, held, computed, converted)
 
 
-def answer_places(space: Space, held: frozenset[int], groups: Sequence[Group]) -> Places:
+def answer_timetable(space: Space, held: frozenset[int], groups: Sequence[Group]) -> Timetable:
     """The places of an answer's dispatches, in the order they are listed.
 
     What the answer does not compute comes just before the first value that can be computed from
@@ -108,11 +108,11 @@ def answer_places(space: Space, held: frozenset[int], groups: Sequence[Group]) -
                 extra.setdefault(value, []).append(moment)
         named[g.members, written] = moment
     positions = _positions(space, {v: tuple(m) for v, m in known.items()})
-    places = _places(space, held, positions)
+    places = _timetable(space, held, positions)
     converted = dict(places.converted)
     for value, moments in extra.items():
         converted[value] = tuple(sorted({*converted.get(value, ()), *moments}))
-    return Places(space, held, places.computed, converted, named)
+    return Timetable(space, held, places.computed, converted, named)
 
 
 def _values(space: Space, members: Sequence[int]) -> list[int]:
@@ -121,7 +121,7 @@ def _values(space: Space, members: Sequence[int]) -> list[int]:
 
 
 def _positions(space: Space, known: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
-    """Places of all values, given those an answer computes."""
+    """Timetable of all values, given those an answer computes."""
     at = {v: m for v, m in known.items() if not space.is_source(v)}
     first = {v: m[0][:2] for v, m in at.items()}
     soon = space.soonest(first)
