@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from eqsat.model.devices import Transfer
 from eqsat.model.layout import Layout
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inverse
-from eqsat.ops.vocabulary import AttrFunction
 
 
 def border_of_pack(border: Transfer, layout: Layout) -> Transfer:
@@ -30,29 +30,6 @@ def border_before_transpose(border: Transfer, perm: tuple[int, ...]) -> Transfer
     return border_of_transpose(border, inverse(perm))
 
 
-FUNCTIONS: dict[str, AttrFunction] = {
-    "border_of_pack": AttrFunction(
-        ("border", "layout"),
-        "border",
-        "b' with pack(transfer(x, b), l) = transfer(pack(x, l), b')",
-        border_of_pack,
-    ),
-    "border_of_unpack": AttrFunction(
-        ("border", "layout"),
-        "border",
-        "b' with unpack(transfer(y, b), l) = transfer(unpack(y, l), b')",
-        border_of_unpack,
-    ),
-    "border_of_transpose": AttrFunction(
-        ("border", "ints"),
-        "border",
-        "b' with transpose(transfer(x, b), p) = transfer(transpose(x, p), b')",
-        border_of_transpose,
-    ),
-    "border_before_transpose": AttrFunction(
-        ("border", "ints"),
-        "border",
-        "b' with transfer(transpose(x, p), b) = transpose(transfer(x, b'), p)",
-        border_before_transpose,
-    ),
-}
+FUNCTIONS = attr_functions(
+    border_of_pack, border_of_unpack, border_of_transpose, border_before_transpose,
+)  # fmt: skip

@@ -18,10 +18,10 @@ from eqsat.model.movement import Reshape
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.convolution import convolution
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import reassociation
 from eqsat.ops.lists import inverse
 from eqsat.ops.propagate import permute_result
-from eqsat.ops.vocabulary import AttrFunction
 
 Groupings = tuple[Reshape | None, ...]
 Dim = tuple[Affine, int]  # an expression of a map, and the extent of the operand's dim
@@ -84,17 +84,20 @@ def _without_units(g: Generic) -> Generic:
 
 
 def reshape_operand(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
-    """Read y instead of operand i = reshape(y) of no contraction, if that takes loops away.
+    """The generic that reads operand i before its reshape, its result reshaped instead.
 
-    The result is reshaped instead; the other operands are reshaped alike.
+    The other operands are reshaped alike. A contraction becomes a 1x1 convolution by that, any
+    other generic loses loops.
     """
-    if len(groups.source) >= len(groups.shape) or contraction_roles(g) is not None:
+    if contraction_roles(g) is not None:
+        return expand_loops(g, i, groups)
+    if len(groups.source) >= len(groups.shape):
         return None
     return before_reshape(g, i, groups) if len(g.yields) == 1 else None
 
 
 def reshape_result(g: Generic, groups: Reshape) -> Regrouped | None:
-    """Write reshape(result) directly, if that takes loops away and `g` has no contraction."""
+    """The generic that writes its result reshaped, if that takes loops away; no contraction."""
     if len(groups.shape) >= len(groups.source) or contraction_roles(g) is not None:
         return None
     parts = _partition(groups.source, groups.shape)
@@ -307,42 +310,9 @@ def _before(d: int, orders: Sequence[list[int | None]]) -> int | None:
     return before
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "interchanged": {"sig": "sig", "perm": "ints"},
-    "regrouped": {"operands": "groupings", "sig": "sig", "result": "groups"},
-    "regrouped-operand": {
-        "before": "groupings",
-        "after": "groupings",
-        "sig": "sig",
-        "result": "groups",
-    },
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "collapse_loops": AttrFunction(
-        ("sig",), "row:regrouped", "a contraction with as few loops as possible", collapse_loops
-    ),
-    "expand_loops": AttrFunction(
-        ("sig", "int", "groups"),
-        "row:regrouped-operand",
-        "a contraction as a 1x1 convolution that reads operand i before its reshape",
-        expand_loops,
-    ),
-    "interchange": AttrFunction(
-        ("sig",),
-        "row:interchanged",
-        "an elementwise generic over its operands' order, its result transposed",
-        interchange,
-    ),
-    "reshape_operand": AttrFunction(
-        ("sig", "int", "groups"),
-        "row:regrouped-operand",
-        "read operand i before its reshape, over fewer loops",
-        reshape_operand,
-    ),
-    "reshape_result": AttrFunction(
-        ("sig", "groups"),
-        "row:regrouped",
-        "write the reshaped result directly, over fewer loops",
-        reshape_result,
-    ),
-}
+FUNCTIONS = attr_functions(
+    collapse_loops,
+    interchange,
+    ("read_before", reshape_operand),
+    ("write_behind", reshape_result),
+)

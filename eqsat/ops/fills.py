@@ -11,9 +11,9 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape
 from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import pad_of, pad_value
 from eqsat.ops.permuted_moves import Perm
-from eqsat.ops.vocabulary import AttrFunction
 
 
 @dataclass(frozen=True)
@@ -126,32 +126,7 @@ def _is_typed(body: Expr) -> bool:
     return body.fn != "const" and all(any(a.fn != "const" for a in args) for args in values)
 
 
-ROWS: dict[str, dict[str, str]] = {"packed-fill": {"fill": "fill", "relaxed": "layout"}}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "pack_fill": AttrFunction(
-        ("layout", "fill"), "row:packed-fill", "a pack of one value", pack_fill
-    ),
-    "unpack_fill": AttrFunction(("fill", "layout"), "fill", "an unpack of one value", unpack_fill),
-    "permute_fill": AttrFunction(
-        ("fill", "ints"), "fill", "a transpose of one value", permute_fill
-    ),
-    "reshape_fill": AttrFunction(
-        ("fill", "groups"), "fill", "a reshape of one value", reshape_fill
-    ),
-    "slice_fill": AttrFunction(
-        ("fill", "move"), "fill", "a slice or gather of one value", slice_fill
-    ),
-    "pad_fill": AttrFunction(
-        ("fill", "move"), "fill", "a pad of one value by that value", pad_fill
-    ),
-    "concat_fills": AttrFunction(
-        ("fill", "fill", "move"), "fill", "a concat of one value", concat_fills
-    ),
-    "pad_for_fill": AttrFunction(
-        ("move", "int", "fill"), "move", "a concat of two with a fill at i, as a pad", pad_for_fill
-    ),
-    "generic_fill": AttrFunction(("sig", "fill"), "fill", "a broadcast of one value", generic_fill),
-    "fold_fill": AttrFunction(
-        ("sig", "int", "fill"), "sig", "operand i as a constant of the body", fold_fill
-    ),
-}
+FUNCTIONS = attr_functions(
+    pack_fill, unpack_fill, permute_fill, reshape_fill, slice_fill, pad_fill, concat_fills,
+    pad_for_fill, generic_fill, fold_fill,
+)  # fmt: skip

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inner_entries, inverse, is_block_diagonal
 from eqsat.ops.tiling import make_layout
-from eqsat.ops.vocabulary import AttrFunction
 
 
 @dataclass(frozen=True)
@@ -191,38 +191,6 @@ def _block_order(m: Layout, n: Layout) -> tuple[int, ...] | None:
     return (*(m.outer.index(d) for d in n.outer), *tiles)
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "packed-reshape": {"layout": "layout", "groups": "groups", "order": "ints"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "pack_reshape": AttrFunction(
-        ("layout", "groups"),
-        "row:packed-reshape",
-        "the layout of a reshape's operand that gives this layout of its result",
-        pack_reshape,
-    ),
-    "unpack_reshape": AttrFunction(
-        ("groups", "layout"),
-        "row:packed-reshape",
-        "the layout a reshape's result has if its operand has this one",
-        unpack_reshape,
-    ),
-    "before_transpose": AttrFunction(
-        ("layout", "ints"),
-        "layout",
-        "L' with pack(x, L') = pack(transpose(x, p), L)",
-        before_transpose,
-    ),
-    "after_transpose": AttrFunction(
-        ("layout", "ints"),
-        "layout",
-        "L' with unpack(y, L') = transpose(unpack(y, L), p)",
-        after_transpose,
-    ),
-    "packed_transpose": AttrFunction(
-        ("layout", "ints"),
-        "layout",
-        "L' with pack(x, L') = transpose(pack(x, L), p)",
-        packed_transpose,
-    ),
-}
+FUNCTIONS = attr_functions(
+    pack_reshape, unpack_reshape, before_transpose, after_transpose, packed_transpose,
+)  # fmt: skip

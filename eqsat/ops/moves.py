@@ -14,7 +14,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.movement import Move
 from eqsat.model.tensor import cdiv
-from eqsat.ops.vocabulary import AttrFunction
+from eqsat.ops.declare import attr_functions
 
 MAX_OPERANDS = 6  # of a concat that a rule makes: any-operand rules are compiled up to here
 
@@ -262,52 +262,7 @@ def _bounds(cut: Move) -> list[tuple[int, int, int]]:
     return list(zip(cut.args[0], cut.shape, cut.args[2], strict=True))
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "moved": {"move": "move"},
-    "sliced-pad": {"slice": "move", "pad": "move"},
-    "sliced-concat": {"operands": "moves", "concat": "move", "slice": "move"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "moves_nothing": AttrFunction(
-        ("move",), "bool", "a pad of nothing or a slice of everything", moves_nothing
-    ),
-    "compose_pads": AttrFunction(
-        ("move", "move"), "move", "two pads by one value (inner, outer)", compose_pads
-    ),
-    "respell_slice": AttrFunction(
-        ("move",), "move", "a slice that ends behind its last element", respell_slice
-    ),
-    "compose_slices": AttrFunction(
-        ("move", "move"), "move", "two slices (inner, outer)", compose_slices
-    ),
-    "slice_pad": AttrFunction(
-        ("move", "move"), "row:sliced-pad", "a slice in front of a pad", slice_pad
-    ),
-    "slice_operand": AttrFunction(
-        ("move", "int", "move"), "row:moved", "the slice inside of operand i", slice_operand
-    ),
-    "slice_concat": AttrFunction(
-        ("move", "move"), "row:sliced-concat", "a slice in front of a concat", slice_concat
-    ),
-    "drop_before": AttrFunction(
-        ("move", "int", "move"),
-        "row:sliced-concat",
-        "the concat from operand i on, as a slice begins there",
-        drop_before,
-    ),
-    "drop_after": AttrFunction(
-        ("move", "int", "move"),
-        "row:sliced-concat",
-        "the concat up to operand i, as a slice ends there",
-        drop_after,
-    ),
-    "flatten_concat": AttrFunction(
-        ("move", "int", "move"), "move", "a concat as operand i of a concat", flatten_concat
-    ),
-    "join_slices": AttrFunction(
-        ("move", "move", "move"),
-        "row:moved",
-        "a concat of two slices that lie side by side",
-        join_slices,
-    ),
-}
+FUNCTIONS = attr_functions(
+    moves_nothing, compose_pads, respell_slice, compose_slices, slice_pad, slice_operand,
+    slice_concat, drop_before, drop_after, flatten_concat, join_slices,
+)  # fmt: skip

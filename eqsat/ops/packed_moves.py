@@ -17,9 +17,9 @@ from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
 from eqsat.model.tensor import cdiv
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import concat_of, gather_of, pad_of, pad_value, slice_of, unless_identity
 from eqsat.ops.tiling import make_layout
-from eqsat.ops.vocabulary import AttrFunction
 
 
 @dataclass(frozen=True)
@@ -290,46 +290,7 @@ def unpack_gather(gather: Move, layout: Layout) -> MovedLayout | None:
     return MovedLayout(result, gather_of(layout.packed_shape, indices, begin), _opened(layout))
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "moved-layout": {"layout": "layout", "move": "move", "relaxed": "layout"},
-    "moved-layouts": {"operands": "layouts", "move": "move"},
-    "concat-layout": {"layout": "layout", "move": "move", "relaxed": "layouts"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "forgets_more": AttrFunction(
-        ("layout", "layout"),
-        "bool",
-        "lanes that the first leaves open are open in the second",
-        forgets_more,
-    ),
-    "fold_pad": AttrFunction(
-        ("layout", "move"), "row:moved-layout", "a pack that pads as a pad did  (F5)", fold_pad
-    ),
-    "unfold_pad": AttrFunction(
-        ("move", "layout"), "layout", "an unpack that shows the padding a pad wants", unfold_pad
-    ),
-    "pack_pad": AttrFunction(
-        ("layout", "move"), "row:moved-layout", "a pack in front of a pad", pack_pad
-    ),
-    "unpack_pad": AttrFunction(
-        ("move", "layout"), "row:moved-layout", "an unpack behind a pad", unpack_pad
-    ),
-    "pack_slice": AttrFunction(
-        ("layout", "move"), "row:moved-layout", "a pack in front of a slice", pack_slice
-    ),
-    "unpack_slice": AttrFunction(
-        ("move", "layout"), "row:moved-layout", "an unpack behind a slice  (F6)", unpack_slice
-    ),
-    "pack_concat": AttrFunction(
-        ("layout", "move"), "row:moved-layouts", "packs in front of a concat", pack_concat
-    ),
-    "unpack_concat": AttrFunction(
-        ("move", "layouts"), "row:concat-layout", "an unpack behind a concat", unpack_concat
-    ),
-    "pack_gather": AttrFunction(
-        ("layout", "move"), "row:moved-layout", "a pack in front of a gather", pack_gather
-    ),
-    "unpack_gather": AttrFunction(
-        ("move", "layout"), "row:moved-layout", "an unpack behind a gather", unpack_gather
-    ),
-}
+FUNCTIONS = attr_functions(
+    forgets_more, fold_pad, unfold_pad, pack_pad, unpack_pad, pack_slice, unpack_slice,
+    pack_concat, unpack_concat, pack_gather, unpack_gather,
+)  # fmt: skip

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.movement import Move, Reshape
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import reassociation
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import concat_of, gather_of, pad_of, slice_of
-from eqsat.ops.vocabulary import AttrFunction
 
 Perm = tuple[int, ...]
 
@@ -144,45 +144,7 @@ def _whole_groups(groups: list[list[int]], order: list[int]) -> list[int] | None
     return visited if [d for i in visited for d in groups[i]] == order else None
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "permuted-gather": {"source": "ints", "indices": "ints", "move": "move", "result": "ints"},
-    "permuted-reshape": {"groups": "groups", "perm": "ints"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "permute_move": AttrFunction(
-        ("move", "ints"),
-        "move",
-        "M' with M'(transpose(x, p)) = transpose(M(x), p)",
-        permute_move,
-    ),
-    "gather_above": AttrFunction(
-        ("move", "ints"),
-        "row:permuted-gather",
-        "the gather that writes a transposed result",
-        gather_above,
-    ),
-    "gather_below_source": AttrFunction(
-        ("move", "ints"),
-        "row:permuted-gather",
-        "the gather of an untransposed source",
-        gather_below_source,
-    ),
-    "gather_below_indices": AttrFunction(
-        ("move", "ints"),
-        "row:permuted-gather",
-        "the gather by untransposed indices",
-        gather_below_indices,
-    ),
-    "transpose_above_reshape": AttrFunction(
-        ("groups", "ints"),
-        "row:permuted-reshape",
-        "the transpose in front of a reshape",
-        transpose_above_reshape,
-    ),
-    "transpose_below_reshape": AttrFunction(
-        ("ints", "groups"),
-        "row:permuted-reshape",
-        "the transpose behind a reshape",
-        transpose_below_reshape,
-    ),
-}
+FUNCTIONS = attr_functions(
+    permute_move, gather_above, gather_below_source, gather_below_indices, transpose_above_reshape,
+    transpose_below_reshape,
+)  # fmt: skip

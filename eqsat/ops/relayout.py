@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape
 from eqsat.model.tensor import cdiv
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import is_open, same_tiles
-from eqsat.ops.vocabulary import AttrFunction
 
 Part = tuple[int, int, int]  # (dim of the plain tensor, its digit from the major one, extent)
 
@@ -137,18 +137,4 @@ def closed(layout: Layout) -> Layout | None:
     return None if is_open(layout) else layout
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "relayout": {"split": "groups", "order": "ints", "join": "groups", "relaxed": "layout"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "closed": AttrFunction(("layout",), "layout", "the layout if it leaves no lane open", closed),
-    "relayout": AttrFunction(
-        ("layout", "layout"),
-        "row:relayout",
-        "the view or transpose that gets data from one layout into another",
-        relayout,
-    ),
-    "retile": AttrFunction(
-        ("layout", "layout"), "row:relayout", "how data gets from one tile to another", retile
-    ),
-}
+FUNCTIONS = attr_functions(closed, relayout, retile)

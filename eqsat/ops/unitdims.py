@@ -13,11 +13,11 @@ from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape
 from eqsat.model.tensor import cdiv
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import keeps_order
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import pad_of, slice_of
 from eqsat.ops.permuted_moves import Perm, moves_units_only
-from eqsat.ops.vocabulary import AttrFunction
 
 
 @dataclass(frozen=True)
@@ -127,34 +127,7 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
     return Reshape(shape, tuple(shape[p] for p in perm))
 
 
-ROWS: dict[str, dict[str, str]] = {
-    "pad-reshape": {"pad": "move", "groups": "groups", "relaxed": "layout"},
-    "reshape-slice": {"groups": "groups", "slice": "move"},
-    "unit-tiles": {"layout": "layout", "perm": "ints", "groups": "groups"},
-}
-FUNCTIONS: dict[str, AttrFunction] = {
-    "pack_as_reshape": AttrFunction(
-        ("layout",), "groups", "the reshape a pack is, if it moves nothing", pack_as_reshape
-    ),
-    "unpack_as_reshape": AttrFunction(
-        ("layout",), "groups", "the reshape an unpack is, if it moves nothing", unpack_as_reshape
-    ),
-    "pack_as_pad": AttrFunction(
-        ("layout",), "row:pad-reshape", "a padding pack that moves nothing", pack_as_pad
-    ),
-    "unpack_as_slice": AttrFunction(
-        ("layout",), "row:reshape-slice", "a cutting unpack that moves nothing", unpack_as_slice
-    ),
-    "drop_unit_tiles": AttrFunction(
-        ("layout",), "row:unit-tiles", "a layout without its tiles of 1", drop_unit_tiles
-    ),
-    "unpack_unit_tiles": AttrFunction(
-        ("layout",),
-        "row:unit-tiles",
-        "the same for an unpack: reshape first, transpose last",
-        unpack_unit_tiles,
-    ),
-    "transpose_as_reshape": AttrFunction(
-        ("ints", "ints"), "groups", "a transpose of unit dims only", transpose_as_reshape
-    ),
-}
+FUNCTIONS = attr_functions(
+    pack_as_reshape, unpack_as_reshape, pack_as_pad, unpack_as_slice, drop_unit_tiles,
+    unpack_unit_tiles, transpose_as_reshape,
+)  # fmt: skip
