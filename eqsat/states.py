@@ -100,13 +100,13 @@ class Kept:
 
     def pack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A plain state as the best run takes it, for the first call."""
-        from eqsat.ops.meaning import pack
+        from eqsat.ops.builtin.layouts import pack
 
         return self._turned(name, array, pack)
 
     def unpack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A state that the best run returned as a plain array, after the last call."""
-        from eqsat.ops.meaning import unpack
+        from eqsat.ops.builtin.layouts import unpack
 
         return self._turned(name, array, unpack)
 

@@ -61,12 +61,12 @@ def test_plugins_that_are_wrong_are_refused_with_a_sentence(tmp_path: Path) -> N
     code = f"""
 import importlib, sys
 from eqsat.model.diag import EqsatError
-from eqsat.ops import custom
+from eqsat.ops import registry
 
 said = {{}}
 for name, site in {sites!r}.items():
     sys.path.insert(0, site)
-    custom.custom_ops.cache_clear()
+    registry.plugged_ops.cache_clear()
     importlib.invalidate_caches()
     for module in ("eqsat_roll", "eqsat.ops.attrs"):
         sys.modules.pop(module, None)
@@ -127,11 +127,11 @@ def test_plugins_that_break_their_word_are_found_out(tmp_path: Path, folder: Pat
     code = f"""
 import contextlib, importlib, io, sys
 from eqsat.cli import run
-from eqsat.ops import custom, tiles
+from eqsat.ops import registry, tiles
 
 for name, (site, message, exit_code) in {cases!r}.items():
     sys.path.insert(0, site)
-    custom.custom_ops.cache_clear()
+    registry.plugged_ops.cache_clear()
     tiles._computed.cache_clear()
     importlib.invalidate_caches()
     sys.modules.pop("eqsat_roll", None)

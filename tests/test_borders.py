@@ -19,7 +19,8 @@ from eqsat.model.layout import Layout
 from eqsat.model.program import Program
 from eqsat.ops.binding import bind_program
 from eqsat.ops.border_layouts import stated, with_open_results
-from eqsat.ops.meaning import evaluate_program, pack, unpack
+from eqsat.ops.builtin.layouts import pack, unpack
+from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.resolution import resolved
 
 TYPES = 'dtypes=["f32", "f32", "f32"]'

@@ -166,9 +166,10 @@ assert "right True" in str(hunt(rule).counterexample), hunt(rule)
 def test_lanes_that_depend_on_garbage_are_found(site: Path) -> None:
     code = """
 import numpy as np
-from eqsat.ops.custom import dependent_lanes, make_custom
+from eqsat.ops.custom import dependent_lanes
+from eqsat.ops.registry import op_record
 
-attr = make_custom("roll", [(4, 2)], {"shift": 1, "axis": 0})
+attr = op_record("roll").attribute([(4, 2)], {"shift": 1, "axis": 0})
 opened = np.zeros((4, 2), bool)
 opened[3, 1] = True
 for x in (np.ones((4, 2)), np.full((4, 2), np.nan), np.ones((4, 2), np.int8), opened):

@@ -18,7 +18,8 @@ from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.layout import Layout
 from eqsat.ops.border_layouts import demanded, laid_out
-from eqsat.ops.meaning import evaluate_program, pack
+from eqsat.ops.builtin.layouts import pack
+from eqsat.ops.meaning import evaluate_program
 from eqsat.report.units import goal_text
 from eqsat.states import Kept
 

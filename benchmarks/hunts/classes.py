@@ -20,7 +20,8 @@ from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
-from eqsat.ops.meaning import OpaqueFunction, evaluate_node, pack
+from eqsat.ops.builtin.layouts import pack
+from eqsat.ops.meaning import OpaqueFunction, evaluate_node
 
 Array = np.ndarray[Any, Any]
 RUNS = 3  # kinds of garbage: NaN or the largest, the smallest, random

@@ -12,7 +12,7 @@ from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
+from eqsat.model.movement import Reshape, Transpose, move_of
 from eqsat.model.ops import LEAVES
 from eqsat.model.precision import DEFAULT
 from eqsat.model.program import Builder, Node, Program
@@ -127,8 +127,7 @@ def reshaped(b: Builder, x: int, shape: Shape) -> int:
 
 def moved(b: Builder, op: str, operands: tuple[int, ...], *args: object) -> int:
     sources = tuple(b.type(o).shape for o in operands)
-    shape = MOVE_SHAPES[op](Move(op, sources, args, ()))
-    return b.append(op, operands, Move(op, sources, args, shape))
+    return b.append(op, operands, move_of(op, sources, *args))
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:

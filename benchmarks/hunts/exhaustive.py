@@ -24,7 +24,6 @@ from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.rules import Apply, AttrExpr, Name, Rule, Splat, Term, Value, Var
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import WHOLE
-from eqsat.ops.records import field as field_of
 from eqsat.saturate.rows import is_closed, plain
 
 OPS = frozenset({"transpose", "pack", "unpack", "reshape", "retype", "relax"})
@@ -205,7 +204,7 @@ def _bound(term: Apply, attr: Attr, result: Shape, state: _State, at: int) -> _S
     whole = WHOLE.get(term.op, ("", ""))[0]
     values, tensors = dict(state.values), dict(state.tensors)
     for key, pattern in term.attrs:
-        value = attr if key == whole else field_of(attr, key)
+        value = attr if key == whole else attr.field(key)
         if not _agrees(pattern, value, values):
             return None
     if isinstance(attr, Layout) and whole not in dict(term.attrs) and not _is_default(term, attr):

@@ -12,7 +12,7 @@ from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Result, Yield
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
+from eqsat.model.movement import Reshape, Transpose, move_of
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import DTYPES, TensorType, is_float
@@ -281,8 +281,7 @@ class Maker:
     def _move(self, op: str, operands: tuple[int, ...], *args: Any) -> int | None:
         shapes = tuple(self.b.type(o).shape for o in operands)
         try:
-            shape = MOVE_SHAPES[op](Move(op, shapes, args, ()))
-            return self.b.add(op, operands, Move(op, shapes, args, shape))
+            return self.b.add(op, operands, move_of(op, shapes, *args))
         except ShapeError:
             return None
 

@@ -286,17 +286,9 @@ def _executors() -> tuple[Row, list[Row]]:
 
 
 def _ops() -> tuple[Row, list[Row]]:
-    from eqsat.model.ops import OPS
-    from eqsat.ops.contraction import kind
-    from eqsat.ops.custom import custom_ops
+    from eqsat.ops.registry import all_ops
 
-    rows = []
-    for op, attr in sorted(OPS.items()):
-        word = "structured" if op == "generic" else kind(op, attr)
-        doc = (attr.__doc__ or "").strip().splitlines()[0]
-        rows.append((op, word, doc))
-    rows += [(r.name, r.kind, r.doc) for r in custom_ops().values()]
-    return ("op", "kind", "attribute"), sorted(rows)
+    return ("op", "kind", "doc"), sorted((r.name, r.kind, r.doc) for r in all_ops().values())
 
 
 def _functions() -> tuple[Row, list[Row]]:

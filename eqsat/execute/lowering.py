@@ -19,8 +19,9 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.custom import broken_op, custom_op
 from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+from eqsat.ops.op import broken_op
+from eqsat.ops.registry import op_record
 
 OpaqueFunction = Callable[..., Sequence[Any]]
 
@@ -138,7 +139,8 @@ def _custom(attr: Custom, operands: Sequence[Any]) -> Any:
     """An op of a plug-in by its own JAX meaning; EqsatError E602 if that gives something else."""
     import jax.numpy as jnp
 
-    r = custom_op(attr.op)
+    r = op_record(attr.op)
+    assert r.jax is not None
     (want,) = attr.infer(attr.op, tuple(map(_type_of, operands)))
     try:
         found = jnp.asarray(r.jax(dict(attr.values), *operands))

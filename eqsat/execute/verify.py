@@ -34,7 +34,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.work import WORK_LIMIT
-from eqsat.ops.meaning import pack
+from eqsat.ops.builtin.layouts import pack
 
 Array = np.ndarray[Any, Any]
 OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"

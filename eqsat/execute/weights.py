@@ -17,8 +17,8 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
-from eqsat.model.text import attr_text
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype, evaluate_node, pack
+from eqsat.ops.builtin.layouts import pack
+from eqsat.ops.meaning import DTYPE_NAMES, element_dtype, evaluate_node
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 _ALIGNMENT = 64  # bytes
@@ -193,7 +193,7 @@ def content_key(program: Program, node: int) -> str:
             if n.op == "weight":
                 memo[i] = n.attr.key
             continue
-        parts = [*(memo[o] for o in n.operands), attr_text(n.op, n.attr), str(n.types[0])]
+        parts = [*(memo[o] for o in n.operands), n.attr.text(n.op), str(n.types[0])]
         text = f"{n.op}({', '.join(p for p in parts if p)})"
         memo[i] = text if len(text) <= READABLE else _digest(text)
     return memo[node]

@@ -19,7 +19,8 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.ops import scalar
-from eqsat.ops.meaning import element_dtype, evaluate_node, pack, unpack
+from eqsat.ops.builtin.layouts import pack, unpack
+from eqsat.ops.meaning import element_dtype, evaluate_node
 
 Array = np.ndarray[Any, Any]
 OpaqueFunction = Callable[..., Sequence[Any]]

@@ -19,8 +19,6 @@ from eqsat.model.movement import Move
 from eqsat.model.rules import Apply, AttrExpr, Name, Splat, Term, Value, Var
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 from eqsat.ops.attrs import FIELDS, WHOLE
-from eqsat.ops.records import field as field_of
-from eqsat.ops.records import operand_shapes, result_shape
 from eqsat.saturate.rows import plain, splat_name
 
 Types = tuple[TensorType, ...]
@@ -222,7 +220,7 @@ class Draft:
         self.near.append(attr)
         self.parts[part] = attr
         for key, pattern in patterns:
-            self._unify(pattern, attr if key == whole else field_of(attr, key))
+            self._unify(pattern, attr if key == whole else attr.field(key))
         self._check_defaults(attr, given)
         return attr, self._operand_types(op, attr, operands, want, element)
 
@@ -240,10 +238,10 @@ class Draft:
             return None
         if isinstance(known, Generic):
             return self._reused_generic(known, operands, want, result)
-        shapes = operand_shapes(op, known)
+        shapes = known.operand_shapes(op)
         if shapes is None or len(shapes) != len(operands) or self.rng.random() < 0.4:
             return None
-        agree = want is None or result_shape(op, known) == want.shape
+        agree = want is None or known.value_shape(op) == want.shape
         for t, shape in zip(operands, shapes, strict=True):
             agree &= t is None or t.shape == shape
         return known if agree else None
@@ -268,7 +266,7 @@ class Draft:
     def _check_defaults(self, attr: Attr, given: dict[str, AttrExpr]) -> None:
         if "pos" not in given:  # a layout matched whole
             return
-        outer, pads = field_of(attr, "outer"), field_of(attr, "pad")
+        outer, pads = attr.field("outer"), attr.field("pad")
         if "outer" not in given and outer != tuple(range(len(outer))):
             raise Misfit
         if "pad" not in given and any(p != "-" for p in pads):
@@ -292,7 +290,7 @@ class Draft:
     ) -> Types:
         if isinstance(attr, Generic):
             return tuple(map(TensorType, attr.dtypes, attr.shapes))
-        shapes = operand_shapes(op, attr) or ()
+        shapes = attr.operand_shapes(op) or ()
         first = operands[0] if operands else None
         wanted = None if isinstance(attr, Custom) and attr.dtype else want
         known = first or wanted

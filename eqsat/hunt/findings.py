@@ -9,7 +9,6 @@ from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
-from eqsat.model.text import attr_text
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def shortage(findings: Findings) -> Diagnostic | None:
 def value_text(value: object) -> str:
     """An attribute, a list, or a literal as it stands in terms."""
     if isinstance(value, Attr):
-        text = attr_text("pack", value)  # without the shape, which comes behind
+        text = value.text("pack")  # without the shape, which comes behind
         of = f" of {list(value.source)}" if isinstance(value, Layout) else ""
         return f"({text})" + of if text else str(value)
     if isinstance(value, Sequence) and not isinstance(value, str):

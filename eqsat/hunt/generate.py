@@ -20,7 +20,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.tensor import TensorType
-from eqsat.ops.custom import samplers
+from eqsat.ops.custom import sample
+from eqsat.ops.registry import op_record
 
 
 def fill(k: Known) -> Fill:
@@ -88,13 +89,10 @@ def propose(op: str, k: Known) -> Attr:
 
 
 def _custom(op: str, k: Known) -> Attr:
-    """What the sampler of a plug-in proposes."""
-    sampler = samplers().get(op)
-    if sampler is None:
-        raise Misfit
+    """What the sampler of an op's record proposes."""
     shape = next((s for s in (k.shape, k.source) if s is not None), None)
     rng = np.random.default_rng(k.rng.getrandbits(32))
-    attr = sampler(rng, k.any_shape() if shape is None else shape)
+    attr = sample(op_record(op), rng, k.any_shape() if shape is None else shape)
     near = [a for a in k.relatives(Custom) if a.op == op and k.chance(0.3)]
     for a in [*near, attr]:
         fits = a is not None and k.shape in (None, a.shape)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 from eqsat.hunt.expressions import kind_of
 from eqsat.hunt.known import PADS, Known
 from eqsat.hunt.nests import Misfit
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
-from eqsat.model.movement import MOVE_SHAPES, Move
-
-
-def _move(op: str, sources: Sequence[Shape], args: tuple[Any, ...]) -> Move:
-    return Move(op, tuple(sources), args, MOVE_SHAPES[op](Move(op, tuple(sources), args, ())))
+from eqsat.model.movement import Move, move_of
 
 
 def pad(k: Known) -> Move:
@@ -42,7 +36,7 @@ def pad(k: Known) -> Move:
         source = tuple(s - a - b for s, a, b in zip(shape, low, high, strict=True))
     if any(v < 0 for v in (*low, *high, *source)):
         raise Misfit
-    return _move("pad", (source,), (low, high, k.fixed.get("value", _pad_value(k))))
+    return move_of("pad", (source,), low, high, k.fixed.get("value", _pad_value(k)))
 
 
 def _pad_value(k: Known) -> str:
@@ -73,7 +67,7 @@ def slice_(k: Known) -> Move:
                  for a, s in zip(start, source, strict=True)]  # fmt: skip
     else:
         return _slice_between(k, source, shape)
-    return _move("slice", (source,), (tuple(start), tuple(limit), tuple(stride)))
+    return move_of("slice", (source,), tuple(start), tuple(limit), tuple(stride))
 
 
 def _slice_between(k: Known, source: Shape, shape: Shape) -> Move:
@@ -81,7 +75,7 @@ def _slice_between(k: Known, source: Shape, shape: Shape) -> Move:
         raise Misfit
     start = tuple(k.rng.choice((0, a - b)) for a, b in zip(source, shape, strict=True))
     limit = tuple(a + b for a, b in zip(start, shape, strict=True))
-    return _move("slice", (source,), (start, limit, (1,) * len(shape)))
+    return move_of("slice", (source,), start, limit, (1,) * len(shape))
 
 
 def concat(k: Known) -> Move:
@@ -101,7 +95,7 @@ def concat(k: Known) -> Move:
     sources = [(*base[:axis], p, *base[axis + 1 :]) for p in parts]
     if any(t is not None and t.shape != s for t, s in zip(k.operands, sources, strict=True)):
         raise Misfit
-    return _move("concat", sources, (axis,))
+    return move_of("concat", sources, axis)
 
 
 def _shares(rng: Random, parts: list[int], total: int) -> list[int]:
@@ -130,7 +124,7 @@ def gather(k: Known) -> Move:
         raise Misfit
     if index is None:
         index = tuple(k.scale.extent(rng) for _ in range(rng.choice((0, 1, 1, 2))))
-    return _move("gather", (source, index), (axis,))
+    return move_of("gather", (source, index), axis)
 
 
 def _gather_to(k: Known, shape: Shape, index: Shape | None) -> Move:
@@ -143,4 +137,4 @@ def _gather_to(k: Known, shape: Shape, index: Shape | None) -> Move:
         raise Misfit
     index = shape[axis : axis + count]
     source = (*shape[:axis], k.scale.extent(rng), *shape[axis + count :])
-    return _move("gather", (source, index), (axis,))
+    return move_of("gather", (source, index), axis)

@@ -21,7 +21,8 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.folders import cache_folder
 from eqsat.model.rules import Apply, AttrExpr, Function, Rule, Splat, Term
 from eqsat.model.textfile import write_text
-from eqsat.ops.custom import CustomOp, custom_ops
+from eqsat.ops.op import Op
+from eqsat.ops.registry import plugged_ops
 from eqsat.plugins import plugged_in
 
 FORMAT = 1
@@ -82,7 +83,7 @@ def _own_code() -> str:
 def _plugged(rule: Rule) -> list[tuple[str, str, str]]:
     """Name, version and a hash of the code of each plug-in whose ops or functions a rule names."""
     words = {w for part in _parts(rule) for w in _words(part)}
-    ops = [r for r in custom_ops().values() if words & {r.name, *r.functions}]
+    ops = [r for r in plugged_ops().values() if words & {r.name, *r.functions}]
     return [(r.name, _version(r), _code(r)) for r in sorted(ops, key=lambda r: r.name)]
 
 
@@ -109,12 +110,12 @@ def _words(part: Term | AttrExpr | tuple[Any, ...]) -> Iterator[str]:
         yield from _words(each)
 
 
-def _version(r: CustomOp) -> str:
+def _version(r: Op) -> str:
     dist = plugged_in("ops")[r.name].dist
     return "" if dist is None else f"{dist.name} {dist.version}"
 
 
-def _code(r: CustomOp) -> str:
+def _code(r: Op) -> str:
     """A hash of the files that the record's functions stand in."""
     functions = (r.shape, r.numpy, r.sample, *(f.meaning for f in r.functions.values()))
     codes = [getattr(f, "__code__", None) for f in functions]

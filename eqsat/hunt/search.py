@@ -20,7 +20,6 @@ from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
 from eqsat.ops.attrs import WHOLE
-from eqsat.ops.records import field
 from eqsat.saturate.rows import is_closed, slots
 
 TRIES = 60  # draws per instance asked for
@@ -161,7 +160,7 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
 
 def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> Any:
     whole = WHOLE.get(node.op, ("", ""))[0]
-    found = [a if key == whole else field(a, key) for a in attrs]
+    found = [a if key == whole else a.field(key) for a in attrs]
     return found[0] if count is None or (found and key != whole) else tuple(found)
 
 

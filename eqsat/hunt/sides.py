@@ -26,6 +26,7 @@ from eqsat.model.program import infer
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType
 from eqsat.ops import meaning
+from eqsat.ops.builtin import layouts
 from eqsat.ops.custom import dependent_lanes
 from eqsat.saturate.rows import splat_name
 
@@ -182,11 +183,11 @@ class Values(Evaluation):
         if tree.op in ("unpack", "relax") and _has_constant(attr):
             self.claims.append(Claim(tree, x))
         if tree.op == "pack":
-            return [meaning.pack(attr, x, self.garbage.one(x.dtype))]
+            return [layouts.pack(attr, x, self.garbage.one(x.dtype))]
         if tree.op == "unpack":
-            return [meaning.unpack(attr, x)]
+            return [layouts.unpack(attr, x)]
         if tree.op == "retype":
-            return [meaning.pack(attr, meaning.unpack(attr, x), self.garbage.one(x.dtype))]
+            return [layouts.pack(attr, layouts.unpack(attr, x), self.garbage.one(x.dtype))]
         lanes = open_lanes(attr)
         return [x if lanes is None else np.where(lanes, self.garbage.many(x), x)]
 
@@ -221,11 +222,11 @@ class OpenLanes(Evaluation):
     def _layout(self, op: str, attr: Layout, x: Array) -> Array:
         marked = _marked(attr, lambda p: p == "?")
         if op == "pack":
-            return meaning.pack(marked, x)
+            return layouts.pack(marked, x)
         if op == "unpack":
-            return meaning.unpack(attr, x)
+            return layouts.unpack(attr, x)
         if op == "retype":
-            return meaning.pack(marked, meaning.unpack(attr, x))
+            return layouts.pack(marked, layouts.unpack(attr, x))
         lanes = open_lanes(attr)
         return x if lanes is None else x | lanes
 
@@ -269,8 +270,8 @@ class Origins(Evaluation):
     def _layout(self, op: str, attr: Layout, x: Array) -> Array:
         if op == "relax":
             return x
-        inner = x if op == "pack" else meaning.unpack(attr, x)
-        return inner if op == "unpack" else meaning.pack(attr, inner)
+        inner = x if op == "pack" else layouts.unpack(attr, x)
+        return inner if op == "unpack" else layouts.pack(attr, inner)
 
 
 @lru_cache(maxsize=2000)
@@ -304,7 +305,7 @@ def open_lanes(layout: Layout) -> Array | None:
     """The lanes of a packed tensor that may hold anything; None if there are none."""
     if "?" not in layout.pads:
         return None
-    return meaning.pack(_marked(layout, lambda p: p == "?"), np.zeros(layout.source, bool))
+    return layouts.pack(_marked(layout, lambda p: p == "?"), np.zeros(layout.source, bool))
 
 
 def _has_constant(layout: Layout) -> bool:
@@ -316,12 +317,12 @@ def constant_lanes(layout: Layout, dtype: np.dtype[Any]) -> tuple[Array, Array] 
     if not _has_constant(layout):
         return None
     inside = np.zeros(layout.source, bool)
-    where = meaning.pack(_marked(layout, lambda p: p not in "-?"), inside)
+    where = layouts.pack(_marked(layout, lambda p: p not in "-?"), inside)
     is_open = open_lanes(layout)
     if is_open is not None:  # "?" is written last
         where &= ~is_open
     filler = replace(layout, pads=tuple("0" if p == "?" else p for p in layout.pads))
-    return where, meaning.pack(filler, inside.astype(dtype))
+    return where, layouts.pack(filler, inside.astype(dtype))
 
 
 # ---- garbage ------------------------------------------------------------------------------------

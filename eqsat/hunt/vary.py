@@ -18,7 +18,7 @@ from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.movement import MOVE_SHAPES, Move, Reshape, Transpose
+from eqsat.model.movement import Move, Reshape, Transpose, move_of
 from eqsat.model.program import infer
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_generic
@@ -238,8 +238,7 @@ class _Varied:
                 )
             ]
             args = (start, tuple(whole), step)
-        new = Move(move.op, shapes, args, ())
-        return replace(new, shape=MOVE_SHAPES[move.op](new))
+        return move_of(move.op, shapes, *args)
 
     def _generic(self, t: Tree, g: Generic, shapes: list[Shape]) -> Generic:
         loops = ("loops", id(t))

@@ -25,7 +25,7 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.ops.attrs import FIELDS, FUNCTIONS, WHOLE
+from eqsat.ops.attrs import FUNCTIONS, OPS
 from eqsat.ops.vocabulary import PLURAL
 
 
@@ -136,11 +136,10 @@ def _bind_term(term: Term, scope: Scope, over: bool = False) -> None:
         return
     if term.name:
         scope.bind(term.name, "tensor", term.span)
-    whole = dict([WHOLE[term.op]]) if term.op in WHOLE else {}
     for key, value in term.attrs:
         if isinstance(value, Name):
-            kind = (whole | FIELDS.get(term.op, {}))[key]
-            is_list = over and key in whole
+            kind = OPS[term.op].keys[key]
+            is_list = over and key == OPS[term.op].whole
             scope.bind(value.name, PLURAL[kind] if is_list else kind, value.span)
     for o in term.operands:
         _bind_term(o, scope, over)

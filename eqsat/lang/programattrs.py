@@ -11,16 +11,15 @@ from eqsat.lang.expressions import Poisoned, refused
 from eqsat.lang.syntax import Tree
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control
-from eqsat.model.devices import Transfer
 from eqsat.model.diag import did_you_mean
 from eqsat.model.expr import Expr, const
-from eqsat.model.foreign import Custom, Opaque
-from eqsat.model.generic import Generic, Result, Yield
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill
-from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import DEFAULT
-from eqsat.model.tensor import TensorType, cdiv, is_float
+from eqsat.model.tensor import TensorType, is_float
+from eqsat.ops.registry import op_record
 
 if TYPE_CHECKING:
     from eqsat.lang.programterms import Call
@@ -127,58 +126,9 @@ def _packed(c: Call, types: Types) -> Layout:
     return _layout(c, tuple(blocks[d] * tile.get(d, 1) for d in range(rank)))
 
 
-def _pad(c: Call, types: Types) -> Move:
-    shape = types[0].shape
-    low, high = (_per_dim(c, k, shape) for k in ("low", "high"))
-    value = c.get("value", _literal_text)
-    result = tuple(s + a + b for s, a, b in zip(shape, low, high, strict=True))
-    return Move("pad", (shape,), (low, high, value), result)
-
-
 def _literal_text(tree: Tree, node: ast.expr) -> str:
     expressions.number(tree, node)
     return tree.text(node).replace(" ", "")
-
-
-def _per_dim(c: Call, key: str, shape: Shape, default: Shape | None = None) -> Shape:
-    found = c.get(key, expressions.integers, default)
-    if len(found) != len(shape):
-        raise c.misfit(f"`{key}` has one entry per dim of {list(shape)}")
-    return found
-
-
-def _slice(c: Call, types: Types) -> Move:
-    shape = types[0].shape
-    start, limit = (_per_dim(c, k, shape) for k in ("start", "limit"))
-    stride = _per_dim(c, "stride", shape, (1,) * len(shape))
-    if any(s < 1 for s in stride):
-        raise c.misfit("a stride is at least 1")
-    result = tuple(cdiv(b - a, s) for a, b, s in zip(start, limit, stride, strict=True))
-    return Move("slice", (shape,), (start, limit, stride), result)
-
-
-def _axis(c: Call, rank: int) -> int:
-    axis = c.get("axis", expressions.integer)
-    if not 0 <= axis < rank:
-        raise c.misfit(f"`axis` is one of 0 … {rank - 1}")
-    return axis
-
-
-def _concat(c: Call, types: Types) -> Move:
-    shapes = tuple(t.shape for t in types)
-    if not shapes or len({len(s) for s in shapes}) > 1 or len({t.dtype for t in types}) > 1:
-        raise c.misfit("`concat` wants tensors of one rank and element type")
-    axis = _axis(c, len(shapes[0]))
-    whole = sum(s[axis] for s in shapes)
-    return Move("concat", shapes, (axis,), (*shapes[0][:axis], whole, *shapes[0][axis + 1 :]))
-
-
-def _gather(c: Call, types: Types) -> Move:
-    source, indices = (t.shape for t in types)
-    axis = _axis(c, len(source))
-    return Move(
-        "gather", (source, indices), (axis,), (*source[:axis], *indices, *source[axis + 1 :])
-    )
 
 
 def _encoding(c: Call, types: Types) -> Encoding:
@@ -195,12 +145,6 @@ def _encoding(c: Call, types: Types) -> Encoding:
         c.get("maps", expressions.maps, ()),
         c.get("dims", expressions.integers, ()),
     )
-
-
-def _transfer(c: Call, types: Types) -> Transfer:
-    """The device it comes from may be left out: whoever places the program knows it."""
-    origin, device = c.get("origin", expressions.string, ""), c.get("device", expressions.string)
-    return Transfer(types[0].shape, origin, device)
 
 
 def _fill(c: Call, types: Types) -> Fill:
@@ -237,13 +181,15 @@ def _control(c: Call, types: Types) -> Control:
     return Control(c.op, tuple(programs), consts, carries, length, bool(flag))
 
 
-def custom(c: Call, types: Types) -> Custom:
-    """The attribute of an op that a plug-in brings."""
-    from eqsat.ops.custom import custom_op, make_custom
-
-    kinds = custom_op(c.op).attributes
-    values = {key: c.get(key, _VALUES[kind]) for key, kind in kinds.items()}
-    return make_custom(c.op, [t.shape for t in types], values)
+def by_record(c: Call, types: Types) -> Attr:
+    """The attribute of an op that is its keywords, as its record says."""
+    r = op_record(c.op)
+    given = {
+        key: c.get(key, _LITERALS.get((c.op, key), _VALUES[kind]))
+        for key, kind in r.attributes.items()
+        if key in c.keywords or key not in (*r.optional, *_DEFAULTED)
+    }
+    return r.attribute([t.shape for t in types], given)
 
 
 _VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
@@ -252,37 +198,24 @@ _VALUES: dict[str, Callable[[Tree, ast.expr], Any]] = {
     "str": expressions.string,
     "float": expressions.number,
 }
+_LITERALS = {("pad", "value"): _literal_text}  # a number that is kept as it is written
+# also left out in programs: whoever places a program knows the device it comes from
+_DEFAULTED = ("stride", "origin")
 _LAYOUT_KEYS = ("pos", "tiles", "outer", "pad", "shape")
 _GENERIC_KEYS = ("loops", "maps", "body", "combine", "tile", "rank", "precision", "order")
 _ENCODING_KEYS = ("role", "contraction", "dtypes", "loops", "maps", "dims")
-# op → number of operands (None: any), its keys, and how its attribute is read
-READERS: dict[str, tuple[int | None, tuple[str, ...], Callable[[Call, Types], Attr]]] = {
-    "generic": (None, _GENERIC_KEYS, _generic),
-    "transpose": (
-        1, ("perm", "order"), lambda c, t: Transpose(
-            t[0].shape,
-            c.get("perm", expressions.integers),
-            c.get("order", expressions.integers, ()),
-        ),
-    ),
-    "reshape": (
-        1, ("shape",), lambda c, t: Reshape(t[0].shape, c.get("shape", expressions.integers)),
-    ),
-    "pack": (1, _LAYOUT_KEYS[:-1], _pack),
-    "unpack": (1, _LAYOUT_KEYS, _packed),
-    "retype": (1, _LAYOUT_KEYS, _packed),
-    "relax": (1, _LAYOUT_KEYS, _packed),
-    "pad": (1, ("low", "high", "value"), _pad),
-    "slice": (1, ("start", "limit", "stride"), _slice),
-    "concat": (None, ("axis",), _concat),
-    "gather": (2, ("axis",), _gather),
-    "set_encoding": (1, _ENCODING_KEYS, _encoding),
-    "unset_encoding": (1, _ENCODING_KEYS, _encoding),
-    "transfer": (1, ("origin", "device"), _transfer),
-    "fill": (0, ("value", "type"), _fill),
-    "opaque": (None, ("primitive", "key"), _opaque),
-    "scan": (None, ("bodies", "consts", "carries", "length", "reverse"), _control),
-    "while_loop": (None, ("bodies", "consts", "carries"), _control),
-    "cond": (None, ("bodies", "consts"), _control),
-    "result": (1, ("index",), lambda c, t: Result(c.get("index", expressions.integer))),
-}  # fmt: skip
+# op → its keys and how its attribute is read, where the record does not say it all
+READERS: dict[str, tuple[tuple[str, ...], Callable[[Call, Types], Attr]]] = {
+    "generic": (_GENERIC_KEYS, _generic),
+    "pack": (_LAYOUT_KEYS[:-1], _pack),
+    "unpack": (_LAYOUT_KEYS, _packed),
+    "retype": (_LAYOUT_KEYS, _packed),
+    "relax": (_LAYOUT_KEYS, _packed),
+    "set_encoding": (_ENCODING_KEYS, _encoding),
+    "unset_encoding": (_ENCODING_KEYS, _encoding),
+    "fill": (("value", "type"), _fill),
+    "opaque": (("primitive", "key"), _opaque),
+    "scan": (("bodies", "consts", "carries", "length", "reverse"), _control),
+    "while_loop": (("bodies", "consts", "carries"), _control),
+    "cond": (("bodies", "consts"), _control),
+}

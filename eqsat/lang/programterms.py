@@ -8,16 +8,18 @@ from typing import Any
 
 from eqsat.lang import expressions
 from eqsat.lang.expressions import Poisoned, Refused, refused
-from eqsat.lang.programattrs import READERS, Types, custom, typed
+from eqsat.lang.programattrs import READERS, Types, by_record, typed
 from eqsat.lang.syntax import Tree
 from eqsat.model.affine import dim
-from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Yield
+from eqsat.model.leaves import Leaf
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.ops.op import Op
+from eqsat.ops.registry import all_ops
 
 
 class TermBuilder:
@@ -85,29 +87,24 @@ class Call:
         self.keywords = {k.arg or "**": k for k in node.keywords}
 
     def build(self) -> int:
-        from eqsat.ops.custom import custom_ops
         from eqsat.ops.scalar import FUNCTIONS
 
-        if self.op in READERS:
-            return self._structured(*READERS[self.op])
+        ops = {name: r for name, r in all_ops().items() if r.attr is not Leaf}
+        if self.op in ops:
+            return self._structured(ops[self.op])
         if self.op == "matmul":
             return self._shaped(self._matmul)
         if self.op in FUNCTIONS or self.op in ("relu", "cast"):
             return self._shaped(self._elementwise)
-        plugged = custom_ops()
-        if self.op in plugged:
-            keys = tuple(plugged[self.op].attributes)
-            return self._structured(plugged[self.op].operands, keys, custom)
-        known = [*READERS, *plugged, *FUNCTIONS, "matmul", "relu", "cast"]
+        known = [*ops, *FUNCTIONS, "matmul", "relu", "cast"]
         message = f"no op named `{self.op}`"
         raise refused(self.tree, self.node.func, message, "E311", did_you_mean(self.op, known))
 
-    def _structured(
-        self, count: int | None, keys: tuple[str, ...], read: Callable[[Call, Types], Attr]
-    ) -> int:
+    def _structured(self, r: Op) -> int:
+        keys, read = READERS.get(r.name, (tuple(r.attributes), by_record))
         self._refuse_keywords(keys)
-        if count is not None and len(self.node.args) != count:
-            message = f"`{self.op}` takes {count} operand(s), got {len(self.node.args)}"
+        if r.operands not in (None, len(self.node.args)):
+            message = f"`{self.op}` takes {r.operands} operand(s), got {len(self.node.args)}"
             raise self.misfit(message)
         nodes = tuple(self.terms.operand(a) for a in self.node.args)
         types = tuple(self.builder.nodes[n].types[0] for n in nodes)

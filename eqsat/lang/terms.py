@@ -14,11 +14,9 @@ from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
-from eqsat.ops.attrs import ARITY, FIELDS, WHOLE
+from eqsat.ops.attrs import OPS
 from eqsat.ops.vocabulary import PLURAL
 
-# fields that may be left out: `outer` is then the identity, `pad` none, `order` the canonical one
-OPTIONAL_FIELDS = frozenset({"outer", "pad", "order"})
 # what iterating over a kind gives
 ITEMS = {many: one for one, many in PLURAL.items() if one != "tensor"} | {"ints": "int"}
 
@@ -199,8 +197,8 @@ class _Terms:
     def apply(self, node: ast.Call, over: str = "") -> Apply | None:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
         op = self._op(node)
-        if op not in ARITY:
-            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, ARITY))
+        if op not in OPS:
+            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, OPS))
             return None
         operands = self._operands(op, node, over)
         attrs = self._attrs(op, node, zipped=bool(over))
@@ -210,7 +208,7 @@ class _Terms:
 
     # ---- operands ---------------------------------------------------------------------------
     def _operands(self, op: str, node: ast.Call, over: str) -> tuple[Term, ...] | None:
-        want = ARITY[op]
+        want = OPS[op].operands
         count = len(node.args)
         if want is not None and count != want:
             message = f"`{op}` takes {want} operand{'s' * (want != 1)}, got {count}"
@@ -228,6 +226,9 @@ class _Terms:
             self._check_splats(node)
         return None if None in found else tuple(t for t in found if t is not None)
 
+    def _is_unary(self, op: str) -> bool:
+        return op not in OPS or OPS[op].operands == 1
+
     def _op(self, node: ast.Call) -> str:
         return node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
 
@@ -244,7 +245,7 @@ class _Terms:
         span = self.tree.span(node)
         if isinstance(node.value, ast.Name):
             inner: Var | Apply | None = self._variable(node.value, "tensors")
-        elif isinstance(node.value, ast.Call) and ARITY.get(self._op(node.value), 1) == 1:
+        elif isinstance(node.value, ast.Call) and self._is_unary(self._op(node.value)):
             inner = self.apply(node.value, over="*")
         else:
             message = "a splat is a name or an op with one operand: `*xs`, `*pack(xs, …)`"
@@ -274,7 +275,7 @@ class _Terms:
     def _attrs(
         self, op: str, node: ast.Call, zipped: bool
     ) -> tuple[tuple[str, AttrExpr], ...] | None:
-        keys = _keys(op)
+        keys = OPS[op].keys
         before = len(self.problems)
         found: list[tuple[str, AttrExpr]] = []
         for k in node.keywords:
@@ -292,25 +293,24 @@ class _Terms:
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
-        return tuple(self._pads(found) if op in WHOLE else found)
+        return tuple(self._pads(found) if OPS[op].whole else found)
 
     def _zipped_kind(self, op: str, key: str, kind: str) -> str:
         """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
-        if key == WHOLE.get(op, ("", ""))[0]:
+        if key == OPS[op].whole:
             return PLURAL.get(kind, kind)
         return kind if self.binding or kind not in PLURAL else f"{kind}|{PLURAL[kind]}"
 
     def _check_keys(self, op: str, node: ast.Call) -> None:
-        whole = WHOLE.get(op, ("", ""))[0]
+        whole, fields = OPS[op].whole, OPS[op].attributes
         given = [k.arg for k in node.keywords]
-        fields = FIELDS.get(op, {})
         if whole and whole in given:
             for k in node.keywords:
                 if k.arg in fields:
                     message = f"`{op}` is given both as `{whole}` and by its field `{k.arg}`"
                     self.problems.append(Diagnostic("E013", message, self.tree.key(k)))
             return
-        missing = [f for f in fields if f not in OPTIONAL_FIELDS and f not in given]
+        missing = [f for f in fields if f not in OPS[op].optional and f not in given]
         if missing and (not whole or set(given) & set(fields)):
             self._missing(op, node, missing[0])
         elif whole and not set(given) & set(fields):
@@ -348,9 +348,3 @@ class _Terms:
         message = "one padding for all tiles needs `tiles` written out"
         self.problems.append(Diagnostic("E017", message, pad.span, help="match `layout=l` instead"))
         return found
-
-
-def _keys(op: str) -> dict[str, str]:
-    """Attribute keys of an op and their kinds."""
-    whole = WHOLE.get(op)
-    return ({whole[0]: whole[1]} if whole else {}) | FIELDS.get(op, {})

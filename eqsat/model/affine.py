@@ -60,6 +60,11 @@ def affine(terms: list[tuple[int, int]], constant: int = 0) -> Affine:
 Map = tuple[Affine, ...]
 
 
+def maps_from_json(data: Any, symbols: Symbols) -> tuple[Map, ...]:
+    """Indexing maps as `Attr.to_json` writes them."""
+    return tuple(tuple(Affine.from_json(e, symbols) for e in m) for m in data)
+
+
 def loops_of(m: Map) -> set[int]:
     """The loops that a map names."""
     return {d for e in m for d, _ in e.terms}

@@ -6,10 +6,14 @@ analyse shapes inside the e-graph, and two layouts cancel when they are equal re
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from eqsat.model.expr import literal
+from eqsat.model.extents import Symbols, extent_from_json
 from eqsat.model.tensor import TensorType
 
 Shape = tuple[int, ...]
@@ -27,9 +31,14 @@ def require(ok: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Attr:
-    """Base of all attributes: hash once, print as keywords, go to JSON and back."""
+    """Base of all attributes: hash once, print as keywords, go to JSON and back.
+
+    ops: the ops that carry it, with the kind of each as fusion sees it (`model.target.KINDS`), or
+    leaf, view, transfer, structured.
+    """
 
     kind: ClassVar[str] = ""
+    ops: ClassVar[Mapping[str, str]] = {}
 
     @cached_property
     def _cached_hash(self) -> int:
@@ -46,15 +55,55 @@ class Attr:
         """Result types for these operand types; ShapeError if they do not fit."""
         raise NotImplementedError  # every attribute class has its own
 
+    def operand_shapes(self, op: str) -> tuple[Shape, ...] | None:
+        """Shapes of the operands that this instance stands for; None if it does not know them."""
+        return None
+
+    def value_shape(self, op: str) -> Shape | None:
+        """Shape of the results that this instance stands for; None if it does not know it."""
+        shapes = self.operand_shapes(op)
+        return shapes[0] if shapes else None
+
+    def field(self, key: str) -> Any:
+        """A field by the name it has in terms."""
+        return getattr(self, key)
+
+    def text(self, op: str) -> str:
+        """The keywords of an op with this attribute, e.g. `perm=[1, 0]`; empty for leaves."""
+        return ""
+
     def to_json(self) -> Any:
         return {"kind": self.kind} | {
             f.name: _jsonable(getattr(self, f.name)) for f in fields(self)
         }
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        """Undo `to_json`; symbols: extents by name."""
+        return cls(**{k: _tuples(v, symbols) for k, v in data.items() if k != "kind"})
+
 
 @cache
 def _names(kind: type[Attr]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
+
+
+def _tuples(value: Any, symbols: Symbols) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(v, symbols) for v in value)
+    return extent_from_json(value, symbols)
+
+
+def listed(values: Iterable[object]) -> str:
+    """`[1, 0]`, `[d0, 2*d1]`."""
+    return f"[{', '.join(map(str, values))}]"
+
+
+def value_text(value: int | float | str | tuple[int, ...]) -> str:
+    """The value of a keyword; texts stand in quotes."""
+    if isinstance(value, tuple):
+        return listed(value)
+    return json.dumps(value) if isinstance(value, str) else literal(value)
 
 
 def _jsonable(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from eqsat.model.attr import Attr, require
+from eqsat.model.extents import Symbols
 from eqsat.model.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Control(Attr):
     """
 
     kind: ClassVar[str] = "control"
+    ops: ClassVar[Mapping[str, str]] = dict.fromkeys((SCAN, WHILE, COND), "opaque")
     op: str
     programs: tuple[Program, ...]
     consts: int
@@ -130,6 +133,20 @@ class Control(Attr):
             require(whole and len(result_types(last)) == self.carries, "`while_loop` only carries")
             require(result_types(self.bodies[0]) == (_FLAG,), "a condition gives bool[]")
 
+    # ---- text -------------------------------------------------------------------------------
+    @property
+    def keywords(self) -> str:
+        """What it says beside its bodies."""
+        parts = [f"consts={self.consts}"]
+        parts += [f"carries={self.carries}"] if self.op != COND else []
+        parts += [f"length={self.length}"] if self.op == SCAN else []
+        return ", ".join([*parts, "reverse=true"] if self.reverse else parts)
+
+    def text(self, op: str) -> str:
+        """The keywords, and a word for what the bodies are: loops with equal ones are equal."""
+        texts = "".join(p.to_text() for p in self.bodies)
+        return f'{self.keywords}, key="{hashlib.sha256(texts.encode()).hexdigest()[:16]}"'
+
     # ---- what the bodies cost together --------------------------------------------------------
     def total(self, of: Sequence[int], trips: int = 1) -> int:
         """A figure per body summed as they run, `bounded`.
@@ -198,8 +215,7 @@ class Control(Attr):
         )
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Control:
-        """Undo `to_json`."""
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
         from eqsat.model.program import Program
         from eqsat.model.schedule import Schedule
 

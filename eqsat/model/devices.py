@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.attr import Attr, Shape, check_operands, require, value_text
 from eqsat.model.tensor import TensorType
 
 PS_PER_SECOND = 10**12
@@ -16,6 +17,7 @@ class Transfer(Attr):
     """A tensor copied from one device to another, as it lies there."""
 
     kind: ClassVar[str] = "transfer"
+    ops: ClassVar[Mapping[str, str]] = {"transfer": "transfer"}
     source: Shape
     origin: str
     device: str
@@ -25,6 +27,12 @@ class Transfer(Attr):
         check_operands(op, (self.source,), operands)
         require(self.origin != self.device, f"a transfer from `{self.origin}` to itself")
         return operands
+
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return (self.source,)
+
+    def text(self, op: str) -> str:
+        return f"origin={value_text(self.origin)}, device={value_text(self.device)}"
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""Ops from outside: primitives nobody modelled, and what plug-ins bring."""
+"""Primitives nobody modelled, and the attribute of ops that need none of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.attr import Attr, Shape, check_operands, require, value_text
+from eqsat.model.extents import Symbols
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 
 
@@ -14,6 +16,7 @@ class Opaque(Attr):
     """A primitive nobody modelled: kept whole, executed as it was, a barrier for rules."""
 
     kind: ClassVar[str] = "opaque"
+    ops: ClassVar[Mapping[str, str]] = {"opaque": "opaque"}
     primitive: str
     key: str  # hash of its exported form, which travels beside the program
     operands: tuple[TensorType, ...]
@@ -24,11 +27,23 @@ class Opaque(Attr):
         require(operands == self.operands, f"operands of opaque `{self.primitive}` do not fit")
         return self.results
 
+    def text(self, op: str) -> str:
+        return f'primitive="{self.primitive}", key="{self.key}"'
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        types = {
+            side: tuple(TensorType.parse(t, symbols) for t in data[side])
+            for side in ("operands", "results")
+        }
+        return super().from_json(data | types, symbols)
+
 
 @dataclass(frozen=True, eq=True)
 class Custom(Attr):
-    """An op that a plug-in brings; complete, so that only running it needs the plug-in.
+    """The attribute of an op that is named values and a shape, such as those of plug-ins.
 
+    Complete, so that only running the op needs its record.
     values: what its keywords say, by key ascending; an int, a float, a text or ints. accepts: per
     operand, the kinds of element types it may have (letters of `model.tensor.DTYPES`); () is any.
     """
@@ -44,8 +59,17 @@ class Custom(Attr):
     accepts: tuple[str, ...] = ()
     __hash__ = Attr.__hash__
 
-    def __getitem__(self, key: str) -> Any:
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return self.sources
+
+    def value_shape(self, op: str) -> Shape:
+        return self.shape
+
+    def field(self, key: str) -> Any:
         return dict(self.values)[key]
+
+    def text(self, op: str) -> str:
+        return ", ".join(f"{key}={value_text(value)}" for key, value in self.values)
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         require(op == self.op, f"`{self.op}` attribute on `{op}`")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from eqsat.model.affine import Affine, Map
-from eqsat.model.attr import Attr, Shape, ShapeError, check_operands, check_order, require
+from eqsat.model.affine import Affine, Map, maps_from_json
+from eqsat.model.attr import (
+    Attr,
+    Shape,
+    ShapeError,
+    check_operands,
+    check_order,
+    listed,
+    require,
+)
 from eqsat.model.expr import Expr
+from eqsat.model.extents import Symbols
 from eqsat.model.precision import DEFAULT, HIGHEST, NONE, PRECISIONS
 from eqsat.model.tensor import TensorType, is_float
 
@@ -59,6 +69,7 @@ class Generic(Attr):
     """
 
     kind: ClassVar[str] = "generic"
+    ops: ClassVar[Mapping[str, str]] = {"generic": "structured"}
     sizes: Shape  # extent of every loop
     rank: int  # number of result dims = number of parallel loops
     maps: tuple[Map, ...]  # per operand, one affine expression per operand dim
@@ -122,6 +133,31 @@ class Generic(Attr):
         self.verify()
         return tuple(TensorType(y.dtype, self.result_shape) for y in self.yields)
 
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return self.shapes
+
+    def value_shape(self, op: str) -> Shape:
+        return self.result_shape
+
+    def text(self, op: str) -> str:
+        parts = [f"loops={listed(self.sizes)}", f"maps={listed(map(listed, self.maps))}"]
+        parts.append(f"body={_one_or_list([str(y.body) for y in self.yields])}")
+        if self.combine:
+            parts.append(f"combine={_one_or_list([y.combine for y in self.yields])}")
+        if self.tile:
+            parts.append(f"tile={listed(self.tile)}")
+        if self.precision not in (NONE, DEFAULT):
+            parts.append(f"precision={self.precision}")
+        if self.order:
+            parts.append(f"order={listed(self.order)}")
+        return ", ".join(parts)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        yields = tuple(map(Yield.from_json, data["yields"]))
+        maps = maps_from_json(data["maps"], symbols)
+        return super().from_json(data | {"maps": maps, "yields": yields}, symbols)
+
     def to_json(self) -> Any:
         """`precision` is written where it is not `default`, `order` where there is one."""
         data = super().to_json()
@@ -143,6 +179,10 @@ class Generic(Attr):
                 all(0 <= o < len(self.maps) for o in y.body.operands()),
                 "the body names an operand that is not there",
             )
+
+
+def _one_or_list(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else listed(texts)
 
 
 @lru_cache(maxsize=10_000)  # programs repeat few loop nests; what is refused is not kept
@@ -172,9 +212,13 @@ class Result(Attr):
     """Result number `index` of an op with several results."""
 
     kind: ClassVar[str] = "result"
+    ops: ClassVar[Mapping[str, str]] = {"result": "view"}
     index: int
     __hash__ = Attr.__hash__
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         require(0 <= self.index < len(operands), f"there is no result {self.index}")
         return (operands[self.index],)
+
+    def text(self, op: str) -> str:
+        return f"index={self.index}"

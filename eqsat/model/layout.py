@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from eqsat.model.affine import Map
-from eqsat.model.attr import Attr, Shape, check_operands, require
+from eqsat.model.affine import Map, maps_from_json
+from eqsat.model.attr import Attr, Shape, check_operands, listed, require
+from eqsat.model.extents import Symbols
 from eqsat.model.tensor import TensorType, cdiv
 
 ROLES = ("lhs", "rhs", "result")  # of a tensor in a contraction
@@ -24,6 +26,10 @@ class Layout(Attr):
     """
 
     kind: ClassVar[str] = "layout"
+    ops: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("pack", "unpack", "retype"), "conversion"),
+        "relax": "view",
+    }
     source: Shape
     pos: tuple[int, ...]
     tiles: tuple[int, ...]
@@ -100,15 +106,27 @@ class Layout(Attr):
 
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         self.verify()
-        logical, packed = self.source, self.packed_shape
-        sides = {
-            "pack": (logical, packed),
-            "unpack": (packed, logical),
-            "retype": (packed, packed),
-            "relax": (packed, packed),
-        }[op]
-        check_operands(op, (sides[0],), operands)
-        return (operands[0].with_shape(sides[1]),)
+        check_operands(op, self.operand_shapes(op), operands)
+        return (operands[0].with_shape(self.value_shape(op)),)
+
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return (self.source if op == "pack" else self.packed_shape,)
+
+    def value_shape(self, op: str) -> Shape:
+        return self.source if op == "unpack" else self.packed_shape
+
+    def field(self, key: str) -> Any:
+        return getattr(self, "pads" if key == "pad" else key)
+
+    def text(self, op: str) -> str:
+        own = [f"pos={listed(self.pos)}", f"tiles={listed(self.tiles)}"]
+        own += [f"outer={listed(self.outer)}", *self._padding_text()]
+        return ", ".join(own if op == "pack" else [*own, f"shape={listed(self.source)}"])
+
+    def _padding_text(self) -> list[str]:
+        words = [{"-": "none", "?": "any"}.get(p, p) for p in self.pads]
+        padded = {*words} - {"none"}
+        return [f"pad={padded.pop() if len(padded) == 1 else listed(words)}"] if padded else []
 
 
 @dataclass(frozen=True, eq=True)
@@ -124,6 +142,9 @@ class Encoding(Attr):
     """
 
     kind: ClassVar[str] = "encoding"
+    ops: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("set_encoding", "unset_encoding"), "conversion"
+    )
     source: Shape
     role: str  # lhs | rhs | result
     contraction: str = "matmul"  # a name; without maps, only that of a matmul says enough
@@ -142,6 +163,21 @@ class Encoding(Attr):
         check_operands(op, (self.source,), operands)
         self.verify()
         return operands
+
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return (self.source,)
+
+    def text(self, op: str) -> str:
+        names = ", ".join(f'"{d}"' for d in self.dtypes)
+        text = f'role="{self.role}", contraction="{self.contraction}", dtypes=[{names}]'
+        if self.maps:
+            text += f", loops={listed(self.sizes)}, maps={listed(map(listed, self.maps))}"
+        return text + (f", dims={listed(self.dims)}" if self.dims else "")
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        maps = maps_from_json(data.get("maps", ()), symbols)
+        return super().from_json(data | {"maps": maps}, symbols)
 
     def verify(self) -> None:
         """ShapeError unless the dims of the tensor are dims of that operand, of equal extent."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from eqsat.model.attr import Attr, require
+from eqsat.model.attr import Attr, Shape, require
+from eqsat.model.expr import literal
+from eqsat.model.extents import Symbols
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.tensor import TensorType
 
@@ -20,6 +23,7 @@ class Leaf(Attr):
     """
 
     kind: ClassVar[str] = "leaf"
+    ops: ClassVar[Mapping[str, str]] = {"input": "leaf", "weight": "leaf"}
     name: str
     type: TensorType
     index: int = -1
@@ -41,9 +45,24 @@ class Leaf(Attr):
             require(shape == self.type.shape, f"{self.type} is not in the layout of `{self.name}`")
         return (self.type,)
 
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return ()
+
+    def value_shape(self, op: str) -> Shape:
+        return self.type.shape
+
     def to_json(self) -> Any:
         data = super().to_json()
         return {k: v for k, v in data.items() if k != "layout" or v is not None}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        held = data.get("layout")
+        if held is not None:
+            held = (Layout if held["kind"] == Layout.kind else Encoding).from_json(held, symbols)
+        return super().from_json(
+            data | {"type": TensorType.parse(data["type"], symbols), "layout": held}, symbols
+        )
 
 
 @dataclass(frozen=True, eq=True)
@@ -51,6 +70,7 @@ class Fill(Attr):
     """A tensor that holds one value everywhere."""
 
     kind: ClassVar[str] = "fill"
+    ops: ClassVar[Mapping[str, str]] = {"fill": "leaf"}
     value: bool | int | float
     type: TensorType
     __hash__ = Attr.__hash__
@@ -58,3 +78,16 @@ class Fill(Attr):
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         require(not operands, "`fill` takes no operands")
         return (self.type,)
+
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return ()
+
+    def value_shape(self, op: str) -> Shape:
+        return self.type.shape
+
+    def text(self, op: str) -> str:
+        return f"value={literal(self.value)}"
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
+        return super().from_json(data | {"type": TensorType.parse(data["type"], symbols)}, symbols)

@@ -6,6 +6,7 @@ adds what plug-ins bring.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
@@ -35,8 +36,9 @@ from eqsat.ops import (
     simplify,
     unitdims,
 )
-from eqsat.ops.custom import CustomOp, custom_ops
 from eqsat.ops.declare import one_table, rows_of
+from eqsat.ops.op import Op
+from eqsat.ops.registry import all_ops
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by
 
@@ -71,59 +73,13 @@ ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {
     k: columns for m in MODULES for k, columns in getattr(m, "ROWS", {}).items()
 }
 
+# the ops that rules may mention
+OPS: dict[str, Op] = {name: r for name, r in all_ops().items() if r.in_rules}
 # op -> (attribute key, kind) that stands for the complete attribute
-WHOLE: dict[str, tuple[str, str]] = {
-    "generic": ("sig", "sig"),
-    "reshape": ("groups", "groups"),
-    "pack": ("layout", "layout"),
-    "unpack": ("layout", "layout"),
-    "retype": ("layout", "layout"),
-    "relax": ("layout", "layout"),
-    "pad": ("move", "move"),
-    "slice": ("move", "move"),
-    "concat": ("move", "move"),
-    "gather": ("move", "move"),
-    "fill": ("fill", "fill"),
-    "weight": ("leaf", "leaf"),
-    "set_encoding": ("encoding", "encoding"),
-    "unset_encoding": ("encoding", "encoding"),
-    "transfer": ("border", "border"),
-}
-_LAYOUT_FIELDS = {"pos": "ints", "tiles": "ints", "outer": "ints", "pad": "pads"}
-FIELDS: dict[str, dict[str, str]] = {
-    "transpose": {"perm": "ints", "order": "ints"},
-    "reshape": {"shape": "ints"},
-    "pack": _LAYOUT_FIELDS,
-    "unpack": _LAYOUT_FIELDS,
-    "retype": _LAYOUT_FIELDS,
-    "relax": _LAYOUT_FIELDS,
-    "pad": {"low": "ints", "high": "ints", "value": "str"},
-    "slice": {"start": "ints", "limit": "ints", "stride": "ints"},
-    "concat": {"axis": "int"},
-    "gather": {"axis": "int"},
-    "transfer": {"origin": "str", "device": "str"},
-    "result": {"index": "int"},
-}
-# number of tensor operands of ops that rules may mention; None: any number
-ARITY: dict[str, int | None] = {
-    "generic": None,
-    "transpose": 1,
-    "reshape": 1,
-    "pack": 1,
-    "unpack": 1,
-    "retype": 1,
-    "relax": 1,
-    "pad": 1,
-    "slice": 1,
-    "concat": None,
-    "gather": 2,
-    "fill": 0,
-    "weight": 0,
-    "set_encoding": 1,
-    "unset_encoding": 1,
-    "transfer": 1,
-    "result": 1,
-}
+WHOLE = {name: (r.whole, r.whole) for name, r in OPS.items() if r.whole}
+FIELDS: dict[str, Mapping[str, str]] = {n: r.attributes for n, r in OPS.items() if r.attributes}
+# number of tensor operands; None: any number
+ARITY = {name: r.operands for name, r in OPS.items()}
 
 
 @dataclass(frozen=True)
@@ -135,16 +91,15 @@ class Operand:
     unpacked: bool = False  # an `unpack` gives it, as far as the search has come
 
 
-def _add(r: CustomOp) -> None:
-    """An op of a plug-in with its functions; EqsatError (E600) if a function has a taken name."""
+def _add(r: Op) -> None:
+    """The functions an op brings; EqsatError (E600) if one has a taken name."""
     for name in (*r.functions, *r.rows):
         if name in FUNCTIONS or name in ROWS:
             message = f"{brought_by('ops', r.name)} cannot be used: there is a `{name}` already"
             raise fail("E600", message, help="mend the plug-in, or uninstall its package")
-    ARITY[r.name], FIELDS[r.name] = r.operands, dict(r.attributes)
     FUNCTIONS.update(r.functions)
     ROWS.update({k: dict(columns) for k, columns in r.rows.items()})
 
 
-for _record in custom_ops().values():
+for _record in OPS.values():
     _add(_record)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eqsat.model.affine import Map
-from eqsat.model.control import CONTROL
+from eqsat.model.attr import Attr
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, factors_of
 
@@ -103,23 +103,11 @@ def tile_dims(g: Generic, operand: int | None) -> int:
     return sum(d in inner for d in loops)
 
 
-def kind(op: str, attr: object) -> str:
+def kind(op: str, attr: Attr) -> str:
     """The kind of an op as fusion sees it (see `model.target.KINDS`), or view, leaf, transfer."""
     if op == "generic":
         assert isinstance(attr, Generic)
         if attr.rank == len(attr.sizes):
             return "elementwise"
         return "contraction" if contraction_roles(attr) else "reduction"
-    return attr.fusion if isinstance(attr, Custom) else _KINDS[op]
-
-
-_KINDS = (
-    dict.fromkeys(("input", "weight", "fill"), "leaf")
-    | dict.fromkeys(("reshape", "relax", "result"), "view")
-    | dict.fromkeys(
-        ("pack", "unpack", "transpose", "retype", "set_encoding", "unset_encoding"), "conversion"
-    )
-    | dict.fromkeys(("pad", "slice", "concat", "gather"), "move")
-    | {"transfer": "transfer"}
-    | dict.fromkeys(("opaque", *sorted(CONTROL)), "opaque")
-)
+    return attr.fusion if isinstance(attr, Custom) else attr.ops[op]

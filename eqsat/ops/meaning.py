@@ -13,20 +13,15 @@ import numpy as np
 from eqsat.model.attr import Attr
 from eqsat.model.control import Control
 from eqsat.model.diag import fail
-from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom, Opaque
-from eqsat.model.generic import Generic, Result
-from eqsat.model.layout import Layout
-from eqsat.model.leaves import Fill
-from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
 from eqsat.ops.control import evaluate_control
 from eqsat.ops.custom import evaluate_custom
-from eqsat.ops.structured import evaluate_generic
+from eqsat.ops.op import Array
+from eqsat.ops.registry import builtin_ops
 
-Array = np.ndarray[Any, Any]
 OpaqueFunction = Callable[..., Sequence[Any]]
 
 
@@ -65,95 +60,6 @@ _EXTENDED = {
 DTYPE_NAMES: dict[str, str] = {v: k for k, v in (_NUMPY_NAMES | _EXTENDED).items()}
 
 
-def pack(layout: Layout, x: Array, garbage: Any = None) -> Array:
-    """Strip-mine, pad the high side, outer dims first, tile dims last (MLIR `linalg.pack`).
-
-    "?" padding is `garbage`: if not given NaN, or the largest integer, so that a leak into a valid
-    lane shows. A lane beyond several dims holds what `layout.padded_dims` comes to last.
-    """
-    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
-    for d, tile, text in layout.padded_dims:
-        missing = -layout.source[d] % tile
-        if missing:
-            open_lane = text == "?" and garbage is not None
-            x = _pad_high(x, d, missing, garbage if open_lane else _padding(text, x.dtype))
-    shape: list[int] = []
-    outer: dict[int, int] = {}
-    inner: dict[int, int] = {}
-    for d, size in enumerate(x.shape):
-        outer[d] = len(shape)
-        shape.append(size // tiles.get(d, 1))
-        if d in tiles:
-            inner[d] = len(shape)
-            shape.append(tiles[d])
-    return x.reshape(shape).transpose(
-        [outer[d] for d in layout.outer] + [inner[d] for d in layout.pos]
-    )
-
-
-def _pad_high(x: Array, axis: int, count: int, value: Any) -> Array:
-    widths = [(0, count if d == axis else 0) for d in range(x.ndim)]
-    return np.pad(x, widths, constant_values=value)
-
-
-def _padding(text: str, held: np.dtype[Any]) -> Any:
-    if text != "?":
-        return held.type(read_literal(text))
-    if held.kind == "f":
-        return np.nan
-    return True if held.kind == "b" else np.iinfo(held).max
-
-
-def unpack(layout: Layout, x: Array) -> Array:
-    """Undo `pack` and cut the padding off (MLIR `linalg.unpack`)."""
-    rank = len(layout.source)
-    slots: list[int] = []
-    padded = list(layout.source)
-    for d in range(rank):
-        slots.append(layout.outer.index(d))
-        if d in layout.pos:
-            at = layout.pos.index(d)
-            slots.append(rank + at)
-            padded[d] = x.shape[slots[-2]] * layout.tiles[at]
-    whole = x.transpose(slots).reshape(padded)
-    return whole[tuple(slice(0, s) for s in layout.source)]
-
-
-def _pad(attr: Move, xs: Sequence[Array]) -> Array:
-    low, high, text = attr.args
-    if not low:  # NumPy does not pad scalars
-        return xs[0]
-    value = read_literal(str(text))
-    return np.pad(xs[0], list(zip(low, high, strict=True)), constant_values=value)
-
-
-def _slice(attr: Move, xs: Sequence[Array]) -> Array:
-    return xs[0][tuple(slice(a, b, k) for a, b, k in zip(*attr.args, strict=True))]
-
-
-def _concat(attr: Move, xs: Sequence[Array]) -> Array:
-    return np.concatenate(list(xs), axis=attr.args[0])
-
-
-def _gather(attr: Move, xs: Sequence[Array]) -> Array:
-    """Indices are clipped into range, as XLA's gather does."""
-    return np.take(xs[0], xs[1], axis=attr.args[0], mode="clip")
-
-
-_MOVES: dict[str, Callable[[Move, Sequence[Array]], Array]] = {
-    "pad": _pad,
-    "slice": _slice,
-    "concat": _concat,
-    "gather": _gather,
-}
-
-
-def _layout_op(op: str, layout: Layout, x: Array) -> Array:
-    if op == "retype":
-        return pack(layout, unpack(layout, x))
-    return {"pack": pack, "unpack": unpack}[op](layout, x)
-
-
 def _opaque_op(
     attr: Opaque, xs: Sequence[Array], opaque: Mapping[str, OpaqueFunction] | None
 ) -> list[Array]:
@@ -178,33 +84,17 @@ def evaluate_node(
 
     EqsatError E501 if an opaque op has no function in `opaque`.
     """
-    match attr:
-        case Generic():
-            return evaluate_generic(attr, operands)
-        case Layout():
-            return [operands[0] if op == "relax" else _layout_op(op, attr, operands[0])]
-        case Transpose():
-            return [operands[0].transpose(attr.perm)]
-        case Reshape():
-            return [operands[0].reshape(attr.shape)]
-        case Move():
-            return [_MOVES[op](attr, operands)]
-        case Fill():
-            held = scalar.held_dtype(attr.type.dtype)
-            return [np.full(attr.type.shape, attr.value, held)]
-        case Opaque():
-            return _opaque_op(attr, operands, opaque)
-        case Control():
-            return evaluate_control(
-                attr, operands, lambda p, xs: evaluate_program(p, xs, {}, opaque)
-            )
-        case Result():
-            return [operands[attr.index]]
-        case Custom():
-            return [evaluate_custom(attr, operands)]
-    if op in ("set_encoding", "unset_encoding", "transfer"):
-        return [operands[0]]
-    raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+    if isinstance(attr, Custom):
+        return [evaluate_custom(attr, operands)]
+    if isinstance(attr, Opaque):
+        return _opaque_op(attr, operands, opaque)
+    if isinstance(attr, Control):
+        return evaluate_control(attr, operands, lambda p, xs: evaluate_program(p, xs, {}, opaque))
+    meaning = builtin_ops()[op].numpy
+    if meaning is None:
+        raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+    found = meaning(attr, *operands)
+    return found if isinstance(found, list) else [found]
 
 
 def bind_leaves(

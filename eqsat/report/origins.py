@@ -14,7 +14,6 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 from eqsat.model.selection import Selection
-from eqsat.model.text import attr_text
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contraction import kind
 
@@ -122,7 +121,7 @@ class Names:
         operands = ", ".join(self.values.get(c) or self.logical_name(c) for c in node.children)
         if isinstance(node.attr, Generic):
             return f"{generic_word(node)}({operands})"
-        attrs = attr_text(node.op, node.attr)
+        attrs = node.attr.text(node.op)
         return f"{node.op}({', '.join(t for t in (operands, attrs) if t)})"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
-from eqsat.model.text import attr_text
 from eqsat.report.finished import Finished, chosen
 from eqsat.report.summary import figures, goal_key
 from eqsat.report.text import rule_check_lines, table_text
@@ -89,7 +88,7 @@ def _names(names: list[str]) -> str:
 def _layout(layout: Layout) -> str:
     if not layout.tiles:
         return f"transpose(perm={list(layout.outer)})"
-    return f"pack({attr_text('pack', layout)})"
+    return f"pack({layout.text('pack')})"
 
 
 def _advice(kept: Kept) -> str:

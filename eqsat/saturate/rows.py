@@ -29,7 +29,8 @@ from eqsat.model.rules import (
     Var,
 )
 from eqsat.ops.attrs import FUNCTIONS, WHOLE, Operand
-from eqsat.ops.records import NeedsPadding, field, make_attr, operand_shapes, result_shape
+from eqsat.ops.builtin.layouts import NeedsPadding
+from eqsat.ops.registry import op_record
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
@@ -113,7 +114,7 @@ class Rows:
             return []  # the canonical form of it is in the same class
         try:
             self._bind(env, attrs, uses)
-            shapes = (result_shape(n.op, a) for (n, _), a in zip(self.slots, attrs, strict=False))
+            shapes = (a.value_shape(n.op) for (n, _), a in zip(self.slots, attrs, strict=False))
             self.matched = next((s for s in shapes if s is not None), None)
             return [row for e in self._each(env, list(self.rule.foreach)) for row in self._row(e)]
         except NoRow:
@@ -125,7 +126,7 @@ class Rows:
         for node, count in self.slots:
             if count is None:
                 self._bind_attr(env, node, attrs[at])
-                self._bind_shapes(env, node, operand_shapes(node.op, attrs[at]), uses)
+                self._bind_shapes(env, node, attrs[at].operand_shapes(node.op), uses)
             else:
                 self._bind_list(env, node, attrs[at : at + count])
             at += 1 if count is None else count
@@ -138,10 +139,10 @@ class Rows:
                 self._unify(env, pattern, tuple(attrs))
             else:
                 for attr in attrs:
-                    self._unify(env, pattern, field(attr, key))
+                    self._unify(env, pattern, attr.field(key))
         (over,) = node.operands
         assert isinstance(over, Var)
-        shapes = [operand_shapes(node.op, a) for a in attrs]
+        shapes = [a.operand_shapes(node.op) for a in attrs]
         env[over.name] = tuple(Operand(s[0]) for s in shapes if s)
 
     def _bind_attr(self, env: Env, node: Apply, attr: Attr) -> None:
@@ -151,7 +152,7 @@ class Rows:
             self._unify(env, given[whole], attr)
             return
         for key, value in given.items():
-            self._unify(env, value, field(attr, key))
+            self._unify(env, value, attr.field(key))
         if isinstance(attr, Layout):  # a field that is not written is the default
             if "outer" not in given and attr.outer != tuple(range(len(attr.outer))):
                 raise NoRow
@@ -260,7 +261,7 @@ class Rows:
         if given and all(v is None for v in given.values()):
             return None
         try:
-            return make_attr(term.op, [s or () for s in shapes], given)
+            return op_record(term.op).attribute([s or () for s in shapes], given)
         except NeedsPadding:
             raise NoRow from None
         except ShapeError as e:
@@ -282,7 +283,7 @@ class Rows:
     ) -> Shape | None:
         if attr is None:
             return shapes[0]
-        wanted = operand_shapes(term.op, attr)
+        wanted = attr.operand_shapes(term.op)
         if wanted is None:
             return shapes[0]
         known = [s for s in shapes if s is not None]
@@ -294,7 +295,7 @@ class Rows:
                 term.span,
                 exit_code=1,
             )
-        return result_shape(term.op, attr)
+        return attr.value_shape(term.op)
 
 
 # ---- attribute expressions -----------------------------------------------------------------------

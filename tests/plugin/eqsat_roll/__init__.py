@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target, Tile
-from eqsat.ops.custom import CustomOp, Shape, Values
+from eqsat.ops.op import Op, Shape, Values
 from eqsat.ops.strategies import Contraction
 from eqsat.ops.vocabulary import AttrFunction
 
@@ -42,7 +42,7 @@ def _moved_axis(perm: tuple[int, ...], axis: int) -> int:
     return perm.index(axis)
 
 
-ROLL = CustomOp(
+ROLL = Op(
     name="roll",
     doc="x shifted along an axis; what leaves at one end enters at the other.",
     operands=1,
@@ -88,7 +88,7 @@ def _near_sample(rng: np.random.Generator, shape: Shape) -> tuple[Values, list[S
     return {"axes": [axis], "mode": mode, "within": float(rng.integers(3))}, [source, source]
 
 
-NEAR = CustomOp(
+NEAR = Op(
     name="near",
     doc="Whether all elements along some axes are near to one another.",
     operands=2,

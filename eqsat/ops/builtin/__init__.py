@@ -1,0 +1,1 @@
+"""eqsat's own ops: every module here has their records in `OPS`, and `ops.registry` finds them."""

@@ -1,0 +1,30 @@
+"""The structured op, and the op that picks one of several results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.model.attr import Shape
+from eqsat.model.generic import Generic, Result
+from eqsat.ops.op import Array, Op, Values
+from eqsat.ops.structured import evaluate_generic
+
+
+def _results(g: Generic, *operands: Array) -> list[Array]:
+    return evaluate_generic(g, operands)
+
+
+def _result(sources: Sequence[Shape], given: Values) -> Result:
+    return Result(given["index"])
+
+
+OPS = (
+    Op(
+        "generic", "A loop nest: an indexing map per operand, a scalar body per result.", None,
+        numpy=_results, attr=Generic, whole="sig",
+    ),
+    Op(
+        "result", "One of several results.", 1, {"index": "int"},
+        numpy=lambda r, *results: results[r.index], attr=Result, make=_result,
+    ),
+)  # fmt: skip
