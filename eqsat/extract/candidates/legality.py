@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.devices import Devices
+from eqsat.extract.candidates.ownership import Ownership
 from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
-from eqsat.extract.candidates.rowblocks import RowBlockRules
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.uses import Readers, Uses
+from eqsat.extract.candidates.uses import Readers
 from eqsat.model.attr import loop_order
-from eqsat.model.egraph import ENode
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Move, Transpose
+from eqsat.model.movement import Transpose
 from eqsat.model.selection import RESULT_RELATION, Removed
-from eqsat.model.target import CHEAP, Fusion, Target
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
-from eqsat.ops.access import is_cheap
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
     return cdiv(math.prod(extents) * DTYPES[dtype][0], 8)
-
-
-@lru_cache(maxsize=200_000)
-def iterations(node: ENode) -> int:
-    """How often the body of a generic or of a plug-in's op runs, or a gather looks up; else 0."""
-    match node.attr:
-        case Generic():
-            return math.prod(node.attr.sizes)
-        case Custom():
-            return math.prod(node.attr.shape)
-        case Move(op="gather"):
-            return math.prod(node.attr.shape)
-    return 0
 
 
 class Inside(NamedTuple):
@@ -52,140 +32,8 @@ class Inside(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Legality:
+class Legality(Ownership):
     """The target's fusion rules and limits, asked about nodes of one e-graph."""
-
-    space: Space
-    target: Target
-
-    @property
-    def fusion(self) -> Fusion:
-        return self.target.fusion
-
-    # ---- several devices ---------------------------------------------------------------------
-    @cached_property
-    def devices(self) -> Devices:
-        """Who computes what, if the target is made of several devices."""
-        return Devices(self.space, self.target)
-
-    @cached_property
-    def _parts(self) -> dict[str, Legality]:
-        return {device: Legality(self.space, target) for device, target in self.target.devices}
-
-    def part(self, device: str) -> Legality:
-        """The rules of one device; these if there is only one."""
-        return self._parts[device] if self._parts else self
-
-    def of(self, members: Iterable[int]) -> Legality:
-        """The rules of the device that runs these nodes."""
-        return self._parts[self.devices.of(members)] if self._parts else self
-
-    @cached_property
-    def uses(self) -> Uses:
-        """Who reads what, and by which map."""
-        return Uses(self.space, self.fusion)
-
-    @cached_property
-    def roots(self) -> tuple[bool, ...]:
-        """Per node: whether it is a contraction or a reduction."""
-        return tuple(k in ("contraction", "reduction") for k in self.space.kinds)
-
-    def is_root(self, node: int) -> bool:
-        return self.roots[node]
-
-    def is_contraction(self, node: int) -> bool:
-        return self.space.kinds[node] == "contraction"
-
-    def generic(self, node: int) -> Generic:
-        """The attribute of a contraction or reduction."""
-        attr = self.space.egraph.nodes[node].attr
-        assert isinstance(attr, Generic), "roots are generics"
-        return attr
-
-    @cached_property
-    def row_blocks(self) -> RowBlockRules:
-        """What a contraction may read from roots inside."""
-        return RowBlockRules(self)
-
-    def count_roots(self, nodes: Iterable[int]) -> int:
-        """Roots among these ops, at the least: those that may be one by row blocks are one."""
-        is_root = self.roots
-        roots = tuple([n for n in nodes if is_root[n]])
-        if len(roots) < 2:
-            return len(roots)
-        if roots not in self._counted:
-            is_one = self.row_blocks.may_be(roots)
-            self._counted[roots] = 1 if is_one else self.count_apart(roots)
-        return self._counted[roots]
-
-    @cached_property
-    def _counted(self) -> dict[tuple[int, ...], int]:
-        return {}
-
-    def count_apart(self, roots: Collection[int]) -> int:
-        """How many roots these are; `row_reductions` reductions over the same rows count once.
-
-        Those of a softmax or a layer norm: equal result extents, equally many iterations.
-        """
-        most = self.fusion.row_reductions
-        if most < 2 or len(roots) < 2:
-            return len(roots)
-        return sum(cdiv(count, most) for count in Counter(map(self.rows, roots)).values())
-
-    def rows(self, root: int) -> tuple[object, ...]:
-        """What is equal of reductions over the same rows, and of nothing else."""
-        if root not in self._rows:
-            self._rows[root] = self._rows_of(root)
-        return self._rows[root]
-
-    @cached_property
-    def _rows(self) -> dict[int, tuple[object, ...]]:
-        return {}
-
-    def _rows_of(self, root: int) -> tuple[object, ...]:
-        space = self.space
-        if space.kinds[root] != "reduction":
-            return ("alone", root)
-        shape = space.type(space.outputs[root][0]).shape
-        return tuple(s for s in shape if s > 1), iterations(space.egraph.nodes[root])
-
-    def recomputes_root(self, root: int, runs: int) -> bool:
-        """Whether a reader below a broadcast, which runs so often, would compute a root again.
-
-        Not a reduction that is read along its rows: one row is reduced, and used all along.
-        """
-        in_rows = self.fusion.row_reductions > 1 and self.space.kinds[root] == "reduction"
-        return not in_rows or runs > iterations(self.space.egraph.nodes[root])
-
-    def is_template_kind(self, node: int) -> bool:
-        """Whether a template may hold an op: its root, or a part of prologue or epilogue."""
-        return self.is_root(node) or self.space.kinds[node] in ("elementwise", "conversion")
-
-    @property
-    def has_templates(self) -> bool:
-        """Where nothing fuses (`members: 1`), templates do not either."""
-        fusion = self.fusion
-        return fusion.members > 1 and fusion.roots > 0 and fusion.template > fusion.members
-
-    def may_share(self, ops: Collection[int]) -> bool:
-        """Whether one dispatch may hold so many ops.
-
-        At most `members`; or a template: one contraction or reduction with its elementwise and
-        conversion prologue and epilogue, at most `template` ops.
-        """
-        if len(ops) <= self.fusion.members:
-            return True
-        return (
-            self.has_templates
-            and len(ops) <= self.fusion.template
-            and self.count_roots(ops) == 1
-            and all(map(self.is_template_kind, ops))
-        )
-
-    @property
-    def writes_permuted(self) -> bool:
-        """Whether an op may write its results in another order than it executes its loops in."""
-        return self.fusion.result_relation != "identity"
 
     def is_admissible(self, node: int) -> bool:
         """`tiles: forced` leaves no unpacked contraction, and some pipeline takes every one."""
@@ -194,94 +42,6 @@ class Legality:
             return True
         alone = Inside(node, (), NOT_READ)
         return not self.target.tiles_forced and bool(self.ways([alone]))
-
-    def repeats(self, consumer: int, operand: int) -> bool:
-        """Whether a consumer runs more often than its operand has elements (a broadcast)."""
-        key = (consumer, operand)
-        if key not in self._repeats:
-            node = self.space.egraph.nodes[consumer]
-            size = self.space.type(node.children[operand]).size
-            self._repeats[key] = iterations(node) > size
-        return self._repeats[key]
-
-    @cached_property
-    def _repeats(self) -> dict[tuple[int, int], bool]:
-        return {}
-
-    @cached_property
-    def _clones(self) -> frozenset[str]:
-        return frozenset(self.fusion.clone)
-
-    def is_cloneable(self, node: int) -> bool:
-        """Whether several dispatches may each compute this node."""
-        what = self.space.kinds[node]
-        if what in ("leaf", "view"):
-            return True
-        if what not in ("elementwise", "conversion"):
-            return False
-        if self._clones & {"all", what} or self.uses.dequantises[node]:
-            return True
-        attr = self.space.egraph.nodes[node].attr
-        if CHEAP in self._clones and is_cheap(attr) and self._is_shared(node):
-            return True
-        if not isinstance(attr, Generic) or any(y.body.count() for y in attr.yields):
-            return False
-        is_cast = any(e.fn == "cast" for y in attr.yields for e in y.body.walk())
-        return ("cast" if is_cast else "broadcast") in self._clones
-
-    def _is_shared(self, node: int) -> bool:
-        return any(self.space.value[c] in self._shared for c in self.space.outputs[node])
-
-    @cached_property
-    def _shared(self) -> frozenset[int]:
-        """Values that two others need, or one and the caller; those only a cheap one of them needs.
-
-        For one alone, computing it twice would mean to compute that one twice as well.
-        """
-        space, nodes = self.space, self.space.egraph.nodes
-        cheap = {
-            space.value[c]
-            for n, outputs in zip(nodes, space.outputs, strict=True)
-            if is_cheap(n.attr)
-            for c in outputs
-        }
-        found = {v for v, users in space.consumers.items() if len(users) > 1}
-        alone = {v: min(users) for v, users in space.consumers.items() if len(users) == 1}
-        while more := {v for v, w in alone.items() if w in found & cheap} - found:
-            found |= more
-        return frozenset(found)
-
-    def value_number(self, value: int) -> int:
-        """The exclusive number of a value; those of nodes come before."""
-        return len(self.space.egraph.nodes) + value
-
-    def exclusive(self, members: Iterable[int]) -> frozenset[int]:
-        """What only one dispatch may compute, as numbers.
-
-        A value that may not be cloned, if the input program computes it at most once; else the
-        node. A conversion that may not be cloned: the node.
-        """
-        own = self._exclusive
-        return frozenset().union(*[own.get(m) or self._exclusive_of(m) for m in members])
-
-    @cached_property
-    def _exclusive(self) -> dict[int, frozenset[int]]:
-        return {}
-
-    def _exclusive_of(self, member: int) -> frozenset[int]:
-        if member not in self._exclusive:
-            self._exclusive[member] = frozenset(self._owned(member))
-        return self._exclusive[member]
-
-    def _owned(self, member: int) -> set[int]:
-        if self.of((member,)).is_cloneable(member):
-            return set()
-        space = self.space
-        values = [space.value[c] for c in space.outputs[member]]
-        is_node = space.kinds[member] == "conversion" or any(
-            len(space.positions.get(v, ())) != 1 or space.is_source(v) for v in values
-        )
-        return {member} if is_node else {self.value_number(v) for v in values}
 
     def limit_of(self, node: int) -> Removed | None:
         """The limit a node breaks by its own tile, whatever dispatch it is in."""

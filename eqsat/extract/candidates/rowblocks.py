@@ -18,7 +18,7 @@ from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.access import Access, Index, joined, loops_of, seen_as
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.legality import Legality
+    from eqsat.extract.candidates.fusionrules import FusionRules
 
 Makers = Mapping[int, int]  # buffer -> the node that computes it inside, views included
 Reads = Mapping[int, list[tuple[int, Use]]]  # per root: roots whose results it reads, and how
@@ -39,7 +39,7 @@ class KeptRows:
 class RowBlockRules:
     """Asked about groups of nodes of one e-graph."""
 
-    legality: Legality
+    legality: FusionRules
 
     @cached_property
     def is_on(self) -> bool:

@@ -1,0 +1,183 @@
+"""Which nodes a dispatch may hold together, by the fusion rules of the target."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Self
+
+from eqsat.extract.candidates.devices import Devices
+from eqsat.extract.candidates.rowblocks import RowBlockRules
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.uses import Uses
+from eqsat.model.egraph import ENode
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Move
+from eqsat.model.target import Fusion, Target
+from eqsat.model.tensor import cdiv
+
+
+@lru_cache(maxsize=200_000)
+def iterations(node: ENode) -> int:
+    """How often the body of a generic or of a plug-in's op runs, or a gather looks up; else 0."""
+    match node.attr:
+        case Generic():
+            return math.prod(node.attr.sizes)
+        case Custom():
+            return math.prod(node.attr.shape)
+        case Move(op="gather"):
+            return math.prod(node.attr.shape)
+    return 0
+
+
+@dataclass(frozen=True)
+class FusionRules:
+    """The target's rules of fusion, asked about nodes of one e-graph."""
+
+    space: Space
+    target: Target
+
+    @property
+    def fusion(self) -> Fusion:
+        return self.target.fusion
+
+    @cached_property
+    def devices(self) -> Devices:
+        """Who computes what, if the target is made of several devices."""
+        return Devices(self.space, self.target)
+
+    @cached_property
+    def _parts(self) -> dict[str, Self]:
+        return {device: type(self)(self.space, target) for device, target in self.target.devices}
+
+    def part(self, device: str) -> Self:
+        """The rules of one device; these if there is only one."""
+        return self._parts[device] if self._parts else self
+
+    def of(self, members: Iterable[int]) -> Self:
+        """The rules of the device that runs these nodes."""
+        return self._parts[self.devices.of(members)] if self._parts else self
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Who reads what, and by which map."""
+        return Uses(self.space, self.fusion)
+
+    @cached_property
+    def roots(self) -> tuple[bool, ...]:
+        """Per node: whether it is a contraction or a reduction."""
+        return tuple(k in ("contraction", "reduction") for k in self.space.kinds)
+
+    def is_root(self, node: int) -> bool:
+        return self.roots[node]
+
+    def is_contraction(self, node: int) -> bool:
+        return self.space.kinds[node] == "contraction"
+
+    def generic(self, node: int) -> Generic:
+        """The attribute of a contraction or reduction."""
+        attr = self.space.egraph.nodes[node].attr
+        assert isinstance(attr, Generic), "roots are generics"
+        return attr
+
+    @cached_property
+    def row_blocks(self) -> RowBlockRules:
+        """What a contraction may read from roots inside."""
+        return RowBlockRules(self)
+
+    def count_roots(self, nodes: Iterable[int]) -> int:
+        """Roots among these ops, at the least: those that may be one by row blocks are one."""
+        is_root = self.roots
+        roots = tuple([n for n in nodes if is_root[n]])
+        if len(roots) < 2:
+            return len(roots)
+        if roots not in self._counted:
+            is_one = self.row_blocks.may_be(roots)
+            self._counted[roots] = 1 if is_one else self.count_apart(roots)
+        return self._counted[roots]
+
+    @cached_property
+    def _counted(self) -> dict[tuple[int, ...], int]:
+        return {}
+
+    def count_apart(self, roots: Collection[int]) -> int:
+        """How many roots these are; `row_reductions` reductions over the same rows count once.
+
+        Those of a softmax or a layer norm: equal result extents, equally many iterations.
+        """
+        most = self.fusion.row_reductions
+        if most < 2 or len(roots) < 2:
+            return len(roots)
+        return sum(cdiv(count, most) for count in Counter(map(self.rows, roots)).values())
+
+    def rows(self, root: int) -> tuple[object, ...]:
+        """What is equal of reductions over the same rows, and of nothing else."""
+        if root not in self._rows:
+            self._rows[root] = self._rows_of(root)
+        return self._rows[root]
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[object, ...]]:
+        return {}
+
+    def _rows_of(self, root: int) -> tuple[object, ...]:
+        space = self.space
+        if space.kinds[root] != "reduction":
+            return ("alone", root)
+        shape = space.type(space.outputs[root][0]).shape
+        return tuple(s for s in shape if s > 1), iterations(space.egraph.nodes[root])
+
+    def recomputes_root(self, root: int, runs: int) -> bool:
+        """Whether a reader below a broadcast, which runs so often, would compute a root again.
+
+        Not a reduction that is read along its rows: one row is reduced, and used all along.
+        """
+        in_rows = self.fusion.row_reductions > 1 and self.space.kinds[root] == "reduction"
+        return not in_rows or runs > iterations(self.space.egraph.nodes[root])
+
+    def is_template_kind(self, node: int) -> bool:
+        """Whether a template may hold an op: its root, or a part of prologue or epilogue."""
+        return self.is_root(node) or self.space.kinds[node] in ("elementwise", "conversion")
+
+    @property
+    def has_templates(self) -> bool:
+        """Where nothing fuses (`members: 1`), templates do not either."""
+        fusion = self.fusion
+        return fusion.members > 1 and fusion.roots > 0 and fusion.template > fusion.members
+
+    def may_share(self, ops: Collection[int]) -> bool:
+        """Whether one dispatch may hold so many ops.
+
+        At most `members`; or a template: one contraction or reduction with its elementwise and
+        conversion prologue and epilogue, at most `template` ops.
+        """
+        if len(ops) <= self.fusion.members:
+            return True
+        return (
+            self.has_templates
+            and len(ops) <= self.fusion.template
+            and self.count_roots(ops) == 1
+            and all(map(self.is_template_kind, ops))
+        )
+
+    @property
+    def writes_permuted(self) -> bool:
+        """Whether an op may write its results in another order than it executes its loops in."""
+        return self.fusion.result_relation != "identity"
+
+    def repeats(self, consumer: int, operand: int) -> bool:
+        """Whether a consumer runs more often than its operand has elements (a broadcast)."""
+        key = (consumer, operand)
+        if key not in self._repeats:
+            node = self.space.egraph.nodes[consumer]
+            size = self.space.type(node.children[operand]).size
+            self._repeats[key] = iterations(node) > size
+        return self._repeats[key]
+
+    @cached_property
+    def _repeats(self) -> dict[tuple[int, int], bool]:
+        return {}

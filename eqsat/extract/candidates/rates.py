@@ -1,0 +1,153 @@
+"""What the target says of single nodes and buffers: rates, traffic, what is laid out anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.candidates.fusionrules import iterations
+from eqsat.extract.candidates.space import Space
+from eqsat.model.egraph import ENode
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.precision import NONE
+from eqsat.model.target import Target
+from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.kernels import RESULT, Call, calls
+from eqsat.ops.passes import misread, miswrites, moves_innermost
+from eqsat.ops.scalar import cost_all
+from eqsat.ops.tiles import tiles_of
+
+PS_PER_SECOND = 10**12
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of the nodes and classes of one e-graph on one target."""
+
+    space: Space
+    target: Target
+
+    @cached_property
+    def _traffic(self) -> dict[int, int]:
+        return {}
+
+    def traffic_ps(self, nbytes: int) -> int:
+        """Picoseconds to move a buffer, at the nearest memory level that holds it."""
+        if nbytes not in self._traffic:
+            levels = self.target.memory
+            level = next((m for m in levels if m.size_bytes >= nbytes), levels[-1])
+            self._traffic[nbytes] = round(nbytes * PS_PER_SECOND / level.bandwidth)
+        return self._traffic[nbytes]
+
+    @cached_property
+    def class_ps(self) -> tuple[int, ...]:
+        """Per class: picoseconds to move it."""
+        return tuple(self.traffic_ps(s) for s in self.space.sizes)
+
+    @cached_property
+    def _shares(self) -> dict[tuple[int, ...], float]:
+        """Share of the peak rate per (m, n, k) tile of any vocabulary; the first one counts.
+
+        A kernel also serves the tile with m and n exchanged, where the tile says at another rate;
+        a panel does not.
+        """
+        found: dict[tuple[int, ...], float] = {}
+        tiles = [t for what, _ in self.target.tiles for t in self.target.vocabulary(what)]
+        if self.target.strategies:  # they were asked about the generics that are here
+            generics = [n.attr for n in self.space.egraph.nodes if isinstance(n.attr, Generic)]
+            tiles += [t for g in generics for t in tiles_of(self.target, g)]
+        for tile in tiles:
+            found.setdefault(tile.extents, tile.rate)
+        for tile in tiles:
+            m, n, k = tile.extents
+            if not tile.panel:
+                found.setdefault((n, m, k), tile.rate if tile.swapped is None else tile.swapped)
+        return found
+
+    def share(self, node: int) -> float:
+        """Share of the peak rate a contraction reaches."""
+        call = self._call(node)
+        return self.target.untiled_rate if call is None else call.rate
+
+    def _call(self, node: int) -> Call | None:
+        """The kernel for a contraction that takes the least time, transposes included.
+
+        XLA's library knows no packed forms: it is handed plain ones, so all of them is laid out.
+        """
+        attr = self.space.egraph.nodes[node].attr
+        if not isinstance(attr, Generic) or contraction_roles(attr) is None:
+            return None
+        if attr.tile:
+            share = self._shares.get(attr.tile, self.target.untiled_rate)
+            return Call(share, (0, 1, RESULT) if self.target.executor == "xla" else ())
+        found = calls(self.target, attr)
+        if len(found) == 1:
+            return found[0]
+        n, rate = self.space.egraph.nodes[node], self._peak(node) or math.inf
+        work = self._operations(n, True) * self.iterations[node] * PS_PER_SECOND / rate
+        return min(found, key=lambda c: work / c.rate + self._moved_ps(node, c.misplaced))
+
+    def _moved_ps(self, node: int, misplaced: Iterable[int]) -> float:
+        """Picoseconds of the passes that lay operands (RESULT: the result) out for a kernel."""
+        if self.target.relayout is None:
+            return 0.0
+        n = self.space.egraph.nodes[node]
+        nbytes = [self.space.nbytes(n.eclass if i == RESULT else n.children[i]) for i in misplaced]
+        return sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
+
+    @cached_property
+    def relayout_ps(self) -> tuple[int, ...]:
+        """Per node: what it costs beyond its traffic that a dim moves inwards or outwards.
+
+        None of it where the target does not say how fast that is.
+        """
+        nodes = self.space.egraph.nodes
+        if self.target.relayout is None:
+            return (0,) * len(nodes)
+        return tuple(math.ceil(self._relayout_of(i)) for i in range(len(nodes)))
+
+    def _relayout_of(self, node: int) -> float:
+        n, call = self.space.egraph.nodes[node], self._call(node)
+        if call is not None:
+            return self._moved_ps(node, call.misplaced)
+        if self.space.kinds[node] == "conversion" and moves_innermost(n.op, n.attr):
+            return self._slower_ps(n.children[0])
+        if not isinstance(n.attr, Generic):
+            return 0.0
+        across = [n.children[i] for i in misread(n.attr)]
+        if miswrites(n.attr):
+            across += self.space.outputs[node]
+        return sum(map(self._slower_ps, across))
+
+    def _slower_ps(self, eclass: int) -> float:
+        """What reading and writing a buffer in another order costs more than in its own."""
+        assert self.target.relayout is not None
+        nbytes = self.space.nbytes(eclass)
+        there = 2 * nbytes * PS_PER_SECOND / self.target.relayout
+        return max(0.0, there - 2 * self.traffic_ps(nbytes))
+
+    def _peak(self, node: int) -> float | None:
+        """Operations per second at the peak, by the element type a node reads and its precision."""
+        n = self.space.egraph.nodes[node]
+        dtype = self.space.type(n.children[0] if n.children else n.eclass).dtype
+        precision = n.attr.precision if isinstance(n.attr, Generic) else NONE
+        return self.target.rate(dtype, precision)
+
+    @cached_property
+    def iterations(self) -> tuple[int, ...]:
+        """Per node: how often its body runs if it runs once."""
+        return tuple(iterations(n) for n in self.space.egraph.nodes)
+
+    def _operations(self, n: ENode, is_contraction: bool) -> int:
+        """Scalar operations of one run of a node's body."""
+        match n.attr:
+            case Generic():
+                yields = n.attr.yields
+                own = cost_all(tuple(y.body for y in yields)) + sum(bool(y.combine) for y in yields)
+                return 2 if is_contraction else own
+            case Custom():
+                return n.attr.operations
+        return 0
