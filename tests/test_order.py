@@ -202,7 +202,6 @@ def test_no_order_of_any_answer_gets_below_the_bound_for_all_orders(seed: int):
         assert least.is_proven
         assert whole.bound <= least.peak_bytes
         assert free.problem.peak_bytes(same) <= least.peak_bytes
-        assert assembly.least_bytes() <= least.peak_bytes
         alone = solve(free.problem.restricted(same), Request({"memory": 1}, {}), EFFORT)
         assert alone.status == "optimal" and alone.value <= least.peak_bytes
 

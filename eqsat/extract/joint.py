@@ -185,7 +185,7 @@ class _Joint:
         """
         with suppress(OutOfTime):
             if MEMORY not in self.least and any(r.name == MEMORY for r in self.requests):
-                self._know(MEMORY, self.assembly.least_bytes(), "search")
+                self._know(MEMORY, self._every().search.least_bytes, "search")
             if self.outcome.status in ("optimal", OPEN) or not self._has_time():
                 return
             search = self._every().search

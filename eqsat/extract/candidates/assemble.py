@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.extract.candidates.alloptions import all_options, placed
+from eqsat.extract.candidates.alloptions import placed
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
@@ -23,7 +23,7 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
-from eqsat.model.deadline import tick, until
+from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Cut, Group, Removed
 from eqsat.model.target import Target
@@ -129,35 +129,6 @@ class Assembly:
         """The problem of the same choice without an order."""
         problem = self.problem
         return problem if isinstance(problem, AnyOrder) else free_problem(self.variants)[1]
-
-    def least_bytes(self) -> int:
-        """Peak bytes that no answer gets below in any order, without a solver.
-
-        A weight is kept if some needed value is computed from it by every dispatch that may do so,
-        in the smallest layout of these. What the dispatch of a needed value reads and writes is
-        live when it runs.
-        """
-        space, free = self.pool.space, all_options(self.variants)
-        roots = frozenset(space.roots)
-        covers = [c for c in covers_of(space, self.variants.needed, free) if c]
-        tick()
-        weights = {v.resident: self._weight_bytes(v.resident - roots) for v in free}
-        kept: dict[int, int] = {}  # weight -> bytes
-        for c in covers:
-            tick()
-            sizes = [weights[r] for r in {free[i].resident for i in c}]
-            for w in sizes[0].keys() & set.intersection(*map(set, sizes)):
-                kept[w] = max(kept.get(w, 0), min(size[w] for size in sizes))
-        touched = [sum(space.nbytes(b) for b in {*v.reads, *v.writes} - roots) for v in free]
-        live = max((min(touched[i] for i in c) for c in covers), default=0)
-        return self.problem.fixed_bytes + sum(kept.values()) + live
-
-    def _weight_bytes(self, buffers: Iterable[int]) -> dict[int, int]:
-        """Weight -> bytes, over the layouts of it that are among these buffers."""
-        space, found = self.pool.space, dict[int, int]()
-        for b in buffers:
-            found[space.value[b]] = found.get(space.value[b], 0) + self.problem.nbytes.get(b, 0)
-        return found
 
     def ahead(self, groups: tuple[Group, ...]) -> tuple[int, ...]:
         """Nodes to compute from weights before the first dispatch."""

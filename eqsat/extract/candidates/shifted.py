@@ -11,20 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.views import Views
+from eqsat.extract.chains import Chains
 from eqsat.model.deadline import tick
-from eqsat.model.shift import Shift
+from eqsat.model.shift import Shift, chained
 from eqsat.plan.dispatch import weight_classes
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from eqsat.extract.chains import Chains
 
 _NOBODY = frozenset[int]()
 
@@ -81,42 +79,33 @@ class Shifted:
         return Images((*shift.node, -1), (*shift.eclass, -1), *((*s, -1) for s in sides))
 
     @cached_property
-    def _powers(self) -> dict[int, Images]:
-        back = Images(*(_inverse(table) for table in self.once))
-        none = Images(*((*range(len(table) - 1), -1) for table in self.once))
-        return {-1: back, 0: none, 1: self.once}
+    def _images(self) -> dict[int, Images]:
+        return {}
 
     def images(self, blocks: int) -> Images:
         """So many blocks later; earlier if negative."""
-        if blocks not in self._powers:
-            step = 1 if blocks > 0 else -1
-            before, one = self.images(blocks - step), self.images(step)
-            both = zip(before, one, strict=True)
-            self._powers[blocks] = Images(*(tuple([t[i] for i in b]) for b, t in both))
-        return self._powers[blocks]
+        if blocks not in self._images:
+            tables = (c.at(np.arange(len(c.place)), blocks) for c in self.chains.values())
+            self._images[blocks] = Images(*((*t.tolist(), -1) for t in tables))
+        return self._images[blocks]
 
     @cached_property
     def chains(self) -> dict[str, Chains]:
         """The same as arrays, by the names of the fields."""
-        from eqsat.extract.chains import Chains
-
         return {name: Chains.of(table[:-1]) for name, table in self.once._asdict().items()}
 
     # ---- who looks alike -------------------------------------------------------------------------
     @cached_property
     def sinks(self) -> dict[int, BlockPlace]:
         """Per node that a group may end at: its place among those with the same groups."""
-        found: dict[int, BlockPlace] = {}
         made = {n for nodes in self.pool.producers.values() for n in nodes}
         image = self.once.node
-        links = {n for n in made if image[n] not in (-1, n) and self._is_sink_alike(n)}
-        for n in made - {image[n] for n in links}:
-            found[n] = BlockPlace(n, 0)
-            at, block = n, 0
-            while at in links:
-                at, block = image[at], block + 1
-                found[at] = BlockPlace(n, block)
-        return found
+        links = [
+            j if j not in (-1, n) and n in made and self._is_sink_alike(n) else -1
+            for n, j in enumerate(image[:-1])
+        ]
+        chains = chained(links)
+        return {n: BlockPlace(*chains[n]) for n in made}
 
     def _is_sink_alike(self, node: int) -> bool:
         return all(self.space.value[c] in self.alike for c in self.space.outputs[node])
@@ -144,17 +133,10 @@ class Shifted:
     @cached_property
     def uses(self) -> np.ndarray:
         """Per value a number that values of one chain share which are used alike, -1 of none."""
-        import numpy as np
-
-        image, links = self.once.value, self.used_alike
-        later = {image[v] for v in links if image[v] != v}
-        found = np.full(len(image), -1, np.int64)
-        for head in self._buffers.keys() - later:
-            at = head
-            found[at] = head
-            while at in links and image[at] != at:
-                at = image[at]
-                found[at] = head
+        links = [j if v in self.used_alike else -1 for v, j in enumerate(self.once.value[:-1])]
+        found = np.full(len(links) + 1, -1, np.int64)
+        own = list(self._buffers)
+        found[own] = [head for head, _ in map(chained(links).__getitem__, own)]
         return found
 
     @cached_property
@@ -266,12 +248,3 @@ def _grouped(name: Sequence[int], image: Sequence[int]) -> tuple[int, ...]:
         images[n].add(name[j] if j >= 0 else -1)
     found = (min(i) if len(i) == 1 else -1 for i in images)
     return tuple(j if j >= 0 and size[j] == size[n] else -1 for n, j in enumerate(found))
-
-
-def _inverse(table: Sequence[int]) -> tuple[int, ...]:
-    """Of images, no two alike, where they come from; the last entry is no element."""
-    found = [-1] * len(table)
-    for i, j in enumerate(table[:-1]):
-        if j >= 0:
-            found[j] = i
-    return tuple(found)
