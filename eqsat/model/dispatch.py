@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from eqsat.model.plan import Parts, Plan
+from eqsat.model.restore import restored
 
 
 @dataclass(frozen=True)
@@ -59,20 +60,7 @@ class Dispatch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Dispatch:
-        plan, parts = data.get("plan"), data.get("parts")
-        return cls(
-            tuple(data["members"]),
-            tuple(data["reads"]),
-            tuple(data["writes"]),
-            data["time_ps"],
-            data["step"],
-            data["name"],
-            data.get("device", ""),
-            data.get("pipeline", ""),
-            None if plan is None else Plan.from_json(plan),
-            None if parts is None else Parts.from_json(parts),
-            data.get("no_plan", ""),
-        )
+        return restored(cls, data)
 
 
 @dataclass(frozen=True)

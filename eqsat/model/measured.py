@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.restore import restored
+
 # where a timed program comes from
 CHOSEN, NEAR, INPUT, INPUT_BY_XLA = "chosen", "near", "input", "input by XLA"
 
@@ -50,6 +52,4 @@ class Measured:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Measured:
-        programs = [Timed(**(p | {"ratio": tuple(p["ratio"])})) for p in data["programs"]]
-        rest = {k: v for k, v in data.items() if k != "programs"}
-        return cls(tuple(programs), **rest)
+        return restored(cls, data)

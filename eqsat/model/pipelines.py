@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from eqsat.model.condition import Condition
 
 CUTS = ("innermost", "any")  # loops of a role that an extent may cut
 UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides
-_LISTS = ("m", "n", "k", "promote")
 Unit = tuple[int, int, int]  # extents of m, n and k that are computed at once
 
 
@@ -72,15 +70,6 @@ class Pipeline:
         """Its own operations per second for an element type; None: those of the target."""
         rates = dict(self.rates)
         return rates.get(f"{dtype}/{precision}", rates.get(dtype))
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Pipeline:
-        changes: dict[str, Any] = {key: tuple(data[key]) for key in _LISTS}
-        changes["rates"] = tuple((k, v) for k, v in data["rates"])
-        made = (Intrinsic(tuple(i["mnk"]), tuple(i["types"])) for i in data["intrinsics"])
-        changes["intrinsics"] = tuple(made)
-        changes["when"] = tuple(Condition(**c) for c in data["when"])
-        return cls(**(data | changes))
 
     def to_text(self) -> str:
         """Its extents and what it does with the rest, on one line."""

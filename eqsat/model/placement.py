@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eqsat.model.restore import restored
+
 
 @dataclass(frozen=True)
 class Lifetime:
@@ -37,5 +39,4 @@ class Placement:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Placement:
-        offsets = tuple(data["offsets"])
-        return cls(offsets, data["height"], data["bound"], data["status"], data["stop"])
+        return restored(cls, data)

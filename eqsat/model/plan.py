@@ -7,9 +7,10 @@ and the price of a dispatch is that of its plan: `Work` counts what the kernel d
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import Any, ClassVar, get_args, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from eqsat.model.restore import restored
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,6 @@ class Kernels:
     cores: int = 1
     source: str = ""  # where the constants come from, and the machine they are of
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Kernels:
-        made = Constants(**data["constants"])
-        return cls(**(data | {"features": tuple(data["features"]), "constants": made}))
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -139,9 +135,7 @@ class Parts:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parts:
-        found: dict[str, Any] = {k: v for k, v in data.items() if k != "bound"}
-        found["traffic_ps"] = tuple(data["traffic_ps"].items())
-        return cls(**found)
+        return restored(cls, {k: v for k, v in data.items() if k != "bound"})
 
 
 @dataclass(frozen=True)
@@ -172,32 +166,7 @@ class Plan:
         """The plan of a kind; ValueError if nobody knows the kind."""
         if data["kind"] not in _KINDS:
             raise ValueError(f"no plan of the kind `{data['kind']}`")
-        return _restored(_KINDS[data["kind"]], {k: v for k, v in data.items() if k != "kind"})
+        return restored(_KINDS[data["kind"]], {k: v for k, v in data.items() if k != "kind"})
 
 
 _KINDS: dict[str, type[Plan]] = {}
-
-
-def _restored(hint: Any, data: Any) -> Any:
-    """Plain data as what a field is declared to hold: records, and tuples of what they name."""
-    if isinstance(data, dict) and "kind" in data:  # a plan of several has plans
-        return Plan.from_json(data)
-    names = _fields(hint) if isinstance(hint, type) else {}
-    if names:
-        values = data if isinstance(data, dict) else dict(zip(names, data, strict=True))
-        return hint(**{k: _restored(names[k], v) for k, v in values.items()})
-    if not isinstance(data, list | tuple):
-        return data
-    inner = get_args(hint)
-    if len(inner) != len(data) or ... in inner:
-        inner = (inner[0] if inner else None,) * len(data)
-    return tuple(map(_restored, inner, data))
-
-
-@cache
-def _fields(kind: type) -> dict[str, Any]:
-    """Names and types of the fields of a dataclass or named tuple; none of other types."""
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return {f.name: hints[f.name] for f in fields(kind)}
-    return get_type_hints(kind) if hasattr(kind, "_fields") else {}

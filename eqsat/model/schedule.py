@@ -12,6 +12,7 @@ from eqsat.model.control import Control
 from eqsat.model.dispatch import Buffer, Dispatch
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
+from eqsat.model.restore import restored
 
 
 @dataclass(frozen=True)
@@ -318,11 +319,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:
-        dispatches = tuple(map(Dispatch.from_json, data["dispatches"]))
-        buffers = tuple(Buffer(**b) for b in data["buffers"])
-        program = Program.from_json(data["program"])
-        rest = data["target"], data.get("originals", "dropped")
-        return cls(program, dispatches, buffers, tuple(data["ahead"]), *rest)
+        return restored(cls, {k: v for k, v in data.items() if k != "format"})
 
     def to_text(self) -> str:
         lines = []

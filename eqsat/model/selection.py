@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.restore import restored
+
 CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
 RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permuted
 
@@ -173,15 +175,7 @@ class Selection:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Selection:
-        groups = tuple(
-            Group(tuple(m), tuple(r), tuple(w), *rest) for m, r, w, *rest in data["groups"]
-        )
-        goals = tuple((k, GoalResult(*v)) for k, v in data["goals"].items())
-        removed = tuple(Removed(*r) for r in data["removed"])
-        cuts = tuple(Cut(*c) for c in data.get("cuts", ()))
-        sinks = tuple(data.get("sinks", (0, 0)))
-        rest = removed, data["seconds"], cuts, data.get("candidates", 0), sinks
-        return cls(groups, tuple(data["ahead"]), goals, data["stop"], *rest)
+        return restored(cls, {k: v for k, v in data.items() if k != "format"})
 
     def to_text(self) -> str:
         lines = [f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals]

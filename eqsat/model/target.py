@@ -11,6 +11,7 @@ from eqsat.model.devices import Link
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
+from eqsat.model.restore import restored
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")
@@ -295,25 +296,7 @@ class Target:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Target:
-        d = {k: v for k, v in data.items() if k != "format"}
-        d["memory"] = tuple(Memory(**m) for m in d["memory"])
-        d["tiles"] = tuple((k, tuple(_tile(t) for t in v)) for k, v in d["tiles"])
-        f = d["fusion"]
-        f["join"] = tuple((k, tuple(v)) for k, v in f["join"])
-        d["fusion"] = Fusion(**(f | {"clone": tuple(f["clone"])}))
-        d["untiled"] = tuple((k, tuple(map(_kernel, v))) for k, v in d.get("untiled", ()))
-        d["limits"] = Limits(**d["limits"])
-        d["pipelines"] = tuple(map(Pipeline.from_json, d.get("pipelines", ())))
-        for key in ("rates", "budget", "places", "strategies"):
-            d[key] = tuple((k, v) for k, v in d.get(key, ()))
-        d["devices"] = tuple((name, Target.from_json(t)) for name, t in d.get("devices", ()))
-        d["links"] = tuple(Link(**k) for k in d.get("links", ()))
-        d["inputs"] = tuple((name, device) for name, device in d.get("inputs", ()))
-        d["precisions"] = tuple(d.get("precisions", ()))
-        known = d.get("kernels")
-        d["kernels"] = None if known is None else Kernels.from_json(known)
-        d["measured_on"] = _measured_on(d.get("measured_on"))
-        return cls(**d)
+        return restored(cls, {k: v for k, v in data.items() if k != "format"})
 
     def verify(self) -> None:
         """ValueError if a figure makes no sense."""
@@ -326,27 +309,6 @@ class Target:
             raise ValueError(f"index_relation is one of {', '.join(INDEX_RELATIONS)}")
         if self.fusion.result_relation not in INDEX_RELATIONS:
             raise ValueError(f"result_relation is one of {', '.join(INDEX_RELATIONS)}")
-
-
-def _measured_on(data: dict[str, Any] | None) -> MeasuredOn | None:
-    if data is None:
-        return None
-    lists: dict[str, Any] = {k: tuple(data[k]) for k in ("features", "caches")}
-    lists["versions"] = tuple((k, v) for k, v in data["versions"])
-    return MeasuredOn(**(data | lists))
-
-
-def _kernel(data: dict[str, Any]) -> Kernel:
-    when = tuple(Condition(**c) for c in data["when"])
-    rest: dict[str, Any] = data | {"when": when}
-    return Kernel(**rest)
-
-
-def _tile(data: dict[str, Any]) -> Tile:
-    sizes = tuple((k, v) for k, v in data["sizes"])
-    when = tuple(Condition(**c) for c in data["when"])
-    rest: dict[str, Any] = data | {"sizes": sizes, "when": when, "order": tuple(data["order"])}
-    return Tile(**rest)
 
 
 def _extents(tile: Tile) -> dict[str, int]:
