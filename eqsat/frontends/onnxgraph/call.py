@@ -164,6 +164,10 @@ class Call:
             raise self.error("E368", f"names axis {axis} of a tensor of rank {rank}")
         return axis % max(rank, 1)
 
+    def along(self, name: str, default: int) -> int:
+        """The axis of operand 0 that an attribute names, from 0."""
+        return self.axis(int(self.attribute(name, default)), self.rank(0))
+
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
         """Like `axis` for several; E368 if one is named twice."""
         found = tuple(self.axis(int(a), rank) for a in axes)

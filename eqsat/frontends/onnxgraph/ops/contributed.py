@@ -8,32 +8,33 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.ops.activations import gelu_exact, gelu_tanh, swish
 from eqsat.frontends.onnxgraph.ops.attention import check_square, heads, merged, rotated, weighted
-from eqsat.frontends.onnxgraph.ops.elementwise import gelu_exact, gelu_tanh
 from eqsat.frontends.onnxgraph.ops.linear import scaled, without_zero
-from eqsat.frontends.onnxgraph.ops.normal import in_f32, moments, root_mean_square
-from eqsat.frontends.onnxgraph.ops.quantized import dequantized, quantized
+from eqsat.frontends.onnxgraph.ops.normal import (
+    in_f32,
+    layer_normalization,
+    moments,
+    rms_normalization,
+    root_mean_square,
+)
+from eqsat.frontends.onnxgraph.ops.quantized import (
+    dequantize_linear,
+    dequantized,
+    dynamic_quantize_linear,
+    quantize_linear,
+    quantized,
+)
 from eqsat.frontends.onnxgraph.registry import contributed
 
-
-@contributed("Gelu")
-def gelu(c: Call) -> Any:
-    return gelu_exact(c, c[0])
-
-
-@contributed("BiasGelu")
-def bias_gelu(c: Call) -> Any:
-    return gelu_exact(c, c[0] + c[1])
-
-
-@contributed("FastGelu")
-def fast_gelu(c: Call) -> Any:
-    return gelu_tanh(c, c[0] + c[1] if c.has(1) else c[0])
-
-
-@contributed("QuickGelu")
-def quick_gelu(c: Call) -> Any:
-    return c[0] * c.lax.logistic(c.attribute("alpha", 1.702) * c[0])
+contributed("Gelu")(lambda c: gelu_exact(c, c[0]))
+contributed("BiasGelu")(lambda c: gelu_exact(c, c[0] + c[1]))
+contributed("FastGelu")(lambda c: gelu_tanh(c, c[0] + c[1] if c.has(1) else c[0]))
+contributed("QuickGelu")(lambda c: swish(c, c[0], c.attribute("alpha", 1.702)))
+contributed("LayerNormalization")(layer_normalization)
+contributed("SimplifiedLayerNormalization")(rms_normalization)
+contributed("QuantizeLinear")(quantize_linear)
+contributed("DequantizeLinear")(dequantize_linear)
 
 
 @contributed("FusedMatMul")
@@ -44,19 +45,6 @@ def fused_matmul(c: Call) -> Any:
     a = c.xp.swapaxes(c[0], -1, -2) if c.attribute("transA", 0) else c[0]
     b = c.xp.swapaxes(c[1], -1, -2) if c.attribute("transB", 0) else c[1]
     return scaled(c.xp.matmul(a, b), c.attribute("alpha", 1.0))
-
-
-@contributed("LayerNormalization")
-def layer_normalization(c: Call) -> Any:
-    from eqsat.frontends.onnxgraph.ops.normal import layer_normalization as standard
-
-    return standard(c)
-
-
-@contributed("SimplifiedLayerNormalization")
-def simplified_layer_normalization(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
-    return root_mean_square(c, c[0], c[1], tuple(range(axis, c.rank(0))))
 
 
 @contributed("SkipLayerNormalization")
@@ -167,20 +155,6 @@ def rotary_embedding(c: Call) -> Any:
 
 
 # ---- quantised -----------------------------------------------------------------------------------
-@contributed("QuantizeLinear")
-def quantize_linear(c: Call) -> Any:
-    from eqsat.frontends.onnxgraph.ops.quantized import quantize_linear as standard
-
-    return standard(c)
-
-
-@contributed("DequantizeLinear")
-def dequantize_linear(c: Call) -> Any:
-    from eqsat.frontends.onnxgraph.ops.quantized import dequantize_linear as standard
-
-    return standard(c)
-
-
 @contributed("QLinearAdd", "QLinearMul")
 def qlinear_binary(c: Call) -> Any:
     """a, its scale and zero; b, its; the result's."""
@@ -199,8 +173,6 @@ def matmul_integer_to_float(c: Call) -> Any:
 
 @contributed("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(c: Call) -> Any:
-    from eqsat.frontends.onnxgraph.ops.quantized import dynamic_quantize_linear
-
     a, scale, zero = dynamic_quantize_linear(c)
     total = c.xp.matmul(without_zero(a, zero), without_zero(c[1], c.get(3)))
     found = total.astype(scale.dtype) * (scale * c[2])

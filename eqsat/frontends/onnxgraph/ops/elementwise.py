@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.ops.activations import ACTIVATIONS, gelu_exact, gelu_tanh
 from eqsat.frontends.onnxgraph.registry import operator
-
-SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 # operator → (function of that name in numpy and jax.numpy, newest version)
 UNARY = {
@@ -52,17 +50,27 @@ def _variadic(name: str) -> Callable[[Call], Any]:
     return lambda c: functools.reduce(getattr(c.xp, name), c.all)
 
 
+def _activation(name: str) -> Callable[[Call], Any]:
+    found = ACTIVATIONS[name]
+    defaults = found.parameters.items()
+    return lambda c: found.function(c, c[0], *(c.attribute(k, v) for k, v in defaults))
+
+
 for _op, (_name, _version) in UNARY.items():
     operator(_op, newest=_version, fold=True)(_unary(_name))
 for _op, (_name, _version) in BINARY.items():
     operator(_op, newest=_version, fold=True)(_binary(_name))
 for _op, (_name, _version) in VARIADIC.items():
     operator(_op, newest=_version, fold=True)(_variadic(_name))
-
-
-@operator("Mean", newest=13)
-def mean(c: Call) -> Any:
-    return functools.reduce(c.xp.add, c.all) / len(c)
+for _op, _record in ACTIVATIONS.items():
+    if _record.newest:
+        operator(_op, newest=_record.newest, fold=_op == "Relu")(_activation(_op))
+operator("Mean", newest=13)(lambda c: functools.reduce(c.xp.add, c.all) / len(c))
+operator("Reciprocal", newest=13, fold=True)(lambda c: 1 / c[0])
+operator("Where", newest=16, fold=True)(lambda c: c.xp.where(c[0], c[1], c[2]))
+operator("PRelu", newest=16)(lambda c: c.xp.where(c[0] < 0, c[0] * c[1], c[0]))
+operator("Erf", newest=13)(lambda c: c.lax.erf(c[0]))
+operator("Identity", newest=25)(lambda c: c.held(0))
 
 
 @operator("Div", newest=14, fold=True)
@@ -107,16 +115,6 @@ def power(c: Call) -> Any:
     return c.xp.power(base, exponent.astype(base.dtype))
 
 
-@operator("Reciprocal", newest=13, fold=True)
-def reciprocal(c: Call) -> Any:
-    return 1 / c[0]
-
-
-@operator("Where", newest=16, fold=True)
-def where(c: Call) -> Any:
-    return c.xp.where(c[0], c[1], c[2])
-
-
 @operator("IsInf", newest=20, fold=True)
 def is_inf(c: Call) -> Any:
     x, found = c[0], c.xp.zeros(c.shape(0), bool)
@@ -141,87 +139,6 @@ def clip(c: Call) -> Any:
     return c.xp.minimum(x, c[2]) if c.has(2) else x
 
 
-# ---- activations ---------------------------------------------------------------------------------
-@operator("Relu", newest=14, fold=True)
-def relu(c: Call) -> Any:
-    return c.xp.maximum(c[0], np.zeros((), c[0].dtype))
-
-
-@operator("Sigmoid", newest=13)
-def sigmoid(c: Call) -> Any:
-    return c.lax.logistic(c[0])
-
-
-@operator("Erf", newest=13)
-def erf(c: Call) -> Any:
-    return c.lax.erf(c[0])
-
-
-@operator("Softplus", newest=22)
-def softplus(c: Call) -> Any:
-    """log(1 + e^x) without overflow."""
-    x = c[0]
-    return c.xp.maximum(x, 0) + c.xp.log1p(c.xp.exp(-c.xp.abs(x)))
-
-
-@operator("Softsign", newest=22)
-def softsign(c: Call) -> Any:
-    return c[0] / (1 + c.xp.abs(c[0]))
-
-
-@operator("LeakyRelu", newest=16)
-def leaky_relu(c: Call) -> Any:
-    return c.xp.where(c[0] < 0, c[0] * c.attribute("alpha", 0.01), c[0])
-
-
-@operator("PRelu", newest=16)
-def prelu(c: Call) -> Any:
-    return c.xp.where(c[0] < 0, c[0] * c[1], c[0])
-
-
-@operator("ThresholdedRelu", newest=22)
-def thresholded_relu(c: Call) -> Any:
-    return c.xp.where(c[0] > c.attribute("alpha", 1.0), c[0], 0)
-
-
-@operator("Elu", newest=22)
-def elu(c: Call) -> Any:
-    return c.xp.where(c[0] < 0, c.attribute("alpha", 1.0) * c.xp.expm1(c[0]), c[0])
-
-
-@operator("Celu", newest=28)
-def celu(c: Call) -> Any:
-    alpha = c.attribute("alpha", 1.0)
-    return c.xp.maximum(c[0], 0) + c.xp.minimum(alpha * c.xp.expm1(c[0] / alpha), 0)
-
-
-@operator("Selu", newest=22)
-def selu(c: Call) -> Any:
-    alpha, gamma = c.attribute("alpha", SELU_ALPHA), c.attribute("gamma", SELU_GAMMA)
-    return gamma * c.xp.where(c[0] <= 0, alpha * c.xp.expm1(c[0]), c[0])
-
-
-@operator("HardSigmoid", newest=22)
-def hard_sigmoid(c: Call) -> Any:
-    x = c.attribute("alpha", 0.2) * c[0] + c.attribute("beta", 0.5)
-    return c.xp.minimum(c.xp.maximum(x, 0), 1)
-
-
-@operator("HardSwish", newest=22)
-def hard_swish(c: Call) -> Any:
-    return c[0] * c.xp.minimum(c.xp.maximum(c[0] / 6 + 0.5, 0), 1)
-
-
-@operator("Mish", newest=22)
-def mish(c: Call) -> Any:
-    return c[0] * c.xp.tanh(softplus(c))
-
-
-@operator("Swish", newest=24)
-def swish(c: Call) -> Any:
-    return c[0] * c.lax.logistic(c.attribute("alpha", 1.0) * c[0])
-
-
 @operator("Shrink", newest=9)
 def shrink(c: Call) -> Any:
     x, bias, limit = c[0], c.attribute("bias", 0.0), c.attribute("lambd", 0.5)
@@ -235,22 +152,6 @@ def gelu(c: Call) -> Any:
     if how not in ("none", "tanh"):
         raise c.unsupported(f"the approximation `{how}`")
     return gelu_tanh(c, c[0]) if how == "tanh" else gelu_exact(c, c[0])
-
-
-def gelu_exact(c: Call, x: Any) -> Any:
-    """x/2 (1 + erf(x / √2))."""
-    return 0.5 * x * (1 + c.lax.erf(x * math.sqrt(0.5)))
-
-
-def gelu_tanh(c: Call, x: Any) -> Any:
-    """The tanh approximation of `gelu_exact`."""
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * c.lax.integer_pow(x, 3))
-    return 0.5 * x * (1 + c.xp.tanh(inner))
-
-
-@operator("Identity", newest=25)
-def identity(c: Call) -> Any:
-    return c.held(0)
 
 
 @operator("Dropout", newest=22)

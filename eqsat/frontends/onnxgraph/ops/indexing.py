@@ -25,7 +25,7 @@ def _wrapped(c: Call, i: int, size: int) -> Any:
 @operator("Gather", newest=13, fold=True)
 def gather(c: Call) -> Any:
     """Known indices that step evenly are a slice."""
-    axis = c.axis(int(c.attribute("axis", 0)), c.rank(0))
+    axis = c.along("axis", 0)
     index = _wrapped(c, 1, c.shape(0)[axis])
     if c.xp is np:
         return np.take(c[0], index, axis=axis)
@@ -49,7 +49,7 @@ def _even_steps(index: np.ndarray[Any, Any]) -> slice | None:
 
 @operator("GatherElements", newest=13, fold=True)
 def gather_elements(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", 0)), c.rank(0))
+    axis = c.along("axis", 0)
     if c.rank(0) != c.rank(1):
         raise c.error("E368", f"has data of rank {c.rank(0)} and indices of rank {c.rank(1)}")
     index = _wrapped(c, 1, c.shape(0)[axis])
@@ -93,7 +93,7 @@ def _positive(c: Call, index: Any, size: int) -> Any:
 
 @operator("ScatterElements", newest=18, fold=True)
 def scatter_elements(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", 0)), c.rank(0))
+    axis = c.along("axis", 0)
     shape = c.shape(1)
     at = [_batch_index(c, shape, d) for d in range(len(shape))]
     at[axis] = _positive(c, c[1], c.shape(0)[axis])
@@ -137,7 +137,7 @@ def one_hot(c: Call) -> Any:
 def top_k(c: Call) -> Any:
     """Ties: the lower index first, as the standard wants it."""
     k = int(c.static(1, "k").reshape(-1)[0])
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     if not 0 <= k <= c.shape(0)[axis]:
         raise c.error("E368", f"wants {k} of {c.shape(0)[axis]} elements")
     x, largest = c[0], bool(c.attribute("largest", 1))

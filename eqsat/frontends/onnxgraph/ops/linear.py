@@ -9,10 +9,7 @@ import numpy as np
 from eqsat.frontends.onnxgraph.call import Call
 from eqsat.frontends.onnxgraph.registry import operator
 
-
-@operator("MatMul", newest=13)
-def matmul(c: Call) -> Any:
-    return c.xp.matmul(c[0], c[1])
+operator("MatMul", newest=13)(lambda c: c.xp.matmul(c[0], c[1]))
 
 
 @operator("Gemm", newest=13)

@@ -41,7 +41,7 @@ def in_f32(c: Call, x: Any) -> Any:
 @operator("LayerNormalization", newest=17)
 def layer_normalization(c: Call) -> Any:
     """Over all axes from `axis` on; results: the tensor, mean and 1 / standard deviation."""
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     axes = tuple(range(axis, c.rank(0)))
     centred, mean, inverse = moments(c, in_f32(c, c[0]), axes, c.attribute("epsilon", 1e-5))
     found = (centred * inverse).astype(c[0].dtype) * c[1]
@@ -52,7 +52,7 @@ def layer_normalization(c: Call) -> Any:
 
 @operator("RMSNormalization", newest=23)
 def rms_normalization(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     return root_mean_square(c, c[0], c[1], tuple(range(axis, c.rank(0))))
 
 
@@ -108,7 +108,7 @@ def local_response(c: Call) -> Any:
 
 @operator("LpNormalization", newest=22)
 def lp_normalization(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     x = c[0]
     if int(c.attribute("p", 2)) == 1:
         norm = c.xp.sum(c.xp.abs(x), axis=axis, keepdims=True)

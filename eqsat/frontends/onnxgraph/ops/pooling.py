@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -131,22 +132,15 @@ def _root(c: Call, x: Any, p: int) -> Any:
     return c.xp.sqrt(x) if p == 2 else x ** (1 / p)
 
 
-def _spatial_axes(c: Call) -> tuple[int, ...]:
-    return tuple(range(2, c.rank(0)))
+def _globally(c: Call, reduce: Callable[..., Any], x: Any) -> Any:
+    return reduce(x, axis=tuple(range(2, c.rank(0))), keepdims=True)
 
 
-@operator("GlobalAveragePool", newest=22)
-def global_average_pool(c: Call) -> Any:
-    return c.xp.mean(c[0], axis=_spatial_axes(c), keepdims=True)
-
-
-@operator("GlobalMaxPool", newest=22)
-def global_max_pool(c: Call) -> Any:
-    return c.xp.max(c[0], axis=_spatial_axes(c), keepdims=True)
+operator("GlobalAveragePool", newest=22)(lambda c: _globally(c, c.xp.mean, c[0]))
+operator("GlobalMaxPool", newest=22)(lambda c: _globally(c, c.xp.max, c[0]))
 
 
 @operator("GlobalLpPool", newest=22)
 def global_lp_pool(c: Call) -> Any:
     p = int(c.attribute("p", 2))
-    total = c.xp.sum(_powered(c, c[0], p), axis=_spatial_axes(c), keepdims=True)
-    return _root(c, total, p)
+    return _root(c, _globally(c, c.xp.sum, _powered(c, c[0], p)), p)

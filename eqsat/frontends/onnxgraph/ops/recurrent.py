@@ -2,72 +2,57 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.ops.activations import ACTIVATIONS, Activation
 from eqsat.frontends.onnxgraph.ops.indexing import reversal
 from eqsat.frontends.onnxgraph.registry import operator
 
-Activation = Callable[[Any], Any]
+Function = Callable[[Any], Any]
 Step = Callable[[Any, Any], Any]
-# activation → (its default alpha, beta)
-DEFAULTS = {
-    "affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0),
-    "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0),
+# what the standard lets layers name, in lower case
+KNOWN = {
+    name.lower(): ACTIVATIONS[name]
+    for name in (
+        "Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus",
+        "Softsign", "Tanh", "ThresholdedRelu",
+    )
 }  # fmt: skip
 
 
-def _activation(c: Call, name: str, a: float, b: float) -> Activation:
-    xp = c.xp
-    table: dict[str, Activation] = {
-        "sigmoid": c.lax.logistic,
-        "tanh": xp.tanh,
-        "relu": lambda x: xp.maximum(x, 0),
-        "affine": lambda x: a * x + b,
-        "leakyrelu": lambda x: xp.where(x < 0, a * x, x),
-        "thresholdedrelu": lambda x: xp.where(x > a, x, 0),
-        "scaledtanh": lambda x: a * xp.tanh(b * x),
-        "hardsigmoid": lambda x: xp.clip(a * x + b, 0, 1),
-        "elu": lambda x: xp.where(x < 0, a * xp.expm1(x), x),
-        "softsign": lambda x: x / (1 + xp.abs(x)),
-        "softplus": lambda x: xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x))),
-    }
-    if name.lower() not in table:
-        raise c.unsupported(f"the activation `{name}`")
-    return table[name.lower()]
-
-
-def _activations(c: Call, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
+def _activations(c: Call, defaults: tuple[str, ...], directions: int) -> list[list[Function]]:
     """Per direction; alpha and beta are given out in order to those that take them."""
     names = list(c.attribute("activations") or defaults * directions)
     if len(names) != len(defaults) * directions:
         raise c.error("E368", f"has {len(names)} activations")
-    alphas = iter(c.attribute("activation_alpha") or ())
-    betas = iter(c.attribute("activation_beta") or ())
+    given = [iter(c.attribute(f"activation_{k}") or ()) for k in ("alpha", "beta")]
     made = []
     for name in names:
-        a, b = DEFAULTS.get(name.lower(), (0.0, 0.0))
-        takes = name.lower() in DEFAULTS
-        a = next(alphas, a) if takes else a
-        b = (
-            next(betas, b)
-            if takes and name.lower() in ("affine", "scaledtanh", "hardsigmoid")
-            else b
-        )
-        made.append(_activation(c, name, a, b))
+        if name.lower() not in KNOWN:
+            raise c.unsupported(f"the activation `{name}`")
+        found = KNOWN[name.lower()]
+        defaults_of = found.parameters.values()
+        values = [next(more, d) for more, d in zip(given, defaults_of, strict=False)]
+        made.append(functools.partial(_applied, c, found, values))
     each = len(defaults)
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
 
-def _clipped(c: Call) -> Activation:
+def _applied(c: Call, activation: Activation, values: list[float], x: Any) -> Any:
+    return activation.function(c, x, *values)
+
+
+def _clipped(c: Call) -> Function:
     bound = c.attribute("clip")
     return (lambda x: x) if not bound else (lambda x: c.xp.clip(x, -bound, bound))
 
 
-def _recurrent(c: Call, gates: int, states: int, defaults: tuple[str, ...], make: Any) -> Any:
+def _recurrent(gates: int, states: int, defaults: tuple[str, ...], make: Any, c: Call) -> Any:
     """All directions of one layer: Y [steps, directions, batch, hidden], and the last states."""
     swap = bool(c.attribute("layout", 0))
     x = c.xp.swapaxes(c[0], 0, 1) if swap else c[0]
@@ -135,7 +120,7 @@ def _bias(c: Call, d: int, size: int, dtype: Any) -> tuple[Any, Any]:
     return c[3][d][:size], c[3][d][size:]
 
 
-def _lstm_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Step:
+def _lstm_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
     f, g, h = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, 4 * hidden, w.dtype)
@@ -153,7 +138,7 @@ def _lstm_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Ste
     return step
 
 
-def _gru_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Step:
+def _gru_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
     f, g = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, 3 * hidden, w.dtype)
@@ -175,7 +160,7 @@ def _gru_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Step
     return step
 
 
-def _rnn_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Step:
+def _rnn_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
     (f,) = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, hidden, w.dtype)
@@ -183,16 +168,9 @@ def _rnn_step(c: Call, d: int, hidden: int, functions: list[Activation]) -> Step
     return lambda state, x: [f(clip(x @ w + state[0] @ r + (wb + rb)))]
 
 
-@operator("LSTM", newest=22)
-def lstm(c: Call) -> Any:
-    return _recurrent(c, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
-
-
-@operator("GRU", newest=22)
-def gru(c: Call) -> Any:
-    return _recurrent(c, 3, 1, ("Sigmoid", "Tanh"), _gru_step)
-
-
-@operator("RNN", newest=22)
-def rnn(c: Call) -> Any:
-    return _recurrent(c, 1, 1, ("Tanh",), _rnn_step)
+for _op, _gates, _states, _defaults, _make in (
+    ("LSTM", 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step),
+    ("GRU", 3, 1, ("Sigmoid", "Tanh"), _gru_step),
+    ("RNN", 1, 1, ("Tanh",), _rnn_step),
+):
+    operator(_op, newest=22)(functools.partial(_recurrent, _gates, _states, _defaults, _make))

@@ -85,18 +85,8 @@ def _floating(c: Call, x: Any) -> Any:
     return x if x.dtype.kind not in "iu" else x.astype(np.float32)
 
 
-@operator("ArgMax", newest=13)
-def arg_max(c: Call) -> Any:
-    return _arg(c, "argmax")
-
-
-@operator("ArgMin", newest=13)
-def arg_min(c: Call) -> Any:
-    return _arg(c, "argmin")
-
-
 def _arg(c: Call, name: str) -> Any:
-    axis = c.axis(int(c.attribute("axis", 0)), c.rank(0))
+    axis = c.along("axis", 0)
     keep, find = bool(c.attribute("keepdims", 1)), getattr(c.xp, name)
     if not c.attribute("select_last_index", 0):
         return find(c[0], axis=axis, keepdims=keep).astype(np.int64)
@@ -104,10 +94,9 @@ def _arg(c: Call, name: str) -> Any:
     return (c.shape(0)[axis] - 1 - last).astype(np.int64)
 
 
-@operator("Softmax", newest=13)
-def softmax(c: Call) -> Any:
-    x, axis = c[0], c.axis(int(c.attribute("axis", -1)), c.rank(0))
-    return softmax_of(c, x, axis)
+operator("ArgMax", newest=13)(lambda c: _arg(c, "argmax"))
+operator("ArgMin", newest=13)(lambda c: _arg(c, "argmin"))
+operator("Softmax", newest=13)(lambda c: softmax_of(c, c[0], c.along("axis", -1)))
 
 
 def softmax_of(c: Call, x: Any, axis: int) -> Any:
@@ -118,29 +107,19 @@ def softmax_of(c: Call, x: Any, axis: int) -> Any:
 
 @operator("LogSoftmax", newest=13)
 def log_softmax(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     shifted = c[0] - c.xp.max(c[0], axis=axis, keepdims=True)
     return shifted - c.xp.log(c.xp.sum(c.xp.exp(shifted), axis=axis, keepdims=True))
 
 
 @operator("Hardmax", newest=13)
 def hardmax(c: Call) -> Any:
-    axis = c.axis(int(c.attribute("axis", -1)), c.rank(0))
+    axis = c.along("axis", -1)
     place = c.xp.argmax(c[0], axis=axis, keepdims=True)
     shape = [1] * c.rank(0)
     shape[axis] = c.shape(0)[axis]
     line = np.arange(c.shape(0)[axis]).reshape(shape)
     return (c.xp.asarray(line, place.dtype) == place).astype(c[0].dtype)
-
-
-@operator("CumSum", newest=14, fold=True)
-def cumulative_sum(c: Call) -> Any:
-    return _cumulative(c, c.xp.cumsum, 0)
-
-
-@operator("CumProd", newest=26, fold=True)
-def cumulative_product(c: Call) -> Any:
-    return _cumulative(c, c.xp.cumprod, 1)
 
 
 def _cumulative(c: Call, run: Callable[..., Any], start: int) -> Any:
@@ -155,3 +134,7 @@ def _cumulative(c: Call, run: Callable[..., Any], start: int) -> Any:
         padded = c.xp.pad(found, widths, constant_values=start)
         found = padded[tuple(slice(0, size) if d == axis else slice(None) for d in range(x.ndim))]
     return c.xp.flip(found, axis) if c.attribute("reverse", 0) else found
+
+
+operator("CumSum", newest=14, fold=True)(lambda c: _cumulative(c, c.xp.cumsum, 0))
+operator("CumProd", newest=26, fold=True)(lambda c: _cumulative(c, c.xp.cumprod, 1))

@@ -107,7 +107,7 @@ def concat(c: Call) -> Any:
 
 @operator("Split", newest=18, fold=True)
 def split(c: Call) -> Any:
-    axis, count = c.axis(int(c.attribute("axis", 0)), c.rank(0)), len(c.node.outputs)
+    axis, count = c.along("axis", 0), len(c.node.outputs)
     total = c.shape(0)[axis]
     if c.has(1):
         sizes = c.whole(1, "sizes")
