@@ -20,6 +20,7 @@ from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
+from eqsat.ops.binding import bind_program
 from eqsat.ops.meaning import evaluate_program
 from eqsat.reading import read_spec
 
@@ -277,6 +278,50 @@ def test_a_cast_says_what_a_size_is() -> None:
     """).program
     assert program.symbols == ()
     assert [str(n.type) for n in program.nodes] == ["f32[6, 4]"] * 3
+
+
+SIZED = """
+func.func @f(%a: tensor<?x4xf32>) -> tensor<?x8xf32> {
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %z = arith.constant 0.0 : f32
+  %d = tensor.dim %a, %c0 : tensor<?x4xf32>
+  %h = arith.ceildivsi %d, %c2 : index
+  %t = arith.muli %h, %c2 : index
+  %p = arith.subi %t, %d : index
+  %y = tensor.pad %a low[0, 0] high[%p, 4] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %z : f32
+  } : tensor<?x4xf32> to tensor<?x8xf32>
+  %e = tensor.empty(%t) : tensor<?x8xf32>
+  %0 = linalg.elementwise <exp> ins(%y : tensor<?x8xf32>) outs(%e : tensor<?x8xf32>) -> tensor<?x8xf32>
+  return %0 : tensor<?x8xf32>
+}
+"""
+
+
+def test_sizes_are_computed_from_symbols() -> None:
+    program = read(SIZED).program
+    assert [str(n.type) for n in program.nodes] == [
+        "f32[a_0, 4]",
+        "f32[(a_0 * -1 // 2) * -2, 8]",
+        "f32[(a_0 * -1 // 2) * -2, 8]",
+    ]
+    assert [t.shape for t in bind_program(program, {"a_0": 5}).nodes[-1].types] == [(6, 8)]
+
+
+def test_a_size_that_is_not_known_is_no_number() -> None:
+    text = """
+    func.func @f(%a: tensor<?x4xf32>) -> i32 {
+      %c0 = arith.constant 0 : index
+      %d = tensor.dim %a, %c0 : tensor<?x4xf32>
+      %i = arith.index_cast %d : index to i32
+      return %i : i32
+    }
+    """
+    found = refused(text)
+    assert found.code == "E375"
+    assert "a size that is not known" in found.message
 
 
 # ---- errors --------------------------------------------------------------------------------------

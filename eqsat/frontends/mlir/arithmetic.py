@@ -13,6 +13,7 @@ from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
 from eqsat.frontends.values import Value
 from eqsat.model.affine import affine
 from eqsat.model.expr import arg
+from eqsat.model.extents import is_whole
 
 _SIZES: dict[str, Callable[[int, int], int]] = {
     "arith.addi": operator.add,
@@ -64,8 +65,8 @@ def held(scope: Scope, op: Any, attribute: Any, type_: Any, name: str) -> Value:
 def scalar_or_tensor(scope: Scope, op: Any) -> list[Item]:
     """Elementwise, or arithmetic of sizes where all operands are."""
     items = [scope.item(v, op) for v in op.operands]
-    if all(isinstance(i, int) for i in items):
-        known = _known(op, [i for i in items if isinstance(i, int)])
+    if all(is_whole(i) for i in items):
+        known = _known(op, [i for i in items if is_whole(i)])
         if known is not None:
             return [known]
     xs = [scope.tensor(v, op) for v in op.operands]

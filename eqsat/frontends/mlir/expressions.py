@@ -16,6 +16,7 @@ from eqsat.frontends.values import Value
 from eqsat.frontends.views import reshaped
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
+from eqsat.model.extents import is_symbolic, is_whole
 from eqsat.model.generic import Yield
 
 _LARGEST_INDEX = 2**31 - 1  # positions in bodies are i32
@@ -65,7 +66,7 @@ class Body:
         if value in self.terms:
             return self.terms[value]
         item = self.scope.item(value, op)
-        if isinstance(item, int):
+        if is_whole(item):
             return affine([], item)
         found = self.scope.tensor(value, op)
         if found.shape:
@@ -86,6 +87,8 @@ class Body:
 
     def counted(self, at: Affine, op: Any) -> Expr:
         """A position as a number: loops are read from arrays that count."""
+        if is_symbolic(at.constant):
+            raise self.scope.unknown_number(op)
         total: Expr | None = None
         for loop, stride in at.terms:
             step = self._counter(loop, op)

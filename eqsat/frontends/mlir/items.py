@@ -14,6 +14,7 @@ from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, fail
+from eqsat.model.extents import Extent, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class Scope:
     def tensor(self, value: Any, op: Any) -> Value:
         """The value as a tensor or scalar with elements; E375 if it has none."""
         item = self.item(value, op)
-        if isinstance(item, int):
+        if is_symbolic(item):
+            raise self.unknown_number(op)
+        if isinstance(item, int | Extent):
             return Value((), "i32", constant=item)
         if isinstance(item, Undefined):
             why = f"`{op.name}` reads an uninitialised tensor"
@@ -74,6 +77,10 @@ class Scope:
         if isinstance(item, Nothing):
             raise self.fail("E375", f"`{op.name}` reads something that is no tensor", op)
         return item
+
+    def unknown_number(self, op: Any) -> EqsatError:
+        why = f"`{op.name}` computes with a size that is not known"
+        return self.fail("E375", why, op, help="give it: an argument's type names its sizes")
 
     def shaped(self, value: Any, op: Any) -> Value | Undefined:
         """The value with its shape, whether anybody has written it or not."""
@@ -83,7 +90,7 @@ class Scope:
     def index(self, value: Any, op: Any) -> int:
         """A size or position; E376 if it is not known while reading."""
         item = self.item(value, op)
-        if isinstance(item, int):
+        if isinstance(item, int | Extent):
             return item
         if isinstance(item, Value) and item.is_constant and not item.shape:
             return int(item.constant)
