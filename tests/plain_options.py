@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations
+from operator import le
 
 from eqsat.extract.candidates.costs import UNASKED
+from eqsat.extract.candidates.dominance import OTHERS
 from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.space import Moment
 from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
 from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
@@ -147,3 +150,40 @@ class _Plain(Variants):
     def _values(self) -> dict[int, int]:
         """Per exclusive number that stands for a value: the value (see `Legality.exclusive`)."""
         return {self.pool.legality.value_number(v): v for v in self.pool.space.positions}
+
+
+def plain_undominated(variants: list[Variant]) -> list[Variant]:
+    """Drop an option if another at its moment writes the same, reads no more, and is as good."""
+    buckets: dict[tuple[Moment, frozenset[int]], list[Variant]] = {}
+    for v in variants:
+        buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
+    found = []
+    for bucket in buckets.values():
+        tick()
+        found += bucket if len(bucket) == 1 else _best(bucket)
+    return found
+
+
+def _best(bucket: list[Variant]) -> list[Variant]:
+    """Of options that write the same at one moment: those no other one dominates.
+
+    One dominates another if it needs no more, blocks no more and costs no more. Needs are bits of
+    one number here, and in the order of this list an earlier one is known to be as fast; of equals
+    the one of fewest ops is kept.
+    """
+    bucket.sort(key=lambda v: (v.adds, len(v.candidate.reads), len(v.candidate.members), v.key))
+    # of buffers, made in the run or there as weights; of exclusive numbers
+    bits: dict[tuple[str, int], int] = {}
+    kept: dict[tuple[int, tuple[int, ...]], Variant] = {}
+    for v in bucket:
+        tick()
+        mask = 0
+        for what, numbers in (("made", v.reads), ("kept", v.resident), ("held", v.exclusive)):
+            for n in numbers:
+                mask |= bits.setdefault((what, n), 1 << len(bits))
+        costs = v.adds[OTHERS:]
+        if (mask, costs) in kept:
+            continue
+        if not any(m | mask == mask and (c == costs or all(map(le, c, costs))) for m, c in kept):
+            kept[mask, costs] = v
+    return list(kept.values())

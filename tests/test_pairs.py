@@ -8,10 +8,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from plain_options import plain_options, plain_undominated
 from scipy.sparse.csgraph import connected_components
 
 import eqsat
-from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.families import _components
@@ -20,7 +20,6 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.prune import undominated
 from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.solve.linear import linear_goals
@@ -147,7 +146,7 @@ def test_merges_that_are_not_made_are_in_no_undominated_option():
     told = [
         {
             (frozenset(v.writes), v.adds, v.reads, v.resident, v.exclusive)
-            for v in undominated(list(all_options(Variants(pool, costs, c, goals))))
+            for v in plain_undominated(list(plain_options(Variants(pool, costs, c, goals))))
         }
         for c in (candidates, every)
     ]

@@ -36,15 +36,14 @@ class Survivors:
     """`options`: what answers within the caps and worth at most `cap` are made of, in any order.
 
     They have no moments yet (`Timetable.moments`). No answer within the caps is worth less than
-    `bound`, and none that keeps the budgets needs less than `least_bytes`. Without a `cap` no
-    answer is known, and the options are all that some answer may need. Of goals in one weighted sum
-    `alone` says what each is at least in any answer that keeps the budgets, whatever the others.
+    `bound`. Without a `cap` no answer is known, and the options are all that some answer may need.
+    Of goals in one weighted sum `alone` says what each is at least in any answer that keeps the
+    budgets, whatever the others.
     """
 
     options: tuple[Variant, ...]
     bound: int
     cap: int | None
-    least_bytes: int
     alone: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -68,12 +67,11 @@ def narrowed(
     """
     look = _Look(find, known, loose)
     sums = {g: w for g, w in weights.items() if g in variants.goals}
-    start = _first(variants, weights, caps, look)
+    start = _first(variants, weights, look)
     if start is None:
         return None
     free, bound = start
     alone = _alone(free, weights) if len(weights) > 1 else {}
-    least_bytes = free.least_bytes
     if sums and (look.best is None or look.best > bound):
         every = with_late_plans(free, lambda few: _of_sums(few, sums, weights, caps), look)
         if every is None:
@@ -92,11 +90,11 @@ def narrowed(
         relaxed = _of_all(free, weights, caps)
         if relaxed is not None:
             free, bound = look.beside(free, relaxed, bound)
-    return Survivors(free.objects(), bound, look.cap, least_bytes, alone)
+    return Survivors(free.objects(), bound, look.cap, alone)
 
 
 def _first(
-    variants: Variants, weights: Mapping[str, int], caps: Mapping[str, int], look: _Look
+    variants: Variants, weights: Mapping[str, int], look: _Look
 ) -> tuple[FreeOptions, int] | None:
     """All options, or those that are left of them, and a bound; None: there is no answer.
 
@@ -104,9 +102,8 @@ def _first(
     """
     is_sum = len(weights) == 1 and weights.keys() <= variants.goals.keys()
     orbits = Orbits.found(variants, floored=is_sum)
-    if len(weights) > 1 or not orbits.chains or MEMORY in caps or weights.keys() - variants.goals:
-        free = _within_memory(FreeOptions.made(variants, orbits.listed()), caps)
-        return None if free is None else (free, 0)
+    if not is_sum or not orbits.chains:
+        return FreeOptions.made(variants, orbits.listed()), 0
     ((goal, weight),) = weights.items()
     found = Columns.found(orbits).relaxation(goal, weight)
     if found is None:
@@ -125,16 +122,6 @@ def _alone(free: FreeOptions, weights: Mapping[str, int]) -> dict[str, int]:
         relaxed = free_relaxation(free.problem, goals, {goal: 1})
         found |= {} if relaxed is None else {goal: relaxed.bound}
     return found
-
-
-def _within_memory(free: FreeOptions, caps: Mapping[str, int]) -> FreeOptions | None:
-    """Without options that a budget of memory does not hold; None if it holds no answer."""
-    if MEMORY not in caps:
-        return free
-    small = np.flatnonzero(free.own_bytes <= caps[MEMORY])
-    if len(small) < len(free):
-        free = free.take(small).presolved()
-    return None if free.least_bytes > caps[MEMORY] or not len(free) else free
 
 
 def _of_sums(

@@ -289,9 +289,9 @@ def counterfactuals(
     budget = dict(target.budget)
     first = goals if goals[0].weight is not None else goals[:1]
     if "memory" in {*budget, *(g.name for g in first)}:
-        assembly = assembly.reordered(chosen.groups, keep_all=True)
+        assembly = assembly.reordered(chosen.groups)
     reference = {n: r.value for n, r in (baseline or chosen).goals}
     if not assembly.locate(chosen.groups):  # it runs in an order of its own
-        assembly = assembly.reordered(chosen.groups, keep_all=True)
+        assembly = assembly.reordered(chosen.groups)
     known = list(assembly.locate(chosen.groups))
     return Counterfactuals(assembly, budget, goals, chosen, reference, seed, known)

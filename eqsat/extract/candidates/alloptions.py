@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.table import OptionTable
@@ -17,7 +18,8 @@ ALL = "options"  # what `Variants.stated` calls them
 def all_options(variants: Variants) -> tuple[Variant, ...]:
     """The options without regard to when they run, each at the begin; found once.
 
-    With prices of any size, as arrays hold Python's own numbers here.
+    Without dominated ones, unless these are asked about. Prices are of any size, as arrays hold
+    Python's own numbers here.
     """
     if variants.options is not None:
         return variants.options
@@ -27,7 +29,8 @@ def all_options(variants: Variants) -> tuple[Variant, ...]:
         table = OptionTable.stacked(list(tabulated_of(variants, every, numbers, is_read)))
         rows = np.arange(len(table))
         table = with_plan_times(variants, table, rows)
-        variants.stated[ALL] = table.variants(variants.space, rows.tolist())
+        kept = rows if variants.pool.keeps_all else undominated(table).kept
+        variants.stated[ALL] = table.variants(variants.space, kept.tolist())
     return variants.stated[ALL]
 
 

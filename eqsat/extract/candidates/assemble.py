@@ -15,7 +15,7 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.prune import possible, undominated
+from eqsat.extract.candidates.prune import possible
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.timetable import Timetable, answer_timetable, program_timetable
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
@@ -111,11 +111,10 @@ class Assembly:
         problem = ExtractionProblem(options, *every, kept=known.kept)
         return replace(self, problem=problem, candidates=candidates)
 
-    def reordered(self, groups: Sequence[Group], *, keep_all: bool = False) -> Assembly:
+    def reordered(self, groups: Sequence[Group]) -> Assembly:
         """The same choice under another order: that of these groups, which it can express."""
         places = answer_timetable(self.pool.space, self.pool.held, groups)
-        choices = Choices(self.variants, self.removed, self.cuts)
-        return choices.ordered(places, keep_all=keep_all)
+        return Choices(self.variants, self.removed, self.cuts).ordered(places)
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
@@ -157,18 +156,15 @@ class Choices:
         nbytes = max(map(space.nbytes, set(space.buffer)), default=0)
         return max(time_ps, nbytes) * len(space.buffer) < LARGEST
 
-    def ordered(self, places: Timetable | None = None, *, keep_all: bool = False) -> Assembly:
-        """The problem under an order, or under the program's.
-
-        keep_all: dominated options stay, for questions about choices that are in no best answer.
-        """
+    def ordered(self, places: Timetable | None = None) -> Assembly:
+        """The problem under an order, or under the program's."""
         start = time.monotonic()
         variants, pool = self.variants, self.variants.pool
         found = placed(variants, places or program_timetable(pool.space, pool.held))
-        kept = possible(pool, found if keep_all else undominated(found))
+        kept = possible(pool, found)
         covers = covers_of(pool.space, variants.needed, kept)
         problem = problem_of(pool, kept, covers, tuple(variants.goals))
-        useful = range(len(kept)) if keep_all else presolve(problem)
+        useful = range(len(kept)) if pool.keeps_all else presolve(problem)
         candidates = tuple(kept[i].candidate for i in useful)
         small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
         return Assembly(pool, small, candidates, self.removed, self.cuts, variants, seconds)
@@ -220,4 +216,4 @@ def assemble(
     """
     sides = space, target, input_only, goals
     found = choices(*sides, enough=enough, asked=asked, keep_all=keep_all)
-    return found.ordered(keep_all=keep_all)
+    return found.ordered()

@@ -1,4 +1,4 @@
-"""Options of a table that cannot be part of any best answer, whatever its order (see `prune`)."""
+"""Options of a table that cannot be part of any best answer, whatever its order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.candidates.prune import OTHERS
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
+from eqsat.extract.solve.linear import OWN, TIE_BREAK
 from eqsat.model.deadline import tick
 
+OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 WORD = 64
 PAIRS = 4_000_000  # of options and words that are compared at once
 LARGE = 64  # options of a bucket that is looked at alone, and so many of its first at once
@@ -37,7 +38,7 @@ def undominated(table: OptionTable) -> Pruned:
     of = table.candidates.origin[table.candidate]
     sizes = [c.counts[of] for c in (table.candidates.members, table.candidates.reads)]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
-    goals = [table.adds[:, k] for k in range(table.adds.shape[1])]
+    goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
     kept, dropped, by = [order[:0]], [order[:0]], [order[:0]]
     for rows in _batches(bucket[order]):
@@ -50,6 +51,11 @@ def undominated(table: OptionTable) -> Pruned:
             dropped.append(left[gone])
             by.append(left[leader])
     return Pruned(np.sort(np.concatenate(kept)), np.concatenate(dropped), np.concatenate(by))
+
+
+def _ranked(values: Ints) -> Ints:
+    """In the order of these values, in 64 bits."""
+    return np.unique(values, return_inverse=True)[1] if values.dtype == object else values
 
 
 def _batches(bucket: Ints) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.prune import obtainable, undominated
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
@@ -29,7 +28,7 @@ def free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
 
 
 def _free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
-    kept = obtainable(variants.pool, undominated(list(all_options(variants))))
+    kept = sorted(all_options(variants), key=lambda v: v.key)
     free = unordered(variants, kept)
     useful = presolve(free)
     return [kept[i] for i in useful], free.restricted(useful)
