@@ -13,7 +13,7 @@ from eqsat.model.control import Control
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom, Opaque
-from eqsat.model.generic import Generic, Result
+from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
@@ -57,46 +57,74 @@ def _constant(value: bool | int | float, like: Any) -> Any:
     return jnp.asarray(value, like.dtype)
 
 
-def _pad(attr: Move, xs: Sequence[Any]) -> Any:
+def _pad(attr: Move, x: Any) -> Any:
     from jax import lax
 
     low, high, text = attr.args
     widths = [(a, b, 0) for a, b in zip(low, high, strict=True)]
-    return lax.pad(xs[0], _constant(read_literal(str(text)), xs[0]), widths)
+    return lax.pad(x, _constant(read_literal(str(text)), x), widths)
 
 
-def _slice(attr: Move, xs: Sequence[Any]) -> Any:
+def _slice(attr: Move, x: Any) -> Any:
     from jax import lax
 
-    return lax.slice(xs[0], *attr.args)
+    return lax.slice(x, *attr.args)
 
 
-def _concat(attr: Move, xs: Sequence[Any]) -> Any:
+def _concat(attr: Move, *xs: Any) -> Any:
     from jax import lax
 
-    return lax.concatenate(list(xs), attr.args[0])
+    return lax.concatenate(xs, attr.args[0])
 
 
-def _gather(attr: Move, xs: Sequence[Any]) -> Any:
+def _gather(attr: Move, x: Any, indices: Any) -> Any:
     import jax.numpy as jnp
 
-    return jnp.take(xs[0], xs[1], axis=attr.args[0], mode="clip")
+    return jnp.take(x, indices, axis=attr.args[0], mode="clip")
 
 
-_MOVES: dict[str, Callable[[Move, Sequence[Any]], Any]] = {
+def _fill(attr: Fill) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.full(attr.type.shape, attr.value, element_dtype(attr.type.dtype))
+
+
+def _transpose(attr: Transpose, x: Any) -> Any:
+    from jax import lax
+
+    return lax.transpose(x, attr.perm)
+
+
+def _reshape(attr: Reshape, x: Any) -> Any:
+    from jax import lax
+
+    return lax.reshape(x, attr.shape)
+
+
+def _same(attr: Attr, x: Any) -> Any:
+    return x
+
+
+# op -> (its attribute, or the values of it, *operands) -> its result, or a list of results; an op
+# that is not here has a `jax` in its record, or is run by what its program brings along
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    "generic": lambda attr, *xs: generic(attr, xs),
+    "result": lambda attr, *results: results[attr.index],
+    "fill": _fill,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "pack": pack,
+    "unpack": unpack,
+    "retype": lambda attr, x: pack(attr, unpack(attr, x)),
+    "relax": _same,
     "pad": _pad,
     "slice": _slice,
     "concat": _concat,
     "gather": _gather,
+    "set_encoding": _same,
+    "unset_encoding": _same,
+    "transfer": _same,
 }
-
-
-def _layout_op(op: str, layout: Layout, x: Any) -> Any:
-    if op == "relax":
-        return x
-    if op == "retype":
-        return pack(layout, unpack(layout, x))
-    return {"pack": pack, "unpack": unpack}[op](layout, x)
 
 
 def lower(
@@ -106,44 +134,28 @@ def lower(
 
     EqsatError E501 if an opaque op has no function.
     """
-    import jax.numpy as jnp
-    from jax import lax
-
-    match attr:
-        case Generic():
-            return generic(attr, operands)
-        case Layout():
-            return [_layout_op(op, attr, operands[0])]
-        case Transpose():
-            return [lax.transpose(operands[0], attr.perm)]
-        case Reshape():
-            return [lax.reshape(operands[0], attr.shape)]
-        case Move():
-            return [_MOVES[op](attr, operands)]
-        case Fill():
-            return [jnp.full(attr.type.shape, attr.value, element_dtype(attr.type.dtype))]
-        case Opaque():
-            return _opaque(attr, operands, opaque)
-        case Control():
-            return control(attr, operands, lambda p, xs: _body(p, xs, opaque))
-        case Result():
-            return [operands[attr.index]]
-        case Custom():
-            return [_custom(attr, operands)]
-    if op in ("set_encoding", "unset_encoding", "transfer"):
-        return [operands[0]]
-    raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+    if isinstance(attr, Opaque):
+        return _opaque(attr, operands, opaque)
+    if isinstance(attr, Control):
+        return control(attr, operands, lambda p, xs: _body(p, xs, opaque))
+    if isinstance(attr, Custom):
+        return [_custom(attr, operands)]
+    if op not in LOWERINGS:
+        raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+    found = LOWERINGS[op](attr, *operands)
+    return found if isinstance(found, list) else [found]
 
 
 def _custom(attr: Custom, operands: Sequence[Any]) -> Any:
-    """An op of a plug-in by its own JAX meaning; EqsatError E602 if that gives something else."""
+    """By the JAX meaning of the op; EqsatError E602 if that gives something else."""
     import jax.numpy as jnp
 
     r = op_record(attr.op)
-    assert r.jax is not None
+    meaning = LOWERINGS.get(attr.op, r.jax)
+    assert meaning is not None
     (want,) = attr.infer(attr.op, tuple(map(_type_of, operands)))
     try:
-        found = jnp.asarray(r.jax(dict(attr.values), *operands))
+        found = jnp.asarray(meaning(dict(attr.values), *operands))
     except Exception as error:
         raise broken_op(r, f"its JAX meaning fails: {type(error).__name__}: {error}") from error
     if _type_of(found) != want:

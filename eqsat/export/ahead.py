@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.attr import Attr
 from eqsat.model.diag import fail
 from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.ops import scalar
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.meaning import element_dtype, evaluate_node
+from eqsat.ops.registry import builtin_ops
 
 Array = np.ndarray[Any, Any]
 OpaqueFunction = Callable[..., Sequence[Any]]
@@ -84,9 +83,8 @@ def _evaluate(
     if isinstance(n.attr, Result):
         return [values[n.operands[0]][n.attr.index]]
     xs = [values[o][0] for o in n.operands]
-    moved = _moved(n.op, n.attr, xs)
-    if moved is not None:
-        return [moved]
+    if n.op in MOVED:
+        return [MOVED[n.op](n.attr, *xs)]
     types = [program.nodes[o].type for o in n.operands]
     held = [scalar.hold(x, t.dtype) for x, t in zip(xs, types, strict=True)]
     found = evaluate_node(n.op, n.attr, held, opaque)
@@ -94,27 +92,17 @@ def _evaluate(
         return [a.astype(element_dtype(t.dtype)) for a, t in zip(found, n.types, strict=True)]
 
 
-def _moved(op: str, attr: Attr, xs: Sequence[Array]) -> Array | None:
-    """The result of an op that moves elements, in the operand's own type; else None."""
-    match attr:
-        case Layout():
-            return _layout_op(op, attr, xs[0])
-        case Transpose():
-            return xs[0].transpose(attr.perm)
-        case Reshape():
-            return xs[0].reshape(attr.shape)
-        case Move() if op in ("slice", "concat"):
-            return evaluate_node(op, attr, xs)[0]
-    return xs[0] if op in ("set_encoding", "unset_encoding", "transfer") else None
+def _packed(layout: Layout, x: Array) -> Array:
+    return pack(layout, x, x.dtype.type(0))
 
 
-def _layout_op(op: str, layout: Layout, x: Array) -> Array:
-    zero = x.dtype.type(0)
-    if op == "relax":
-        return x
-    if op == "unpack":
-        return unpack(layout, x)
-    return pack(layout, x if op == "pack" else unpack(layout, x), zero)
+# ops that move elements, in the operand's own type -> (attribute, *operands) -> result
+MOVED: dict[str, Callable[..., Array]] = {
+    name: r.numpy
+    for name, r in builtin_ops().items()
+    if r.kind in ("view", "conversion", "transfer", "move") and r.numpy is not None
+} | {"pack": _packed, "retype": lambda layout, x: _packed(layout, unpack(layout, x))}
+del MOVED["pad"]  # its value is rounded to the element type
 
 
 def little_endian(array: Array) -> bytes:

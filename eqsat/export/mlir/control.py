@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.movement import Value
-from eqsat.export.mlir.writer import Writer
+from eqsat.export.mlir.writer import Value, Writer
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.tensor import TensorType
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.expressions import Body
-from eqsat.export.mlir.writer import Writer
+from eqsat.export.mlir.writer import Value, Writer
 from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.affine import Map, dim
 from eqsat.model.generic import Generic
@@ -25,15 +25,14 @@ class Operand:
     map: Map
 
 
-def write_generic(w: Writer, g: Generic, operands: Sequence[str], name: str) -> list[str]:
+def write_generic(
+    w: Writer, g: Generic, xs: Sequence[Value], t: TensorType, name: str
+) -> list[str]:
     """The names of its results; Inexpressible if its body is.
 
     The loops are written in the order in which they are executed.
     """
-    ins = [
-        _whole_dims(w, g, Operand(x, TensorType(t, s), m))
-        for x, t, s, m in zip(operands, g.dtypes, g.shapes, g.maps, strict=True)
-    ]
+    ins = [_whole_dims(w, g, Operand(x.name, x.type, m)) for x, m in zip(xs, g.maps, strict=True)]
     ins += _domain(w, g)
     outs = _accumulators(w, g)
     loops = len(g.sizes)

@@ -11,15 +11,8 @@ import numpy as np
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.control import write_control
 from eqsat.export.mlir.expressions import Body
-from eqsat.export.mlir.generics import write_generic
-from eqsat.export.mlir.movement import (
-    Value,
-    write_layout,
-    write_move,
-    write_reshape,
-    write_transpose,
-)
-from eqsat.export.mlir.writer import Writer
+from eqsat.export.mlir.ops import WRITERS
+from eqsat.export.mlir.writer import Value, Writer
 from eqsat.export.plan import (
     Exported,
     Inexpressible,
@@ -28,18 +21,14 @@ from eqsat.export.plan import (
     identifier,
     plan_program,
     plan_schedule,
+    writer_of,
 )
 from eqsat.model.affine import dim
 from eqsat.model.control import Control
-from eqsat.model.devices import Transfer
-from eqsat.model.foreign import Custom, Opaque
-from eqsat.model.generic import Generic, Result
-from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill
-from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Result
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
-from eqsat.ops.interchange import turning
 
 SMALL = 1024  # bytes of a weight that is written in place; larger ones go into the resources
 
@@ -186,28 +175,9 @@ def _kind(node: Node) -> str:
 
 def _write(w: Writer, node: Node, xs: Sequence[Value], name: str) -> list[str]:
     """The names of a node's results; Inexpressible if MLIR's dialects have no such op."""
-    match node.attr:
-        case Generic():
-            return write_generic(w, node.attr, [x.name for x in xs], name)
-        case Layout():
-            return [write_layout(w, node.op, node.attr, xs[0], name)]
-        case Transpose() if node.attr.order:
-            return write_generic(w, turning(node.attr, xs[0].type.dtype), [xs[0].name], name)
-        case Transpose():
-            return [write_transpose(w, node.attr, xs[0], name)]
-        case Reshape():
-            return [write_reshape(w, node.attr, xs[0], name)]
-        case Move():
-            return [write_move(w, node.attr, xs, node.type, name)]
-        case Fill():
-            return [w.op(f"arith.constant {syntax.splat(node.attr.value, node.type)}", name)]
-        case Encoding() | Transfer():
-            return [xs[0].name]  # a requested layout, or a copy to another device
-        case Opaque():
-            raise Inexpressible(f"a JAX primitive kept whole (`{node.attr.primitive}`)")
-        case Custom():
-            raise Inexpressible("an op of a plug-in")
-    raise Inexpressible("no op of linalg, tensor, arith and math does this")
+    write = writer_of(WRITERS, node, "no op of linalg, tensor, arith and math does this")
+    found = write(w, node.attr, xs, node.types[0], name)
+    return found if isinstance(found, list) else [found]
 
 
 def _narrowed(w: Writer, x: Value, t: TensorType, name: str) -> str:

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.generics import write_slice
-from eqsat.export.mlir.writer import Writer
+from eqsat.export.mlir.generics import write_generic, write_slice
+from eqsat.export.mlir.writer import Value, Writer
 from eqsat.model.affine import dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType
+from eqsat.ops.interchange import turning
+
+Values = Sequence[Value]
 
 
-@dataclass(frozen=True)
-class Value:
-    """A tensor by its name in the text."""
-
-    name: str
-    type: TensorType
+# ---- pack and its family; lanes that may hold anything hold zeros --------------------------------
+def write_pack(w: Writer, layout: Layout, xs: Values, t: TensorType, name: str) -> str:
+    """`linalg.pack`."""
+    return _pack(w, layout, xs[0], name)
 
 
-def write_layout(w: Writer, op: str, layout: Layout, x: Value, name: str) -> str:
-    """`pack`, `unpack`, `retype` or `relax`; lanes that may hold anything hold zeros."""
-    if op == "relax":
-        return x.name
-    if op == "pack":
-        return _pack(w, layout, x, name)
-    if op == "unpack":
-        return _unpack(w, layout, x, name)
-    plain = _unpack(w, layout, x, w.fresh())
-    return _pack(w, layout, Value(plain, x.type.with_shape(layout.source)), name)
+def write_unpack(w: Writer, layout: Layout, xs: Values, t: TensorType, name: str) -> str:
+    """`linalg.unpack`."""
+    return _unpack(w, layout, xs[0], name)
+
+
+def write_retype(w: Writer, layout: Layout, xs: Values, t: TensorType, name: str) -> str:
+    """An unpack, then a pack."""
+    plain = _unpack(w, layout, xs[0], w.fresh())
+    return _pack(w, layout, Value(plain, t.with_shape(layout.source)), name)
 
 
 def _pack(w: Writer, layout: Layout, x: Value, name: str) -> str:
@@ -88,9 +87,13 @@ def _tiling(layout: Layout) -> str:
     )
 
 
-def write_transpose(w: Writer, attr: Transpose, x: Value, name: str) -> str:
-    """`linalg.transpose`."""
-    return _transpose(w, x, attr.perm, name)
+def write_transpose(
+    w: Writer, attr: Transpose, xs: Values, t: TensorType, name: str
+) -> str | list[str]:
+    """`linalg.transpose`; a generic where another loop order is asked for."""
+    if attr.order:
+        return write_generic(w, turning(attr, t.dtype), xs, t, name)
+    return _transpose(w, xs[0], attr.perm, name)
 
 
 def _transpose(w: Writer, x: Value, perm: Sequence[int], name: str) -> str:
@@ -105,9 +108,9 @@ def _transpose(w: Writer, x: Value, perm: Sequence[int], name: str) -> str:
     )
 
 
-def write_reshape(w: Writer, attr: Reshape, x: Value, name: str) -> str:
+def write_reshape(w: Writer, attr: Reshape, xs: Values, t: TensorType, name: str) -> str:
     """A collapse to what both shapes refine, and an expansion; `tensor.reshape` of no elements."""
-    t = x.type.with_shape(attr.shape)
+    (x,) = xs
     if attr.source == attr.shape:
         return x.name
     if math.prod(attr.shape) == 0:
@@ -162,19 +165,23 @@ def common_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 # ---- pad, slice, concat, gather ----------------------------------------------------------------
-def write_move(w: Writer, attr: Move, xs: Sequence[Value], t: TensorType, name: str) -> str:
-    """`pad`, `slice`, `concat` or `gather`."""
-    if attr.op == "pad":
-        low, high, text = attr.args
-        return _pad(w, xs[0], low, high, str(text), t, name)
-    if attr.op == "slice":
-        start, _, stride = attr.args
-        return write_slice(w, xs[0].name, xs[0].type, start, stride, t, name)
-    if attr.op == "gather":
-        return _gather(w, attr.args[0], xs[0], xs[1], t, name)
+def write_pad(w: Writer, move: Move, xs: Values, t: TensorType, name: str) -> str:
+    """`tensor.pad`."""
+    low, high, text = move.args
+    return _pad(w, xs[0], low, high, str(text), t, name)
+
+
+def write_strided(w: Writer, move: Move, xs: Values, t: TensorType, name: str) -> str:
+    """`tensor.extract_slice`."""
+    start, _, stride = move.args
+    return write_slice(w, xs[0].name, xs[0].type, start, stride, t, name)
+
+
+def write_concat(w: Writer, move: Move, xs: Values, t: TensorType, name: str) -> str:
+    """`tensor.concat`."""
     names = ", ".join(x.name for x in xs)
     types = ", ".join(syntax.tensor(x.type) for x in xs)
-    head = f"tensor.concat dim({attr.args[0]}) {names}"
+    head = f"tensor.concat dim({move.args[0]}) {names}"
     return w.op(f"{head} : ({types}) -> {syntax.tensor(t)}", name)
 
 
@@ -198,8 +205,9 @@ def _pad(
     return name
 
 
-def _gather(w: Writer, axis: int, x: Value, indices: Value, t: TensorType, name: str) -> str:
+def write_gather(w: Writer, move: Move, xs: Values, t: TensorType, name: str) -> str:
     """Every element of the result reads x at its index, which is clipped into range."""
+    (x, indices), (axis,) = xs, move.args
     loops, rank = t.rank, indices.type.rank
     identity = tuple(dim(d) for d in range(loops))
     maps = [syntax.affine_map(m, loops) for m in (identity[axis : axis + rank], identity)]

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from eqsat.export.mlir import syntax
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor by its name in the text."""
+
+    name: str
+    type: TensorType
 
 
 class Writer:

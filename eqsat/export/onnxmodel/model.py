@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from eqsat.export.ahead import little_endian
-from eqsat.export.onnxmodel.generics import write_generic
 from eqsat.export.onnxmodel.graph import Graph, GraphNode, Value
-from eqsat.export.onnxmodel.movement import write_layout, write_move
-from eqsat.export.plan import Exported, Inexpressible, Missing, Plan
-from eqsat.model.devices import Transfer
+from eqsat.export.onnxmodel.ops import WRITERS
+from eqsat.export.plan import Exported, Inexpressible, Missing, Plan, writer_of
 from eqsat.model.diag import fail
-from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic, Result
-from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill
-from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
@@ -114,7 +108,9 @@ class _Model:
         xs = [self.values[o][0] for o in node.operands]
         before = len(self.graph.nodes)
         try:
-            found = _write(self.graph, node, xs)
+            write = writer_of(WRITERS, node, "ONNX has no op that does this")
+            made = write(self.graph, node.attr, *xs)
+            found = made if isinstance(made, list) else [made]
         except Inexpressible as reason:
             self.graph.forget(before)
             self.missing.append(Missing(i, node.op, str(reason)))
@@ -209,28 +205,3 @@ def _nibbles(array: Array) -> bytes:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 15
     flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
     return (flat[0::2] | (flat[1::2] << 4)).tobytes()
-
-
-def _write(graph: Graph, node: Node, xs: Sequence[Value]) -> list[Value]:
-    """The results of a node; Inexpressible if ONNX has no such op."""
-    match node.attr:
-        case Generic():
-            return write_generic(graph, node.attr, xs)
-        case Layout():
-            return [write_layout(graph, node.op, node.attr, xs[0])]
-        case Transpose():
-            return [graph.transpose(xs[0], node.attr.perm)]
-        case Reshape():
-            return [graph.reshape(xs[0], node.attr.shape)]
-        case Move():
-            return [write_move(graph, node.attr, xs)]
-        case Fill():
-            t = node.attr.type
-            return [graph.expand(graph.scalar(node.attr.value, t.dtype), t.shape)]
-        case Encoding() | Transfer():
-            return [xs[0]]  # a requested layout, or a copy to another device
-        case Opaque():
-            raise Inexpressible(f"a JAX primitive kept whole (`{node.attr.primitive}`)")
-        case Custom():
-            raise Inexpressible("an op of a plug-in")
-    raise Inexpressible("ONNX has no op that does this")
