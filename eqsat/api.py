@@ -310,7 +310,7 @@ def _machine(
     one = what if isinstance(what, Target) else target(what)
     warn_if_elsewhere(one)
     if settings:
-        from eqsat.lang.targets import override
+        from eqsat.lang.settings import override
 
         one = override(one, list(settings))
     return one

@@ -16,7 +16,8 @@ from eqsat.extract.candidates.space import Space
 from eqsat.lab.calibrate.samples import bottleneck, deep
 from eqsat.lab.calibrate.shapes import conv, matmul, ordered
 from eqsat.lang.programs import parse_program
-from eqsat.lang.targets import override, read_target
+from eqsat.lang.settings import override
+from eqsat.lang.targets import read_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf

@@ -17,7 +17,8 @@ from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.problem import ExtractionProblem, Option
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.targets import load_target, override
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.ops.merge import merge_elementwise

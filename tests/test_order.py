@@ -19,7 +19,8 @@ from eqsat.extract.ordered import Sequenced, greedily, in_best_order, under
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.targets import load_target, override
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph

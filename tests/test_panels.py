@@ -10,7 +10,7 @@ from contractions import contraction, convolution, operands, packed, value
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.lang.targets import override
+from eqsat.lang.settings import override
 from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
 from eqsat.model.layout import Layout

@@ -19,7 +19,8 @@ from eqsat.extract.candidates.pipelines import NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.lang.programs import parse_program
-from eqsat.lang.targets import load_target, override, read_target
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.generic import Generic

@@ -23,7 +23,8 @@ from eqsat.hunt.drawer import Drawer, rows_of
 from eqsat.hunt.instances import Instance
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.lang.targets import load_target, override, read_target
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target, read_target
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Attr, ShapeError
 from eqsat.model.diag import EqsatError

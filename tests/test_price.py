@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from eqsat.lang.targets import load_target, override
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Lookup, Nest, Stage, Store

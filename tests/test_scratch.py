@@ -23,7 +23,8 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.check import check
 from eqsat.lang.programs import parse_program
-from eqsat.lang.targets import load_target, override
+from eqsat.lang.settings import override
+from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline

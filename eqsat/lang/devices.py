@@ -11,8 +11,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from eqsat.lang.problems import Bandwidth, Record, Time, coded, read_record
+from eqsat.lang.settings import override
 from eqsat.lang.source import Source, load_yaml, refuse
-from eqsat.lang.targets import load_target, override
+from eqsat.lang.targets import load_target
 from eqsat.model.devices import DeviceMap, Link
 from eqsat.model.diag import Diagnostic, did_you_mean, fail
 from eqsat.model.target import Target

@@ -14,9 +14,10 @@ from eqsat.lang.goals import parse_goals
 from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
 from eqsat.lang.rulesets import find_rules
+from eqsat.lang.settings import override
 from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
-from eqsat.lang.targets import find_target, override
+from eqsat.lang.targets import find_target
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.limits import Limits

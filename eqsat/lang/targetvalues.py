@@ -1,0 +1,163 @@
+"""What a target file says, as a `model.target.Target`: a key of one name is taken as it is."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from eqsat.lang.targetformat import (
+    FusionRecord,
+    KernelsRecord,
+    LimitsRecord,
+    MeasuredOnRecord,
+    PipelineRecord,
+    TargetRecord,
+)
+from eqsat.lang.tileformat import (
+    CONVOLUTION_ROLES,
+    KERNEL_ROLES,
+    ConvolutionTileRecord,
+    StrategyRecord,
+    TileRecord,
+    condition,
+)
+from eqsat.model.pipelines import Intrinsic, Pipeline
+from eqsat.model.plan import Constants, Kernels
+from eqsat.model.target import Fusion, Kernel, Limits, MeasuredOn, Memory, Target, Tile
+
+AS_WRITTEN = tuple(f.name for f in fields(Target) if f.name in TargetRecord.model_fields)
+
+
+def target_of(r: TargetRecord) -> Target:
+    """The target that a record describes."""
+    made = {
+        "name": r.target, "launch_ps": r.launch,
+        "memory": tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
+        "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),
+        "fusion": fusion_of(Fusion(), r.fusion), "limits": limits_of(Limits(), r.limits),
+        "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
+        "kernels": None if r.kernels is None else _planned(r.kernels),
+        "measured_on": _measured_on(r.measured_on),
+    }  # fmt: skip
+    return Target(**{k: _plain(getattr(r, k)) for k in AS_WRITTEN if k not in made} | made)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, mappings as tuples of pairs."""
+    return tuple(value.items() if isinstance(value, dict) else value) if _holds(value) else value
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
+    if r is None:
+        return None
+    features, caches = tuple(sorted(r.features)), tuple(r.caches)
+    return MeasuredOn(r.processor, features, caches, r.cores, tuple(r.versions.items()))
+
+
+def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
+    """Op kind and tiles of every vocabulary that is not empty."""
+    lists = {k: v for k, v in r.tiles if not isinstance(v, StrategyRecord)}
+    found = {kind: tuple(_tile(t) for t in tiles) for kind, tiles in lists.items()}
+    return tuple((kind, tiles) for kind, tiles in found.items() if tiles)
+
+
+def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[Kernel, ...]], ...]:
+    """Op kind and kernels for unpacked contractions, where there are any."""
+    matmul = tuple(
+        Kernel(k.rate, tuple(map(condition, k.when)), lhs=k.lhs, rhs=k.rhs)
+        for k in r.untiled.matmul
+    )
+    found = {"matmul": matmul}
+    for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
+        found[kind] = tuple(
+            Kernel(k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters)
+            for k in records
+        )
+    return tuple((kind, kernels) for kind, kernels in found.items() if kernels)
+
+
+def _planned(r: KernelsRecord) -> Kernels:
+    constants = Constants(
+        r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap
+    )
+    return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source)
+
+
+def kernels_text(k: Kernels) -> dict[str, Any]:
+    """`kernels:` as a file would have it."""
+    c = k.constants
+    times = {
+        "fma": c.fma_ps, "load": c.load_ps, "scalar": c.scalar_ps, "strided": c.strided_ps,
+        "page": c.page_ps, "tile": c.tile_ps,
+    }  # fmt: skip
+    return {
+        "vector": f"{k.vector_bytes} B", "registers": k.registers, "features": list(k.features),
+        "cores": k.cores, **{name: f"{ps:.9f} ps" for name, ps in times.items()},
+        "copy": f"{c.copy_rate:.3f} B/s", "overlap": c.overlap, "source": k.source,
+    }  # fmt: skip
+
+
+def _strategies(r: TargetRecord) -> tuple[tuple[str, str], ...]:
+    """Op kind and plug-in of every vocabulary that is computed."""
+    return tuple((k, v.strategy) for k, v in r.tiles if isinstance(v, StrategyRecord))
+
+
+def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
+    if isinstance(t, ConvolutionTileRecord):
+        when = tuple(condition(c, CONVOLUTION_ROLES) for c in t.when)
+        cut = t.panel or t
+        sizes = (("c", cut.c or 1), ("k", cut.k or 1))
+        return Tile(sizes, t.rate, when, panel=t.panel is not None)
+    when = tuple(condition(c) for c in t.when)
+    if t.panel is not None:
+        return Tile(tuple(t.panel.model_dump().items()), t.rate, when, panel=True)
+    sizes = tuple(zip(("m", "n", "k"), t.mnk or (), strict=True))
+    return Tile(
+        sizes, t.rate, when, tuple(t.order), t.vnni, lhs=t.lhs, rhs=t.rhs, swapped=t.swapped
+    )
+
+
+def pipelines_of(r: TargetRecord) -> tuple[Pipeline, ...]:
+    """Those that are not taken away, in the order of the file."""
+    found = {k: p for k, p in r.pipelines.items() if p is not None}
+    return tuple(pipeline_of(Pipeline(k), p) for k, p in found.items())
+
+
+def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
+    """The base with what is written."""
+    changes: dict[str, Any] = {k: getattr(r, k) for k in r.model_fields_set}
+    changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+    if "rates" in changes:
+        changes["rates"] = tuple(r.rates.items())
+    if "when" in changes:
+        changes["when"] = tuple(map(condition, r.when))
+    if "intrinsics" in changes:
+        made = (((i.mnk[0], i.mnk[1], i.mnk[2]), tuple(i.types)) for i in r.intrinsics)
+        changes["intrinsics"] = tuple(Intrinsic(*i) for i in made)
+    return replace(base, **changes)
+
+
+def limits_of(base: Limits, r: LimitsRecord) -> Limits:
+    """The base with what is written."""
+    return replace(base, **{f"{k}_bytes": getattr(r, k) for k in r.model_fields_set})
+
+
+def fusion_of(base: Fusion, r: FusionRecord) -> Fusion:
+    """The base with what is written; `join` replaces the rows it names, and the others are closed.
+
+    A row that was written stays as it is: `_join_problems` says what it lacks.
+    """
+    changes: dict[str, Any] = r.model_dump(exclude_none=True)
+    if r.join is not None:
+        rows = dict(base.join) | {k: tuple(v) for k, v in r.join.items()}
+        changes["join"] = tuple((str(k), tuple(map(str, v))) for k, v in rows.items())
+    if r.clone is not None:
+        changes["clone"] = tuple(map(str, r.clone))
+    found = replace(base, **changes)
+    added = [(row, kind) for row, kind in found.missing_joins if row not in (r.join or {})]
+    more = {row: tuple(kind for r, kind in added if r == row) for row, _ in found.join}
+    return replace(found, join=tuple((row, kinds + more[row]) for row, kinds in found.join))
