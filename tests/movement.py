@@ -19,9 +19,9 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType
 from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.layout import Perm
 from eqsat.ops.meaning import evaluate_node
 from eqsat.ops.moves import concat_of, gather_of, pad_of, slice_of
-from eqsat.ops.permuted_moves import Perm
 from eqsat.ops.tiling import make_layout
 
 Array = np.ndarray

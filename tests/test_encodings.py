@@ -36,7 +36,8 @@ from eqsat.ops.encodings import (
     is_plain_contraction,
     root,
 )
-from eqsat.ops.layout import after_transpose, before_transpose
+from eqsat.ops.layout import before_transpose
+from eqsat.ops.lists import inverse
 from eqsat.ops.propagate import pack_operand, pack_result
 from eqsat.ops.tiles import tiles_of
 from eqsat.plugins import find_names
@@ -192,7 +193,7 @@ def test_through_a_transpose(seed: int):
         above.verify()
         below.verify()
         assert encoding_layout(above, t) == (layout and before_transpose(layout, perm))
-        assert encoding_layout(below, t) == (layout and after_transpose(layout, perm))
+        assert encoding_layout(below, t) == (layout and before_transpose(layout, inverse(perm)))
         assert encoding_after(above, perm) == explicit(e)
 
 
@@ -274,7 +275,7 @@ def _permuted(e: Encoding, layout: Layout | None, reader: Generic):
     perm = tuple(a.dim for a in reader.maps[0])
     moved = encoding_after(e, perm)  # type: ignore[arg-type]
     assert moved is not None
-    return moved, layout and after_transpose(layout, perm)  # type: ignore[arg-type]
+    return moved, layout and before_transpose(layout, inverse(perm))  # type: ignore[arg-type]
 
 
 def test_a_reduction_and_a_diagonal_stop_it():

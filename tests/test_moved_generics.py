@@ -22,21 +22,22 @@ def test_moved_fills():
         fill = a_fill(make, make.shape())
         x = fill_array(fill)
         layout = make.layout(x.shape)
-        found = fills.pack_fill(layout, fill)
+        found = fills.moved_fill(fill, layout)
         if packed(found):
             moved = do("relax", found.relaxed, fill_array(found.fill))
             same(do("pack", layout, x), moved)
         y = fill_array(Fill(fill.value, TensorType("f32", layout.packed_shape)))
-        same(do("unpack", layout, y), fill_array(fills.unpack_fill(fill, layout)))
+        unpacked = fills.moved_fill(Fill(fill.value, TensorType("f32", y.shape)), layout)
+        same(do("unpack", layout, y), fill_array(unpacked.fill))
         perm = make.perm(x.ndim)
-        same(transpose(x, perm), fill_array(fills.permute_fill(fill, perm)))
+        same(transpose(x, perm), fill_array(fills.moved_fill(fill, perm).fill))
         cut, pad = make.slice(x.shape), make.pad(x.shape)
-        same(move(cut, x), fill_array(fills.slice_fill(fill, cut)))
-        found = fills.pad_fill(fill, pad)
+        same(move(cut, x), fill_array(fills.moved_fill(fill, cut).fill))
+        found = fills.moved_fill(fill, pad)
         if padded(found):
-            same(move(pad, x), fill_array(found))
+            same(move(pad, x), fill_array(found.fill))
         r = Reshape(x.shape, (x.size,))
-        same(do("reshape", r, x), fill_array(fills.reshape_fill(fill, r)))
+        same(do("reshape", r, x), fill_array(fills.moved_fill(fill, r).fill))
         other = a_fill(make, x.shape)
         concat = concat_of([x.shape, x.shape], make.int(0, x.ndim - 1))
         found = fills.concat_fills(fill, other, concat)
@@ -56,7 +57,7 @@ def test_fills_of_another_sign_or_type_are_not_joined():
     assert fills.concat_fills(zero, Fill(0.0, TensorType("f16", (2,))), concat) is None
     nan = Fill(float("nan"), zero.type)
     assert fills.concat_fills(nan, nan, concat) is not None
-    assert fills.pad_fill(Fill(-0.0, zero.type), pad_of((2,), [1], [0], "0.0")) is None
+    assert fills.moved_fill(Fill(-0.0, zero.type), pad_of((2,), [1], [0], "0.0")) is None
 
 
 def test_fills_read_by_generics():
@@ -69,9 +70,9 @@ def test_fills_read_by_generics():
         xs[i] = fill_array(fill)
         want = do("generic", g, *xs)
         if len(xs) == 1:
-            found = fills.generic_fill(g, fill)
+            found = fills.moved_fill(fill, g)
             if copied(found):
-                same(want, fill_array(found))
+                same(want, fill_array(found.fill))
         found = fills.fold_fill(g, i, fill)
         if folded(found):
             close(want, do("generic", found, *xs[:i], *xs[i + 1 :]))

@@ -9,8 +9,8 @@ import pytest
 from movement import Array, Count, Maker, cases, do, move, same, transpose
 
 from eqsat.model.movement import Move
-from eqsat.ops import fills, moved_generics, moves, packed_moves, permuted_moves, unitdims
-from eqsat.ops.moves import concat_of, gather_of, slice_of
+from eqsat.ops import crossing, fills, layout, moved_generics, moves, unitdims, view
+from eqsat.ops.moves import concat_of, slice_of
 
 
 # ---- moves of moves ----------------------------------------------------------------------------
@@ -27,9 +27,11 @@ def test_compose_pads():
         x = make.array(make.shape())
         inner = make.pad(x.shape)
         outer = make.pad(inner.shape)
-        found = moves.compose_pads(inner, outer)
+        found = view.compose_moves(inner, outer)
         if count(found):
-            same(move(outer, move(inner, x)), move(found, x))
+            assert found.slice is None
+            same(move(outer, move(inner, x)), move(found.pad, x))
+            assert found.pad is None or found.pad.args[2] in (inner.args[2], outer.args[2])
         else:
             assert moves.pad_value(inner.args[2]) != moves.pad_value(outer.args[2])
     assert count.met > 100 and count.missed > 100
@@ -40,7 +42,9 @@ def test_compose_slices():
         x = make.array(make.shape())
         inner = make.slice(x.shape)
         outer = make.slice(inner.shape)
-        same(move(outer, move(inner, x)), move(moves.compose_slices(inner, outer), x))
+        both = view.compose_moves(inner, outer)
+        assert both is not None and both.pad is None
+        same(move(outer, move(inner, x)), move(both.slice, x))
         spelled = make.slice(x.shape)
         limit = [min(b + k - 1, s) for b, k, s in zip(*spelled.args[1:], x.shape, strict=True)]
         other = Move(
@@ -49,7 +53,8 @@ def test_compose_slices():
         assert moves.respell_slice(other) in (None, spelled)
         assert moves.respell_slice(spelled) is None
     empty = slice_of((4,), [2], [2], [1])
-    assert moves.compose_slices(slice_of((9,), [1], [5], [1]), empty).shape == (0,)
+    none = view.compose_moves(slice_of((9,), [1], [5], [1]), empty)
+    assert none is not None and none.slice is not None and none.slice.shape == (0,)
 
 
 def test_identity_moves():
@@ -69,7 +74,7 @@ def test_slice_pad():
         x = make.array(make.shape())
         pad = make.pad(x.shape)
         cut = make.slice(pad.shape)
-        found = moves.slice_pad(cut, pad)
+        found = view.compose_moves(pad, cut)
         if count(found):
             same(move(cut, move(pad, x)), move(found.pad, move(found.slice, x)))
     assert count.met > 100 and count.missed > 20
@@ -86,13 +91,15 @@ def test_slice_of_concat():
         concat, xs, cut = concat_case(make)
         want = move(cut, move(concat, *xs))
         for i, x in enumerate(xs):
-            one = moves.slice_operand(concat, i, cut)
+            left = len(xs) - i - 1
+            one = moves.slice_operands(concat, i, left, cut)
             if inside(one):
-                same(want, move(one.move, x))
-            front = moves.drop_before(concat, i, cut)
+                assert one.concat is None
+                same(want, move(one.slice, x))
+            front = moves.slice_operands(concat, i, 0, cut)
             if before(front):
                 same(want, move(front.slice, move(front.concat, *xs[i:])))
-            back = moves.drop_after(concat, i, cut)
+            back = moves.slice_operands(concat, 0, left, cut)
             if after(back):
                 same(want, move(back.slice, move(back.concat, *xs[: i + 1])))
         found = moves.slice_concat(concat, cut)
@@ -142,7 +149,7 @@ def test_join_slices():
 
 
 # ---- transposes --------------------------------------------------------------------------------
-def test_permute_move():
+def test_transposes_through_moves():
     for make in cases(8):
         kind = make.int(0, 2)
         if kind == 2:
@@ -152,10 +159,15 @@ def test_permute_move():
             m = make.pad(shape) if kind else make.slice(shape)
         perm = make.perm(len(m.shape))
         xs = [make.array(s) for s in m.sources]
-        found = permuted_moves.permute_move(m, perm)
-        assert found is not None
-        same(transpose(move(m, *xs), perm), move(found, *(transpose(x, perm) for x in xs)))
-    assert permuted_moves.permute_move(gather_of((4,), (2,), 0), (0,)) is None
+        above = crossing.above(m, perm) if kind < 2 else None
+        below = crossing.below(perm, m)
+        assert (below is None) == moves.moves_nothing(m)
+        if above is not None:
+            same(transpose(move(m, *xs), perm), move(above.move, transpose(xs[0], above.perm)))
+        if below is not None:
+            zs = [np.transpose(x, np.argsort(perm)) for x in xs]
+            want = move(m, *(transpose(z, perm) for z in zs))
+            same(want, transpose(move(below.move, *zs), below.perm))
 
 
 def test_transposes_through_gathers():
@@ -164,18 +176,18 @@ def test_transposes_through_gathers():
         gather = make.gather()
         x, i = make.array(gather.sources[0]), make.indices(gather)
         perm = make.perm(len(gather.shape))
-        above = permuted_moves.gather_above(gather, perm)
+        above = crossing.above(gather, perm)
         if count(above):
-            moved = move(above.move, transpose(x, above.source), transpose(i, above.indices))
+            moved = move(above.move, transpose(x, above.perm), transpose(i, above.indices))
             same(transpose(move(gather, x, i), perm), moved)
         perm = make.perm(x.ndim)
         z = make.array(tuple(np.transpose(x, np.argsort(perm)).shape))
-        below = permuted_moves.gather_below_source(gather, perm)
-        same(move(gather, transpose(z, perm), i), transpose(move(below.move, z, i), below.result))
+        below = crossing.below(perm, gather)
+        same(move(gather, transpose(z, perm), i), transpose(move(below.move, z, i), below.perm))
         perm = make.perm(i.ndim)
         j = np.transpose(i, np.argsort(perm))
-        below = permuted_moves.gather_below_indices(gather, perm)
-        same(move(gather, x, transpose(j, perm)), transpose(move(below.move, x, j), below.result))
+        below = crossing.indices_below(perm, gather)
+        same(move(gather, x, transpose(j, perm)), transpose(move(below.move, x, j), below.perm))
     assert count.met > 100 and count.missed > 50
 
 
@@ -185,7 +197,7 @@ def test_transposes_through_reshapes():
         r = make.reshape()
         x = make.array(r.source)
         perm = make.perm(len(r.shape))
-        found = permuted_moves.transpose_above_reshape(r, perm)
+        found = crossing.above(r, perm)
         if above(found):
             same(
                 transpose(do("reshape", r, x), perm),
@@ -193,7 +205,7 @@ def test_transposes_through_reshapes():
             )
         perm = make.perm(x.ndim)
         z = np.transpose(x, np.argsort(perm))
-        found = permuted_moves.transpose_below_reshape(perm, r)
+        found = crossing.below(perm, r)
         if below(found):
             same(
                 do("reshape", r, transpose(z, perm)),
@@ -204,9 +216,7 @@ def test_transposes_through_reshapes():
 
 
 # ---- the tables ----------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "module", [moves, permuted_moves, unitdims, packed_moves, fills, moved_generics]
-)
+@pytest.mark.parametrize("module", [moves, crossing, layout, unitdims, fills, moved_generics])
 def test_every_function_is_in_its_table(module):
     public = {
         f for name, f in vars(module).items()
@@ -216,7 +226,9 @@ def test_every_function_is_in_its_table(module):
     known = {f.meaning for f in module.FUNCTIONS.values()}
     makers = {
         moves.pad_of, moves.slice_of, moves.concat_of, moves.gather_of,
-        moves.unless_identity, moves.pad_value, permuted_moves.moves_units_only,
+        moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
+        layout.reassociation, layout.pack_reshape, layout.unpack_reshape,
+        moved_generics.slice_generic, moved_generics.pad_generic,
     }  # fmt: skip
     assert public - makers == known
     assert all(f.doc for f in module.FUNCTIONS.values())

@@ -8,8 +8,11 @@ from movement import Count, Maker, cases, do, move, same, transpose
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
-from eqsat.ops import packed_moves, unitdims
-from eqsat.ops.layout import pack_reshape, unpack_reshape
+from eqsat.ops import layout as layouts_of
+from eqsat.ops import unitdims
+from eqsat.ops.crossing import above as form_above
+from eqsat.ops.crossing import below as form_below
+from eqsat.ops.lists import inverse, undone
 from eqsat.ops.moves import pad_of, slice_of
 from eqsat.ops.tiling import make_layout
 
@@ -22,31 +25,28 @@ def test_packs_as_reshapes_are_all_there_are():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found, back = unitdims.pack_as_reshape(layout), unitdims.unpack_as_reshape(layout)
-        assert (found is None) == (back is None)
+        found = None if layout.is_padded else unitdims.in_order(layout)
         if count(found):
-            same(y, do("reshape", found, x))
-            same(x, do("reshape", back, y))
+            assert found.pad is None and found.slice is None and found.relaxed is None
+            same(y, do("reshape", found.groups, x))
+            same(x, do("reshape", undone(found.groups), y))
         elif not layout.is_padded:
             assert not np.array_equal(x.reshape(y.shape), y)
     assert count.met > 100 and count.missed > 100
 
 
 def test_padding_packs_as_pads():
-    pads, cuts = Count(), Count()
+    count = Count()
     for make in cases(12, 1000):
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = unitdims.pack_as_pad(layout)
-        if pads(found):
+        found = unitdims.in_order(layout)
+        if count(found):
             padded = do("reshape", found.groups, move(found.pad, x))
             same(y, do("relax", found.relaxed, padded))
-        cut = unitdims.unpack_as_slice(layout)
-        if cuts(cut):
-            same(x, move(cut.slice, do("reshape", cut.groups, y)))
-    for count in (pads, cuts):
-        assert count.met > 100 and count.missed > 100
+            same(x, move(found.slice, do("reshape", undone(found.groups), y)))
+    assert count.met > 100 and count.missed > 100
 
 
 def test_unit_tiles():
@@ -55,12 +55,12 @@ def test_unit_tiles():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found, back = unitdims.drop_unit_tiles(layout), unitdims.unpack_unit_tiles(layout)
+        found = unitdims.drop_unit_tiles(layout)
         if count(found):
             inner = do("pack", found.layout, transpose(x, found.perm))
             same(y, do("reshape", found.groups, inner))
-            inner = do("unpack", back.layout, do("reshape", back.groups, y))
-            same(x, transpose(inner, back.perm))
+            inner = do("unpack", found.layout, do("reshape", undone(found.groups), y))
+            same(x, transpose(inner, found.perm and inverse(found.perm)))
         assert (found is None) == (1 not in layout.tiles)
     assert count.met > 100 and count.missed > 100
 
@@ -105,13 +105,12 @@ def test_fold_pad():
         pads = [str(make.one("?", pad.args[2][0])) for _ in model.pos]
         layout = make_layout(pad.shape, model.pos, model.tiles, model.outer, pads)
         x = make.array(model.source)
-        found = packed_moves.fold_pad(layout, pad)
+        found = layouts_of.fold_pad(layout, pad)
         if fold(found):
-            assert found.move is None
             packed = do("pack", found.layout, x)
             assert packed.shape == layout.packed_shape
             same(do("pack", layout, move(pad, x)), do("relax", found.relaxed, packed))
-        shown = packed_moves.unfold_pad(pad, model)
+        shown = layouts_of.unfold_pad(pad, model)
         if unfold(shown):
             y = do("pack", model, x)
             same(move(pad, do("unpack", model, y)), do("unpack", shown, y))
@@ -127,11 +126,11 @@ def test_pack_pad_and_unpack_pad():
         pad = aligned(make, model, model.source)
         layout = on(make, model, pad.shape)
         x = make.array(model.source)
-        found = packed_moves.pack_pad(layout, pad)
+        found = form_above(pad, layout)
         if above(found):
             inner = move(found.move, do("pack", found.layout, x))
             same(do("pack", layout, move(pad, x)), do("relax", found.relaxed, inner))
-        found = packed_moves.unpack_pad(pad, model)
+        found = form_below(model, pad)
         if below(found):
             moved = move(found.move, do("relax", found.relaxed, do("pack", model, x)))
             same(move(pad, x), do("unpack", found.layout, moved))
@@ -162,11 +161,11 @@ def test_pack_slice_and_unpack_slice():
         cut = cut_of(make, model, model.source)
         layout = on(make, model, cut.shape)
         x = make.array(model.source)
-        found = packed_moves.pack_slice(layout, cut)
+        found = form_above(cut, layout)
         if above(found):
             inner = move(found.move, do("pack", found.layout, x))
             same(do("pack", layout, move(cut, x)), do("relax", found.relaxed, inner))
-        found = packed_moves.unpack_slice(cut, model)
+        found = form_below(model, cut)
         if below(found):
             moved = move(found.move, do("relax", found.relaxed, do("pack", model, x)))
             same(move(cut, x), do("unpack", found.layout, moved))
@@ -182,7 +181,7 @@ def test_pack_concat_and_unpack_concat():
         layout = make.layout(concat.shape)
         xs = [make.array(s) for s in concat.sources]
         want = move(concat, *xs)
-        found = packed_moves.pack_concat(layout, concat)
+        found = form_above(concat, layout)
         if above(found):
             packed = [do("pack", a, x) for a, x in zip(found.operands, xs, strict=True)]
             same(do("pack", layout, want), move(found.move, *packed))
@@ -192,10 +191,10 @@ def test_pack_concat_and_unpack_concat():
             layouts.append(make_layout(s, layout.pos, layout.tiles, layout.outer, pads))
         if make.int(0, 3) == 0:
             layouts[0] = make.layout(concat.sources[0])
-        found = packed_moves.unpack_concat(concat, tuple(layouts))
+        found = form_below(tuple(layouts), concat)
         if below(found):
             ys = [do("pack", a, x) for a, x in zip(layouts, xs, strict=True)]
-            moved = move(found.move, *map(do, ["relax"] * len(ys), found.relaxed, ys))
+            moved = move(found.move, *map(do, ["relax"] * len(ys), found.forgotten, ys))
             same(want, do("unpack", found.layout, moved))
             same(do("pack", found.layout, want), do("relax", found.layout, moved))
     for count in (above, below):
@@ -209,12 +208,12 @@ def test_pack_gather_and_unpack_gather():
         x, i = make.array(gather.sources[0]), make.indices(gather)
         if gather.shape:
             layout = make.layout(gather.shape)
-            found = packed_moves.pack_gather(layout, gather)
+            found = form_above(gather, layout)
             if above(found):
                 packed = move(found.move, do("pack", found.layout, x), i)
                 same(do("pack", layout, move(gather, x, i)), packed)
         layout = make.layout(gather.sources[0])
-        found = packed_moves.unpack_gather(gather, layout)
+        found = form_below(layout, gather)
         if below(found):
             moved = move(found.move, do("relax", found.relaxed, do("pack", layout, x)), i)
             same(move(gather, x, i), do("unpack", found.layout, moved))
@@ -235,9 +234,9 @@ def test_forgets_more():
         y = make.array(first.packed_shape)
         twice = do("relax", second, do("relax", first, y))
         equal = np.array_equal(twice, do("relax", second, y), equal_nan=True)
-        if count(True if packed_moves.forgets_more(first, second) else None):
+        if count(True if layouts_of.forgets_more(first, second) else None):
             assert equal
-        assert packed_moves.forgets_more(first, first)
+        assert layouts_of.forgets_more(first, first)
     assert count.met > 50 and count.missed > 20
 
 
@@ -248,12 +247,12 @@ def test_packs_through_reshapes():
         r = make.reshape()
         x = make.array(r.source)
         layout = make.layout(r.shape)
-        found = pack_reshape(layout, r)
+        found = form_above(r, layout)
         if above(found):
             packed = do("reshape", found.groups, do("pack", found.layout, x))
             same(do("pack", layout, do("reshape", r, x)), transpose(packed, found.order))
         layout = make.layout(r.source)
-        found = unpack_reshape(r, layout)
+        found = form_below(layout, r)
         if below(found):
             moved = do("reshape", found.groups, transpose(do("pack", layout, x), found.order))
             same(do("reshape", r, x), do("unpack", found.layout, moved))

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     drop = (
         "ruleset: drop\ndoc: d\nimport: [base]\nphase: cancel\nrules:\n"
         "  - {name: drop, doc: d, rewrite: 'reshape(x, groups=r)', to: x,"
-        " where: ['is_same_shape(r)'], tags: [late]}\n"
+        " where: ['is_identity(r)'], tags: [late]}\n"
     )
     (tmp_path / "drop.yaml").write_text(drop)
     return tmp_path
@@ -136,7 +136,7 @@ def test_problems_of_a_file_come_together_and_sorted() -> None:
 def test_where_in_brackets_explains_itself() -> None:
     body = (
         "rules:\n  - name: a\n    doc: d\n    rewrite: pack(unpack(y, layout=m), layout=l)\n"
-        "    where: [same_layout(l, m)]\n    to: y\n"
+        "    where: [same_tiles(l, m)]\n    to: y\n"
     )
     with pytest.raises(EqsatError) as caught:
         read_ruleset(HEAD + body, "f.yaml")

@@ -32,7 +32,7 @@ from hunts.kinds import Kinds, attr_kind, kind_of, kinds_of
 
 OTHER = "_other"  # a further pattern may match any operand instead of the same one: `x_other`
 # both orders of their arguments mean the same, so exchanging them breaks nothing
-SYMMETRIC = frozenset({"same_layout", "same_tiles"})
+SYMMETRIC = frozenset({"same_tiles"})
 
 
 @dataclass(frozen=True)

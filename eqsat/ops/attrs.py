@@ -13,10 +13,10 @@ from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops import (
     algebra,
-    borders,
     collapse,
     contract,
     convolution,
+    crossing,
     encodings,
     fills,
     guards,
@@ -27,14 +27,13 @@ from eqsat.ops import (
     moved_generics,
     moves,
     orders,
-    packed_moves,
-    permuted_moves,
     propagate,
     reassociate,
     reductions,
     relayout,
     simplify,
     unitdims,
+    view,
 )
 from eqsat.ops.declare import one_table, rows_of
 from eqsat.ops.op import Op
@@ -54,11 +53,10 @@ MODULES = (
     orders,
     interchange,
     encodings,
-    borders,
     guards,
     moves,
-    permuted_moves,
-    packed_moves,
+    crossing,
+    view,
     moved_generics,
     unitdims,
     fills,

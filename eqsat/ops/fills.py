@@ -13,15 +13,16 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.canonical import canonical_generic
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import pad_of, pad_value
-from eqsat.ops.permuted_moves import Perm
+
+Movement = Layout | Move | Reshape | Generic | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class PackedFill:
-    """A packed fill; `relaxed` if the pack leaves padding open, which the fill does not."""
+class MovedFill:
+    """A fill, moved; `relaxed` if a pack leaves padding open, which the fill does not."""
 
     fill: Fill
-    relaxed: Layout | None
+    relaxed: Layout | None = None
 
 
 def _like(fill: Fill, shape: Shape) -> Fill:
@@ -33,38 +34,29 @@ def _same(a: Fill, b: Fill) -> bool:
     return a.type.dtype == b.type.dtype and literal(a.value) == literal(b.value)
 
 
-def pack_fill(layout: Layout, fill: Fill) -> PackedFill | None:
-    """pack(fill) = fill if the padding is that value, or nothing is padded."""
-    if any(p not in ("-", "?", pad_value(literal(fill.value))) for p in layout.pads):
-        return None
-    return PackedFill(_like(fill, layout.packed_shape), layout if "?" in layout.pads else None)
+def moved_fill(fill: Fill, movement: Movement) -> MovedFill | None:
+    """Any movement of a fill is a fill, if what it pads is that value.
 
-
-def unpack_fill(fill: Fill, layout: Layout) -> Fill:
-    """unpack(fill) = fill."""
-    return _like(fill, layout.source)
-
-
-def permute_fill(fill: Fill, perm: Perm) -> Fill:
-    """transpose(fill, perm) = fill."""
-    return _like(fill, tuple(fill.type.shape[p] for p in perm))
-
-
-def reshape_fill(fill: Fill, groups: Reshape) -> Fill:
-    """reshape(fill) = fill."""
-    return _like(fill, groups.shape)
-
-
-def slice_fill(fill: Fill, cut: Move) -> Fill:
-    """slice(fill) = fill, and so for gathers: indices are clipped into range."""
-    return _like(fill, cut.shape)
-
-
-def pad_fill(fill: Fill, pad: Move) -> Fill | None:
-    """pad(fill) = fill if the padding is that value."""
-    if pad_value(pad.args[2]) != pad_value(literal(fill.value)):
-        return None
-    return _like(fill, pad.shape)
+    A fill of the shape that a layout has packed is unpacked. Indices of gathers are clipped into
+    range.
+    """
+    match movement:
+        case Generic():
+            return _copied(movement, fill)
+        case Layout(source=source) if fill.type.shape != source:
+            return MovedFill(_like(fill, source))
+        case Layout(pads=pads):
+            text = pad_value(literal(fill.value))
+            packed = MovedFill(
+                _like(fill, movement.packed_shape), movement if "?" in pads else None
+            )
+            return packed if all(p in ("-", "?", text) for p in pads) else None
+        case Move(op="pad", args=(_, _, text)):
+            is_same = pad_value(text) == pad_value(literal(fill.value))
+            return MovedFill(_like(fill, movement.shape)) if is_same else None
+        case Move() | Reshape():
+            return MovedFill(_like(fill, movement.shape))
+    return MovedFill(_like(fill, tuple([fill.type.shape[p] for p in movement])))
 
 
 def concat_fills(a: Fill, b: Fill, concat: Move) -> Fill | None:
@@ -81,7 +73,7 @@ def pad_for_fill(concat: Move, operand: int, fill: Fill) -> Move:
     return pad_of(source, low, high, literal(fill.value))
 
 
-def generic_fill(g: Generic, fill: Fill) -> Fill | None:
+def _copied(g: Generic, fill: Fill) -> MovedFill | None:
     """A generic that copies a fill, broadcast or permuted, is a fill; so is its max, min, and, or.
 
     Bodies that compute are left alone: a fill stands for no rounding.
@@ -91,7 +83,7 @@ def generic_fill(g: Generic, fill: Fill) -> Fill | None:
         return None
     if y.dtype != fill.type.dtype or 0 in g.sizes:
         return None
-    return Fill(fill.value, fill.type.with_shape(g.result_shape))
+    return MovedFill(_like(fill, g.result_shape))
 
 
 def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
@@ -126,7 +118,4 @@ def _is_typed(body: Expr) -> bool:
     return body.fn != "const" and all(any(a.fn != "const" for a in args) for args in values)
 
 
-FUNCTIONS = attr_functions(
-    pack_fill, unpack_fill, permute_fill, reshape_fill, slice_fill, pad_fill, concat_fills,
-    pad_for_fill, generic_fill, fold_fill,
-)  # fmt: skip
+FUNCTIONS = attr_functions(moved_fill, concat_fills, pad_for_fill, fold_fill)

@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Reshape
+from eqsat.model.movement import Move, Reshape
+from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.lists import inner_entries, inverse, is_block_diagonal
+from eqsat.ops.lists import is_block_diagonal
+from eqsat.ops.moves import pad_value
 from eqsat.ops.tiling import make_layout
+
+Perm = tuple[int, ...]
+PackedReshape = tuple[Layout, Reshape, Perm | None]  # order of blocks, if they change places
 
 
 @dataclass(frozen=True)
-class PackedReshape:
-    """A reshape between packed tensors, and the layout on its other side."""
+class FoldedPad:
+    """The layout that pads as a pad did, and what it knows but may not say (None: nothing)."""
 
     layout: Layout
-    groups: Reshape
-    order: tuple[int, ...] | None  # of blocks, where they have to change places; else None
+    relaxed: Layout | None
 
 
 def keeps_order(layout: Layout) -> bool:
@@ -35,8 +39,17 @@ def keeps_order(layout: Layout) -> bool:
 
 
 # ---- transposes ------------------------------------------------------------------------------
+def moves_units_only(shape: Shape, perm: Perm) -> bool:
+    """Whether the dims larger than 1 stay in order."""
+    large = [p for p in perm if shape[p] != 1]
+    return large == sorted(large)
+
+
 def before_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout:
-    """The layout L' with pack(x, L') = pack(transpose(x, perm), L)  (F1)."""
+    """The layout L' with pack(x, L') = pack(transpose(x, perm), L)  (F1).
+
+    By the inverse it is the L' with unpack(y, L') = transpose(unpack(y, L), perm)  (F3).
+    """
     source = [0] * len(perm)
     for i, p in enumerate(perm):
         source[p] = layout.source[i]
@@ -49,17 +62,12 @@ def before_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout:
     )
 
 
-def after_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout:
-    """The layout L' with unpack(y, L') = transpose(unpack(y, L), perm)  (F3)."""
-    return before_transpose(layout, inverse(perm))
-
-
 def packed_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout | None:
     """The layout L' with pack(x, L') = transpose(pack(x, L), perm), perm block-diagonal  (F2)."""
     n = len(layout.source)
     if not is_block_diagonal(perm, n):
         return None
-    order = inner_entries(perm, n)
+    order = [p - n for p in perm[n:]]
     return Layout(
         layout.source,
         tuple(layout.pos[j] for j in order),
@@ -159,7 +167,7 @@ def pack_reshape(layout: Layout, groups: Reshape) -> PackedReshape | None:
     if inner is None:
         return None
     view = Reshape(inner.packed_shape, grouped.packed_shape)
-    return PackedReshape(inner, view, _block_order(grouped, layout))
+    return inner, view, _block_order(grouped, layout)
 
 
 def unpack_reshape(groups: Reshape, layout: Layout) -> PackedReshape | None:
@@ -169,7 +177,7 @@ def unpack_reshape(groups: Reshape, layout: Layout) -> PackedReshape | None:
     if outer is None:
         return None
     view = Reshape(grouped.packed_shape, outer.packed_shape)
-    return PackedReshape(outer, view, _block_order(layout, grouped))
+    return outer, view, _block_order(layout, grouped)
 
 
 def _grouped(layout: Layout, a: Shape, b: Shape) -> Layout:
@@ -191,6 +199,52 @@ def _block_order(m: Layout, n: Layout) -> tuple[int, ...] | None:
     return (*(m.outer.index(d) for d in n.outer), *tiles)
 
 
-FUNCTIONS = attr_functions(
-    pack_reshape, unpack_reshape, before_transpose, after_transpose, packed_transpose,
-)  # fmt: skip
+# ---- pads that complete the tile: F5 -----------------------------------------------------------
+def fold_pad(layout: Layout, pad: Move) -> FoldedPad | None:
+    """pack(pad(x), layout) = pack(x, L) where L pads by the pad's value.
+
+    The pad is on the high side of tiled dims only, and adds no whole tile ("artificial padding").
+    What layout itself pads must be the same value, or may hold anything; then the pad writes lanes
+    that are open here.
+    """
+    low, high, value = pad.args
+    source, text = pad.sources[0], pad_value(value)
+    if any(low) or not any(high) or any(p not in ("-", "?", text) for p in layout.pads):
+        return None
+    if not _completes(layout, source, pad):
+        return None
+    pads = [text if high[d] else p for d, p in zip(layout.pos, layout.pads, strict=True)]
+    inner = make_layout(source, layout.pos, layout.tiles, layout.outer, pads)
+    return FoldedPad(inner, layout if "?" in layout.pads else None)
+
+
+def unfold_pad(pad: Move, layout: Layout) -> Layout | None:
+    """pad(unpack(y, layout)) = unpack(y, L) if the lanes that L shows hold the pad's value."""
+    low, high, value = pad.args
+    if any(low) or not any(high) or any(p not in ("-", pad_value(value)) for p in layout.pads):
+        return None  # where two paddings meet, the other one may have been written last
+    if not _completes(layout, pad.sources[0], pad):
+        return None
+    return make_layout(pad.shape, layout.pos, layout.tiles, layout.outer, layout.pads)
+
+
+def _completes(layout: Layout, source: Shape, pad: Move) -> bool:
+    """Whether a pad on the high side stays inside of the last tiles."""
+    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
+    ends = zip(source, pad.shape, strict=True)
+    return all(cdiv(s, tiles.get(d, 1)) * tiles.get(d, 1) >= n for d, (s, n) in enumerate(ends))
+
+
+# ---- forgetting ----------------------------------------------------------------------------------
+def forgets_more(first: Layout, second: Layout) -> bool:
+    """Whether every lane that `first` leaves open is open in `second` too."""
+    if (first.pos, first.tiles, first.outer) != (second.pos, second.tiles, second.outer):
+        return False
+    pads = zip(first.pos, first.pads, second.pads, strict=True)
+    open_dims = [(d, q) for d, p, q in pads if p == "?"]
+    return first.packed_shape == second.packed_shape and all(
+        q == "?" and second.source[d] <= first.source[d] for d, q in open_dims
+    )
+
+
+FUNCTIONS = attr_functions(before_transpose, packed_transpose, fold_pad, unfold_pad, forgets_more)

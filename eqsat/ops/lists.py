@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape
 from eqsat.model.target import Tile
 from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.vocabulary import AttrFunction
 
 
@@ -14,24 +16,19 @@ def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
+def undone(groups: Reshape) -> Reshape:
+    """The reshape back."""
+    return Reshape(groups.shape, groups.source)
+
+
 def is_block_diagonal(perm: tuple[int, ...], n: int) -> bool:
     """A permutation of a packed shape that keeps outer dims outer (rank n) and tile dims inner."""
     return all((p < n) == (i < n) for i, p in enumerate(perm))
 
 
-def inner_entries(perm: tuple[int, ...], n: int) -> tuple[int, ...]:
-    """The tile part of a block-diagonal permutation, counted from 0."""
-    return tuple(p - n for p in perm[n:])
-
-
 def no_tiles(_: Generic) -> tuple[Tile, ...]:
     """The vocabulary when no target is at hand: empty."""
     return ()
-
-
-def same_tiles(a: Layout, b: Layout) -> bool:
-    """Equal but for what the padding holds."""
-    return (a.source, a.pos, a.tiles, a.outer) == (b.source, b.pos, b.tiles, b.outer)
 
 
 def is_open(a: Layout) -> bool:
@@ -59,47 +56,36 @@ def _compose(p: tuple[int, ...], d: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(p[i] for i in d) if all(i < len(p) for i in d) else None
 
 
-def _is_identity(p: tuple[int, ...]) -> bool:
+def is_identity(p: tuple[int, ...]) -> bool:
+    """0 … n-1."""
     return p == tuple(range(len(p)))
+
+
+def _changes_nothing(groups: Reshape) -> bool:
+    """A reshape to the shape that is there."""
+    return groups.source == groups.shape
+
+
+def same_tiles(a: Layout, b: Layout) -> bool:
+    """Equal but for what the padding holds."""
+    return (a.source, a.pos, a.tiles, a.outer) == (b.source, b.pos, b.tiles, b.outer)
 
 
 def _is_contraction(g: Generic) -> bool:
     return contraction_roles(g) is not None
 
 
-FUNCTIONS: dict[str, AttrFunction] = {
+FUNCTIONS = attr_functions(same_tiles, relaxes, is_open, forgets, masks)
+FUNCTIONS |= attr_functions(
+    is_identity, ("is_identity", _changes_nothing), inverse, ("inverse", undone)
+)
+FUNCTIONS |= {
     "compose": AttrFunction(("ints", "ints"), "ints", "[p[i] for i in d]", _compose),
-    "inverse": AttrFunction(("ints",), "ints", "the inverse permutation", inverse),
     "identity": AttrFunction(("int",), "ints", "[0 … n-1]", lambda n: tuple(range(n))),
-    "take": AttrFunction(("ints", "int"), "ints", "the first n", lambda p, n: p[:n]),
-    "inner": AttrFunction(("ints", "int"), "ints", "entries from n on, minus n", inner_entries),
     "len": AttrFunction(("ints|tensors",), "int", "how many", len),
     "rank": AttrFunction(("tensor",), "int", "number of dims", lambda x: len(x.shape)),
     "shape": AttrFunction(("tensor",), "ints", "extents", lambda x: x.shape),
     "uses": AttrFunction(("tensor",), "int", "uses in the input program", lambda x: x.uses),
-    "is_identity": AttrFunction(("ints",), "bool", "p is 0 … n-1", _is_identity),
-    "is_block_diagonal": AttrFunction(
-        ("ints", "int"), "bool", "the first n entries are below n", is_block_diagonal
-    ),
-    "same_layout": AttrFunction(
-        ("layout", "layout"), "bool", "equal, padding included", lambda a, b: a == b
-    ),
-    "same_tiles": AttrFunction(
-        ("layout", "layout"), "bool", "equal but for what the padding holds", same_tiles
-    ),
-    "relaxes": AttrFunction(
-        ("layout", "layout"), "bool", "the second is the first with lanes left open", relaxes
-    ),
-    "is_open": AttrFunction(("layout",), "bool", "lanes beyond the end hold anything", is_open),
-    "forgets": AttrFunction(
-        ("layout", "layout"), "bool", "the second leaves lanes open the first defines", forgets
-    ),
-    "masks": AttrFunction(
-        ("layout", "layout"), "bool", "the second asks for padding the first does not hold", masks
-    ),
-    "is_same_shape": AttrFunction(
-        ("groups",), "bool", "a reshape that changes nothing", lambda r: r.source == r.shape
-    ),
     "is_contraction": AttrFunction(
         ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
     ),

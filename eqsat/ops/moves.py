@@ -1,4 +1,4 @@
-"""Pads, slices, concats and gathers: how they are made and how they compose.
+"""Pads, slices, concats and gathers: how they are made, and slices of concats.
 
 Pure functions on attributes; None means that the condition behind the function does not hold. A
 column that is None means that this op is not needed.
@@ -27,19 +27,11 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class SlicedPad:
-    """`pad(slice(x))`: what is left of both when a slice cuts a padded value."""
-
-    slice: Move | None
-    pad: Move | None
-
-
-@dataclass(frozen=True)
 class SlicedConcat:
     """A shorter concat, what is cut from its operands, and what is cut from its result."""
 
     operands: tuple[Move | None, ...]
-    concat: Move
+    concat: Move | None
     slice: Move | None
 
 
@@ -104,59 +96,11 @@ def pad_value(text: str) -> str:
     return repr(value)
 
 
-# ---- moves of moves ----------------------------------------------------------------------------
-def compose_pads(inner: Move, outer: Move) -> Move | None:
-    """pad(pad(x)) as one pad, if both write the same value."""
-    (low, high, value), (below, above, other) = inner.args, outer.args
-    if pad_value(value) != pad_value(other):
-        return None
-    return pad_of(
-        inner.sources[0],
-        [a + b for a, b in zip(low, below, strict=True)],
-        [a + b for a, b in zip(high, above, strict=True)],
-        value,
-    )
-
-
+# ---- slices and concats ----------------------------------------------------------------------
 def respell_slice(cut: Move) -> Move | None:
     """The one spelling of a slice, see `slice_of`; None if this is it."""
     found = slice_of(cut.sources[0], *cut.args)
     return None if found == cut else found
-
-
-def compose_slices(inner: Move, outer: Move) -> Move:
-    """slice(slice(x)) as one slice."""
-    start, limit, stride = [], [], []
-    for a, k, b, j, n in zip(
-        inner.args[0], inner.args[2], outer.args[0], outer.args[2], outer.shape, strict=True
-    ):
-        start.append(a + b * k if n else 0)
-        stride.append(k * j)
-        limit.append(start[-1] + (n - 1) * k * j + 1 if n else 0)
-    return slice_of(inner.sources[0], start, limit, stride)
-
-
-def slice_pad(cut: Move, pad: Move) -> SlicedPad | None:
-    """slice(pad(x)) = pad(slice(x)) where the slice keeps at least one element of x per dim."""
-    low, high, start, limit, stride = [], [], [], [], []
-    for (a, k, n), size, below in zip(
-        zip(cut.args[0], cut.args[2], cut.shape, strict=True),
-        pad.sources[0],
-        pad.args[0],
-        strict=True,
-    ):
-        first = max(0, cdiv(below - a, k))
-        last = min(n, cdiv(below + size - a, k))  # elements first … last - 1 are of x
-        if first >= last:
-            return None
-        low.append(first)
-        high.append(n - last)
-        start.append(a + first * k - below)
-        limit.append(start[-1] + (last - first - 1) * k + 1)
-        stride.append(k)
-    inside = slice_of(pad.sources[0], start, limit, stride)
-    around = pad_of(inside.shape, low, high, pad.args[2])
-    return SlicedPad(unless_identity(inside), unless_identity(around))
 
 
 def _range(concat: Move, operand: int) -> tuple[int, int]:
@@ -170,20 +114,6 @@ def _cut(cut: Move, axis: int) -> tuple[int, int, int]:
     """First element, last element + 1, and stride of a slice along one dim."""
     start, stride, n = cut.args[0][axis], cut.args[2][axis], cut.shape[axis]
     return start, start + (n - 1) * stride + 1, stride
-
-
-def slice_operand(concat: Move, operand: int, cut: Move) -> Moved | None:
-    """slice(concat(xs)) as a slice of the one operand that holds all of it."""
-    (axis,) = concat.args
-    if not cut.shape[axis]:
-        return None
-    begin, end = _range(concat, operand)
-    first, last, _ = _cut(cut, axis)
-    if first < begin or last > end:
-        return None
-    start, limit = list(cut.args[0]), list(cut.args[1])
-    start[axis], limit[axis] = first - begin, last - begin
-    return Moved(unless_identity(slice_of(concat.sources[operand], start, limit, cut.args[2])))
 
 
 def slice_concat(concat: Move, cut: Move) -> SlicedConcat | None:
@@ -205,33 +135,25 @@ def slice_concat(concat: Move, cut: Move) -> SlicedConcat | None:
     return SlicedConcat(tuple(unless_identity(o) for o in operands), joined, None)
 
 
-def drop_before(concat: Move, operand: int, cut: Move) -> SlicedConcat | None:
-    """slice(concat(*a, x, *b)) without the operands a, if the slice begins in x and not before."""
+def slice_operands(concat: Move, before: int, behind: int, cut: Move) -> SlicedConcat | None:
+    """slice(concat(*a, *xs, *b)) without the operands a and b, which it does not read.
+
+    before, behind: how many these are. The slice begins in the first operand kept, and ends in the
+    last one, where any are left out.
+    """
     (axis,) = concat.args
-    begin, end = _range(concat, operand)
-    first, _, _ = _cut(cut, axis)
-    if not operand or operand + 1 == len(concat.sources) or not begin <= first < end:
+    kept = concat.sources[before : len(concat.sources) - behind]
+    if not kept or not cut.shape[axis] or 1 < len(kept) == len(concat.sources):
         return None
-    joined = concat_of(concat.sources[operand:], axis)
-    return SlicedConcat((), joined, _shifted(joined, cut, axis, begin))
-
-
-def drop_after(concat: Move, operand: int, cut: Move) -> SlicedConcat | None:
-    """slice(concat(*a, x, *b)) without the operands b, if the slice ends in x."""
-    (axis,) = concat.args
-    begin, end = _range(concat, operand)
-    _, last, _ = _cut(cut, axis)
-    if not operand or operand + 1 == len(concat.sources) or not begin < last <= end:
-        return None
-    joined = concat_of(concat.sources[: operand + 1], axis)
-    return SlicedConcat((), joined, _shifted(joined, cut, axis, 0))
-
-
-def _shifted(concat: Move, cut: Move, axis: int, by: int) -> Move | None:
+    (begin, inside), (outside, end) = _range(concat, before), _range(concat, before + len(kept) - 1)
     first, last, _ = _cut(cut, axis)
+    if (before and not begin <= first < inside) or (behind and not outside < last <= end):
+        return None
     start, limit = list(cut.args[0]), list(cut.args[1])
-    start[axis], limit[axis] = first - by, last - by
-    return unless_identity(slice_of(concat.shape, start, limit, cut.args[2]))
+    start[axis], limit[axis] = first - begin, last - begin
+    joined = concat_of(kept, axis)
+    rest = unless_identity(slice_of(joined.shape, start, limit, cut.args[2]))
+    return SlicedConcat((), None if len(kept) == 1 else joined, rest)
 
 
 def flatten_concat(outer: Move, operand: int, inner: Move) -> Move | None:
@@ -263,6 +185,6 @@ def _bounds(cut: Move) -> list[tuple[int, int, int]]:
 
 
 FUNCTIONS = attr_functions(
-    moves_nothing, compose_pads, respell_slice, compose_slices, slice_pad, slice_operand,
-    slice_concat, drop_before, drop_after, flatten_concat, join_slices,
+    ("is_identity", moves_nothing), respell_slice, slice_operands, slice_concat, flatten_concat,
+    join_slices,
 )  # fmt: skip

@@ -25,18 +25,16 @@ from eqsat.ops.canonical import Operand, compose, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import (
-    compose_pads,
-    compose_slices,
     concat_of,
     moves_nothing,
     respell_slice,
     slice_of,
-    slice_operand,
-    slice_pad,
+    slice_operands,
 )
 from eqsat.ops.operandorder import ordered
 from eqsat.ops.simplify import permuted_copy, simplified
 from eqsat.ops.splits import put_together
+from eqsat.ops.view import compose_moves
 
 Writer = Callable[[Builder, str, tuple[int, ...], Attr], int]
 
@@ -180,10 +178,10 @@ def _pad(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
     (x,) = operands
     below = b.nodes[x].attr
     if isinstance(below, Move) and below.op == "pad":
-        both = compose_pads(below, m)
+        both = compose_moves(below, m)
         if both is not None:
             (x,) = b.nodes[x].operands
-            m = both
+            m = both.pad or m
     return x if moves_nothing(m) else b.add(op, (x,), m)
 
 
@@ -208,18 +206,19 @@ def _slice(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
 def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) -> int | None:
     """The slice of a slice, of a pad, or of a concat of which one operand holds all of it."""
     if below.op == "slice":
-        return _slice(b, "slice", operands, compose_slices(below, m))
+        both = compose_moves(below, m)
+        return both and _slice(b, "slice", operands, both.slice or m)
     if below.op == "pad":
-        found = slice_pad(m, below)
+        found = compose_moves(below, m)
         if found is None or (found.slice is not None and found.pad is not None):
             return None  # windows of one padded image would be as many padded slices
         (x,) = operands if found.slice is None else (_slice(b, "slice", operands, found.slice),)
         return x if found.pad is None else _pad(b, "pad", (x,), found.pad)
     if below.op == "concat":
         for k, o in enumerate(operands):
-            one = slice_operand(below, k, m)
+            one = slice_operands(below, k, len(operands) - k - 1, m)
             if one is not None:
-                return o if one.move is None else _slice(b, "slice", (o,), one.move)
+                return o if one.slice is None else _slice(b, "slice", (o,), one.slice)
     return None
 
 

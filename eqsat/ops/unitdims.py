@@ -14,27 +14,21 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape
 from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.layout import keeps_order
-from eqsat.ops.lists import inverse
+from eqsat.ops.layout import Perm, keeps_order, moves_units_only
 from eqsat.ops.moves import pad_of, slice_of
-from eqsat.ops.permuted_moves import Perm, moves_units_only
 
 
 @dataclass(frozen=True)
-class PadReshape:
-    """A padding pack as a pad and a reshape; `relaxed` if its own padding may hold anything."""
+class InOrder:
+    """A pack that moves nothing: pad, reshape, and forget the padding that may hold anything.
 
-    pad: Move
+    slice: what undoes the pad. None: not needed.
+    """
+
+    pad: Move | None
     groups: Reshape
     relaxed: Layout | None
-
-
-@dataclass(frozen=True)
-class ReshapeSlice:
-    """An unpack that cuts padding off as a reshape and a slice."""
-
-    groups: Reshape
-    slice: Move
+    slice: Move | None
 
 
 @dataclass(frozen=True)
@@ -49,47 +43,31 @@ class UnitTiles:
     groups: Reshape
 
 
-def pack_as_reshape(layout: Layout) -> Reshape | None:
-    """The reshape that an unpadded pack is, if it moves nothing."""
-    if layout.is_padded or not keeps_order(layout):
-        return None
-    return Reshape(layout.source, layout.packed_shape)
-
-
-def unpack_as_reshape(layout: Layout) -> Reshape | None:
-    """The reshape that an unpadded unpack is, if it moves nothing."""
-    found = pack_as_reshape(layout)
-    return None if found is None else Reshape(found.shape, found.source)
-
-
 def _padded_shape(layout: Layout) -> Shape:
     tiles = dict(zip(layout.pos, layout.tiles, strict=True))
     return tuple(cdiv(s, tiles.get(d, 1)) * tiles.get(d, 1) for d, s in enumerate(layout.source))
 
 
-def pack_as_pad(layout: Layout) -> PadReshape | None:
+def in_order(layout: Layout) -> InOrder | None:
     """pack(x) = reshape(pad(x)) if nothing moves and one value fills all padding.
 
     Lanes that may hold anything are written with that value, and then forgotten.
     """
     values = sorted(set(layout.pads) - {"-", "?"})
-    if not layout.is_padded or len(values) > 1 or not keeps_order(layout):
+    if len(values) > 1 or not keeps_order(layout):
         return None
     padded = _padded_shape(layout)
+    groups = Reshape(padded, layout.packed_shape)
+    if not layout.is_padded:
+        return InOrder(None, groups, None, None)
     high = [p - s for p, s in zip(padded, layout.source, strict=True)]
-    pad = pad_of(layout.source, [0] * len(high), high, values[0] if values else "0")
-    relaxed = layout if "?" in layout.pads else None
-    return PadReshape(pad, Reshape(padded, layout.packed_shape), relaxed)
-
-
-def unpack_as_slice(layout: Layout) -> ReshapeSlice | None:
-    """unpack(y) = slice(reshape(y)) if nothing moves and something is cut off."""
-    if not layout.is_padded or not keeps_order(layout):
-        return None
-    padded = _padded_shape(layout)
-    rank = len(padded)
-    cut = slice_of(padded, [0] * rank, layout.source, [1] * rank)
-    return ReshapeSlice(Reshape(layout.packed_shape, padded), cut)
+    none = [0] * len(high)
+    return InOrder(
+        pad_of(layout.source, none, high, values[0] if values else "0"),
+        groups,
+        layout if "?" in layout.pads else None,
+        slice_of(padded, none, layout.source, [1] * len(high)),
+    )
 
 
 def drop_unit_tiles(layout: Layout) -> UnitTiles | None:
@@ -111,15 +89,6 @@ def drop_unit_tiles(layout: Layout) -> UnitTiles | None:
     return UnitTiles(rest, None, Reshape(rest.packed_shape, layout.packed_shape))
 
 
-def unpack_unit_tiles(layout: Layout) -> UnitTiles | None:
-    """unpack(y, layout) = unpack(reshape(y), rest) where the tiles of 1 are left out."""
-    found = drop_unit_tiles(layout)
-    if found is None:
-        return None
-    perm = None if found.perm is None else inverse(found.perm)
-    return UnitTiles(found.layout, perm, Reshape(found.groups.shape, found.groups.source))
-
-
 def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
     """The reshape that a transpose is if it moves dims of extent 1 only; None for the identity."""
     if not moves_units_only(shape, perm) or perm == tuple(range(len(perm))):
@@ -127,7 +96,4 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
     return Reshape(shape, tuple(shape[p] for p in perm))
 
 
-FUNCTIONS = attr_functions(
-    pack_as_reshape, unpack_as_reshape, pack_as_pad, unpack_as_slice, drop_unit_tiles,
-    unpack_unit_tiles, transpose_as_reshape,
-)  # fmt: skip
+FUNCTIONS = attr_functions(in_order, drop_unit_tiles, transpose_as_reshape)

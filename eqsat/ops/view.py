@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -21,6 +21,7 @@ from eqsat.model.attr import Attr, Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import cdiv
+from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import pad_of, pad_value, slice_of
 from eqsat.ops.viewform import ZERO, Digits, Groups, Guard, normal
 
@@ -320,3 +321,23 @@ def as_window(v: View) -> Window | None:
     value = v.guards[0].fill if v.guards else "0"
     around = pad_of(inside.shape, [low for low, _ in held], above, value)
     return Window(None if inside.shape == v.source else inside, around if v.guards else None)
+
+
+# ---- what rules ask ------------------------------------------------------------------------------
+def compose_moves(inner: Move, outer: Move) -> Window | None:
+    """Pads and slices, one behind another, as a slice and a pad; None of two paddings.
+
+    None too where nothing is left of the value.
+    """
+    first, second = view_of(inner.op, inner), view_of(outer.op, outer)
+    both = None if first is None or second is None else first.then(second)
+    found = None if both is None else as_window(both)
+    if found is None or found.pad is None:
+        return found
+    low, high, value = found.pad.args
+    written = [m.args[2] for m in (inner, outer) if m.op == "pad"]
+    text = next(t for t in written if pad_value(t) == value)
+    return replace(found, pad=pad_of(found.pad.sources[0], low, high, text))
+
+
+FUNCTIONS = attr_functions(compose_moves)

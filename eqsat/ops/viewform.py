@@ -43,7 +43,7 @@ def normal(
     """Digits, index and guards of a view in their normal form."""
     index, guards = tuple(index), tuple(guards)
     if 0 in shape:
-        return ((),) * len(shape), (ZERO,) * len(source), ()
+        return tuple([tuple(g) for g in digits]), index, ()
     groups, index, guards = _without_units(shape, digits, index, guards)
     known = Digits(shape, groups)
     guards = _acting(guards, known)

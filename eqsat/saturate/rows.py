@@ -314,7 +314,10 @@ def value(expr: AttrExpr, env: Env, functions: Functions) -> Any:
             return COMPARE[op](value(left, env, functions), value(right, env, functions))
         case Function(name, args):
             fn = functions.get(name) or FUNCTIONS[name].meaning
-            result = fn(*(value(a, env, functions) for a in args))
+            given = [value(a, env, functions) for a in args]
+            if any(a is None for a in given):
+                return None  # of what is left out
+            result = fn(*given)
             if result is None:
                 raise NoRow
             return result
