@@ -44,7 +44,7 @@ def row(name: str, target: str, time_limit: float) -> dict[str, Any]:
         run = eqsat.optimize(eqsat.read(name), target=target, time_limit=time_limit)
     except EqsatError as error:
         return {"program": name, "refused": str(error.diagnostics[0])}
-    weights = {**run.source.weights, **drawn_weights(run.program, run.source.weights)}
+    weights = {**run.weights, **drawn_weights(run.program, run.weights)}
     run.executable.take_weights(weights)
     inputs = random_inputs(run.program, np.random.default_rng(0))
     try:

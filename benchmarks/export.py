@@ -160,7 +160,7 @@ def in_iree(run: eqsat.Run, found: Exported, inputs: Sequence[Any]) -> Sequence[
     if run.program.weight_bytes <= IN_PLACE:
         return iree_oracle.run(found.data.decode(), inputs)
     program = run.program if run.schedule is None else run.schedule.program
-    weights = [run.source.weights[program.leaf(i).key] for i in program.weights]
+    weights = [run.weights[program.leaf(i).key] for i in program.weights]
     text = run.export("mlir", of=part(run), weights="arguments").data.decode()
     return iree_oracle.run(text, [*inputs, *weights])
 
@@ -195,7 +195,7 @@ def compared(
     limit = max(LIMIT, error_limit(run.program))
     worst = worst_of(given, wanted, [None] * len(given))
     if worst[0] > limit:  # a rounding op that met a tie may be off by a quantum
-        beside = (inputs, run.source.weights, run.source.opaque)
+        beside = (inputs, run.weights, run.source.opaque)
         noisy = partial(reference, run.program, *beside, Work())
         slack = moves(run.program, noisy, wanted, 0)
         worst = worst_of(given, wanted, slack)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat.api import (
         Run,
-        Source,
         compare,
         load,
         optimize,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
     from eqsat.sizes import bind
+    from eqsat.source import Source
     from eqsat.states import keep_state
     from eqsat.tradeoffs import pareto
 
@@ -30,7 +30,7 @@ _HOME = {
     "Experiment": "eqsat.lab.experiment",
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
-    "Source": "eqsat.api",
+    "Source": "eqsat.source",
     "bind": "eqsat.sizes",
     "compare": "eqsat.api",
     "jit": "eqsat.decorator",

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, with_layouts
-from eqsat.measured import check_measure, measure_programs
+from eqsat.loading import load
+from eqsat.measured import check_measure, measured
 from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
@@ -29,12 +29,13 @@ from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.border_layouts import with_open_results
-from eqsat.run import Run, Source, load, timed
-from eqsat.scheduling import PLACING_SECONDS, make_schedules
+from eqsat.reading import read_spec, source_of
+from eqsat.run import Run, timed
+from eqsat.scheduling import PLACING_SECONDS, with_schedules
+from eqsat.source import Source
 
 if TYPE_CHECKING:
     from eqsat.bodies import Bodies
-    from eqsat.model.egraph import EGraph
     from eqsat.model.stopping import Stop
 
 SATURATING = 0.4  # of the time that is left, at most, for saturation
@@ -124,15 +125,15 @@ def optimize(
     told = progress_of(run, time_limit, progress)
     with heard(told):
         with uncollected():
-            _search(run, stop_after, stop, told.begin + time_limit)
+            run = _searched(run, stop_after, stop, told.begin + time_limit)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
-                _measure(run, measure)
+                run = _measured(run, measure)
             if verify and run.schedule is not None:
                 phase("verify")
+                run = replace(run, curve=told.curve)  # what verifying makes is of this run
                 run.verify(seed=seed, work_limit=work_limit)
-    run.curve = told.curve
-    return run
+    return run if run.curve is not None else replace(run, curve=told.curve)
 
 
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
@@ -143,11 +144,11 @@ def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progres
     return told
 
 
-def _measure(run: Run, count: int) -> None:
+def _measured(run: Run, count: int) -> Run:
     """Programs of the search timed beside each other; the fastest is the run's."""
     phase("measure")
     with timed(run.seconds, "measure"), heard(None):
-        measure_programs(run, count, MEASURING * run.search["time_limit"])
+        return measured(run, count, MEASURING * run.search["time_limit"])
 
 
 def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
@@ -161,51 +162,59 @@ def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]
     return found
 
 
-def _search(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> None:
+def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> Run:
     """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
     if stop_after == "program":
-        return
-    bodies = _search_bodies(run, deadline)
+        return run
+    run, bodies = _with_bodies(run, deadline)
     phase("saturate")
     with timed(run.seconds, "saturate"):
-        from eqsat.saturate import saturate
-
-        now = time.monotonic()
-        until = now + SATURATING * max(deadline - now, 0.0)
-        known = None if bodies is None else bodies.known
-        options = {"limits": run.limits, "deadline": until, "known": known}
-        run.egraph = _saturated(run, partial(saturate, **options))
-        if bodies is not None:
-            run.egraph = bodies.counted_in(run.egraph)
-        run.egraph = with_open_results(run.egraph)
+        run = _saturated(run, bodies, deadline)
     if stop_after == "egraph":
-        return
+        return run
     with timed(run.seconds, "extract"):
-        from eqsat.extract import extract
-
-        left = deadline - time.monotonic() - SCHEDULING * run.search["time_limit"]
-        options = run.search | {"time_limit": max(left, 0.0), "stop": stop}
-        run.selection, run.baseline = extract(run.egraph, run.target, run.goals, **options)
-        if bodies is not None:
-            run.bodies = bodies.chosen(run.egraph, run.selection)
-            run.baseline = run.baseline if bodies.has_baseline else None
+        run = _extracted(run, bodies, stop, deadline)
+    assert run.selection is not None
     settle({g.name: run.selection.goal(g.name) for g in run.goals})
     if stop_after == "selection":
-        return
+        return run
     phase("schedule")
     with timed(run.seconds, "schedule"):
-        make_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
+        return with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
 
 
-def _saturated(run: Run, saturate: Callable[..., EGraph]) -> EGraph:
-    """The e-graph of a run; of a family it is searched once for all sizes, then taken at these."""
-    if run.family is None:
-        return saturate(run.canonical, run.rules, run.target)
-    from eqsat.ops.binding import bind_graph
+def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
+    """With its e-graph; that of a family is searched once for all sizes, then taken at these."""
+    from eqsat.saturate import saturate
 
-    graph = saturate(run.family.canonical, run.rules, run.target)
-    run.family = replace(run.family, egraph=graph)
-    return bind_graph(graph, sizes_of(run.family.symbols)).egraph
+    now = time.monotonic()
+    until = now + SATURATING * max(deadline - now, 0.0)
+    family = run.family
+    program = run.canonical if family is None else family.canonical
+    known = None if bodies is None else bodies.known
+    graph = saturate(program, run.rules, run.target, run.limits, deadline=until, known=known)
+    if family is not None:
+        from eqsat.ops.binding import bind_graph
+
+        family = replace(family, egraph=graph)
+        graph = bind_graph(graph, sizes_of(family.symbols)).egraph
+    if bodies is not None:
+        graph = bodies.counted_in(graph)
+    return replace(run, egraph=with_open_results(graph), family=family)
+
+
+def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: float) -> Run:
+    from eqsat.extract import extract
+
+    assert run.egraph is not None
+    left = deadline - time.monotonic() - SCHEDULING * run.search["time_limit"]
+    options = run.search | {"time_limit": max(left, 0.0), "stop": stop}
+    selection, baseline = extract(run.egraph, run.target, run.goals, **options)
+    if bodies is None:
+        return replace(run, selection=selection, baseline=baseline)
+    chosen = bodies.chosen(run.egraph, selection)
+    base = baseline if bodies.has_baseline else None
+    return replace(run, selection=selection, baseline=base, bodies=chosen)
 
 
 def at_sizes(run: Run, family: Family) -> Run:
@@ -218,19 +227,18 @@ def at_sizes(run: Run, family: Family) -> Run:
     return replace(run, source=source, canonical=canonical, family=family)
 
 
-def _search_bodies(run: Run, deadline: float) -> Bodies | None:
-    """The bodies of the program's loops and branches, searched; None if it has none.
+def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
+    """With the bodies of the program's loops and branches searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
     of the whole program, so a body has none.
     """
     found = controls(run.canonical)
     if not found:
-        return None
+        return run, None
     from eqsat.bodies import search_bodies
 
     phase("bodies")
-    run.family = None  # bodies are searched at these sizes
     count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
     half = time.monotonic() + (deadline - time.monotonic()) / 2
@@ -248,8 +256,8 @@ def _search_bodies(run: Run, deadline: float) -> Bodies | None:
         return runs
 
     bodies = search_bodies(run.canonical, search)
-    run.canonical, run.bodies = bodies.canonical, dict(bodies.runs)
-    return bodies
+    # a family's bodies are searched at the sizes it is priced at, so the whole is, too
+    return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
 
 
 def _search_body(
@@ -267,8 +275,7 @@ def _search_body(
     own = Run(source, searched(body), machine, run.rules, *rest)
     deadline = time.monotonic() + options["time_limit"]
     with heard(None):
-        _search(own, None, None, deadline)
-    return own
+        return _searched(own, None, None, deadline)
 
 
 def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
@@ -276,20 +283,6 @@ def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
 
     read = iter(parse_goals([g for g in what if isinstance(g, str)]))
     return tuple(g if isinstance(g, GoalRequest) else next(read) for g in what)
-
-
-def source_of(
-    what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
-) -> Source:
-    """What `optimize` is given as a source; a function is traced with these arguments."""
-    from eqsat.reading import name_weights, trace_function
-
-    if isinstance(what, Program):
-        what = Source(what)
-    if isinstance(what, Source):
-        given = what.program, what.weights, what.opaque, what.traced, what.places
-        return Source(*name_weights(given, weights)) if weights else what
-    return Source(*trace_function(what, args, keywords, tuple(weights)))
 
 
 def _machine(
@@ -379,9 +372,7 @@ def read(spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[st
     arguments that are packed once, ahead of time, and stay resident; `run.use_weights` gives a run
     their values. EqsatError (E324) if one is no argument.
     """
-    from eqsat.reading import read_spec
-
-    return Source(*read_spec(spec, sizes, weights))
+    return read_spec(spec, sizes, weights)
 
 
 def compare(a: Run, b: Run) -> Any:

@@ -16,7 +16,7 @@ from eqsat.ops.border_layouts import held_of, laid_out, refuse_other
 from eqsat.ops.resolution import is_encoded, resolution, resolved
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.weightnames import root
-from eqsat.run import Source
+from eqsat.source import Source
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor
 Request = str | Layout | Free  # of one argument or result

@@ -35,11 +35,11 @@ def check_measure(count: int) -> None:
         raise fail("E400", message)
 
 
-def measure_programs(run: Run, count: int, seconds: float) -> Measured:
-    """Time `count` programs, the chosen one and the input among them, and keep the fastest.
+def measured(run: Run, count: int, seconds: float) -> Run:
+    """With `count` programs timed, the chosen one and the input among them, and the fastest kept.
 
-    seconds: to look for the others. The run's selection and schedule are those of the fastest
-    afterwards. EqsatError E426 for a program with loops or branches, whose bodies were searched
+    seconds: to look for the others. The selection and schedule are those of the fastest.
+    EqsatError E426 for a program with loops or branches, whose bodies were searched
     for one answer alone.
     """
     if run.bodies:
@@ -53,12 +53,9 @@ def measure_programs(run: Run, count: int, seconds: float) -> Measured:
     per_batch, times = _interleave(sides)
     timed = tuple(_timed(c, times, per_batch) for c in found)
     kept = _fastest(timed)
-    run.measured = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
-    if found[kept].origin != CHOSEN:
-        run.selection, run.schedule = found[kept].selection, found[kept].schedule
-        for name in ("executable", "callee", "_compiled", "is_input"):
-            vars(run).pop(name, None)
-    return run.measured
+    best = found[kept]
+    told = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
+    return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
 
 
 def _candidates(run: Run, count: int, seconds: float) -> Iterator[Candidate]:
@@ -92,16 +89,14 @@ def _call(run: Run, c: Candidate) -> Callable[..., Any]:
     from eqsat.execute.executors import build
 
     target = replace(run.target, executor=XLA) if c.origin == INPUT_BY_XLA else run.target
-    source = run.source
-    weights = {**source.weights, **_drawn(run)}
-    return build(c.schedule, source.opaque, weights, target).flat
+    return build(c.schedule, run.source.opaque, {**run.weights, **_drawn(run)}, target).flat
 
 
 def _drawn(run: Run) -> dict[str, Any]:
     """Weights of which only the shape is known: any values take the same time."""
     from eqsat.execute.draw import drawn_weights
 
-    return drawn_weights(run.program, run.source.weights)
+    return drawn_weights(run.program, run.weights)
 
 
 def _inputs(run: Run) -> list[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.execute.draw import drawn_weights
 from eqsat.model.border import Border
@@ -15,20 +16,21 @@ from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
 from eqsat.ops.weightnames import argument_numbers, with_weights
+from eqsat.source import Source
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from eqsat.frontends.jaxpr import Traced
-
-Arrays = Mapping[str, "np.ndarray"]
-# the program, its weights by key, its opaque calls, the trace if any, and where layouts are stated
-Read = tuple[Program, Arrays, Mapping[str, Any], "Traced | None", Mapping[Border, Span]]
+def source_of(
+    what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
+) -> Source:
+    """What `optimize` is given as a source; a function is traced with these arguments."""
+    if isinstance(what, Program | Source):
+        return name_weights(what if isinstance(what, Source) else Source(what), weights)
+    return trace_function(what, args, keywords, tuple(weights))
 
 
 def read_spec(
     spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()
-) -> Read:
+) -> Source:
     """The program a spec names, and what travels beside it.
 
     sizes: what dims that the program leaves open are priced at, by name. weights: arguments that
@@ -47,7 +49,7 @@ def read_spec(
     return name_weights(_from_file(found, function if colon else "", spec, sizes), weights)
 
 
-def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] | None) -> Read:
+def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] | None) -> Source:
     if found.suffix == ".mlir":
         return _from_mlir(found, function, sizes)
     if found.suffix not in READERS:
@@ -56,19 +58,19 @@ def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] |
     return READERS[found.suffix](found, sizes)
 
 
-def name_weights(read: Read, weights: Sequence[str]) -> Read:
+def name_weights(read: Source, weights: Sequence[str]) -> Source:
     """What was read, with these of its arguments as weights, whose values come later.
 
     Raises EqsatError (E324) if one is no argument, or has a dim that is not known.
     """
-    program, arrays, opaque, traced, places = read
+    traced = read.traced
     labels = () if traced is None else traced.input_labels
-    numbers = argument_numbers(program, weights, labels)
+    numbers = argument_numbers(read.program, weights, labels)
     if not numbers:
         return read
-    program, keys = with_weights(program, numbers)
+    program, keys = with_weights(read.program, numbers)
     traced = None if traced is None else traced.with_weights(program, keys)
-    return program, arrays, opaque, traced, _moved_up(places, numbers)
+    return replace(read, program=program, traced=traced, places=_moved_up(read.places, numbers))
 
 
 def _moved_up(places: Mapping[Border, Span], gone: Collection[int]) -> dict[Border, Span]:
@@ -83,36 +85,36 @@ def _moved_up(places: Mapping[Border, Span], gone: Collection[int]) -> dict[Bord
     return found
 
 
-def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Read:
+def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Source:
     from eqsat.lang.programs import load_placed
 
     program, places = load_placed(path, sizes)
-    return program, drawn_weights(program), {}, None, places
+    return Source(program, drawn_weights(program), places=places)
 
 
-def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Read:
+def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Source:
     from eqsat.frontends.onnxgraph import read_onnx
 
     traced = read_onnx(path, sizes)
-    return traced.program, traced.weights, traced.opaque, None, {}
+    return Source(traced.program, traced.weights, traced.opaque)
 
 
-def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Read:
+def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Source:
     from eqsat.frontends.mlir.reader import read_mlir
 
     read = read_mlir(path, function, sizes)
     weights = {**drawn_weights(read.program, read.weights), **read.weights}
-    return read.program, weights, read.opaque, None, read.places
+    return Source(read.program, weights, read.opaque, places=read.places)
 
 
 # suffix of a file → its reader
-READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Read]] = {
+READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Source]] = {
     ".eqs": _from_text,
     ".onnx": _from_onnx,
 }
 
 
-def _from_python(path: Path, name: str, named: Sequence[str]) -> Read:
+def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
     module = _import(path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
@@ -155,7 +157,7 @@ def trace_function(
     keywords: Mapping[str, Any],
     weights: tuple[str, ...],
     name: str = "",
-) -> Read:
+) -> Source:
     """Trace a function; arguments named in `weights` are known by their place, not their values.
 
     So one search serves every set of weights, and a caller may pass others later.
@@ -170,7 +172,7 @@ def trace_function(
     found = traced.flat_weights(args, dict(keywords))
     held = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
     concrete = {k: w for k, w in held.items() if not isinstance(w, Tracer)}
-    return traced.program, concrete, traced.opaque, traced, {}
+    return Source(traced.program, concrete, traced.opaque, traced)
 
 
 def _array() -> type:

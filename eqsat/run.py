@@ -1,21 +1,19 @@
-"""A run: a program, what to search it with, and everything the search made; on disk and back."""
+"""A run: a program, what to search it with, and everything the search made."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.border import Border
 from eqsat.model.deadline import OutOfTime, until
-from eqsat.model.diag import Span, did_you_mean, fail
+from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
-from eqsat.model.layout import Layout
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
 from eqsat.model.price import AT_LEAST, Price
@@ -27,14 +25,12 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
+from eqsat.source import Source
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from eqsat.execute.calls import Callee
     from eqsat.execute.verify import Verification
     from eqsat.export.plan import Exported
-    from eqsat.frontends.jaxpr import Traced
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
@@ -57,21 +53,23 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
-    """A program with what travels beside it: weights by content hash, opaque calls by key."""
-
-    program: Program
-    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
-    opaque: Mapping[str, Any] = field(default_factory=dict)
-    traced: Traced | None = None
-    places: Mapping[Border, Span] = field(default_factory=dict)  # where layouts are stated
-    layouts: Mapping[Border, Layout] = field(default_factory=dict)  # of what crosses packed
-
-
 @dataclass
+class Use:
+    """What comes to an answer when it is used, after the search; no part of the answer.
+
+    weights: arrays by content hash that were not there when the program was read.
+    """
+
+    weights: dict[str, Any] = field(default_factory=dict)
+    verification: Verification | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """One optimization and everything it made; each stage is plain data."""
+    """One optimization and everything it made; each stage is plain data.
+
+    `seconds` is a clock: what each phase took so far, verifying and compiling included.
+    """
 
     source: Source
     canonical: Program  # what was searched: elementwise chains merged
@@ -89,14 +87,24 @@ class Run:
     baseline_schedule: Schedule | None = None
     measured: Measured | None = None  # programs that were timed, of which this one was kept
     curve: Curve | None = None  # how the search came to its answer; None in a body
-    verification: Verification | None = None
     packed_file: Path | None = None  # packed weights of a saved run
-    bodies: dict[str, Run] = field(default_factory=dict)  # `%7/body` -> the search of that body
+    bodies: Mapping[str, Run] = field(default_factory=dict)  # `%7/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
+    use: Use = field(default_factory=Use)
 
     @property
     def program(self) -> Program:
         return self.source.program
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """All arrays of the program's weights that are known, by content hash."""
+        return {**self.source.weights, **self.use.weights}
+
+    @property
+    def verification(self) -> Verification | None:
+        """What verifying found, if it was asked for."""
+        return self.use.verification
 
     def summary(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
@@ -210,7 +218,7 @@ class Run:
         from eqsat.execute.executors import build
 
         schedule = self._need_schedule()
-        executable = build(schedule, self.source.opaque, self.source.weights, self.runs_on)
+        executable = build(schedule, self.source.opaque, self.weights, self.runs_on)
         if self.packed_file is not None:
             from eqsat.execute.weights import load as load_packed
 
@@ -230,8 +238,9 @@ class Run:
         given = self.source.traced.flat_weights(args, dict(kwargs)).items()
         arrays = {k: w for k, w in given if isinstance(w, jax.Array | np.ndarray)}
         held = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
-        if any(w is not self.source.weights.get(k) for k, w in held.items()):
-            self.source = replace(self.source, weights={**self.source.weights, **held})
+        known = self.weights
+        if any(w is not known.get(k) for k, w in held.items()):
+            self.use.weights.update(held)
             self.executable.take_weights(held)
 
     def use_weights(self, values: Mapping[str, Any]) -> None:
@@ -242,7 +251,7 @@ class Run:
         from eqsat.execute.weights import arrays_by_key
 
         arrays = arrays_by_key(self.program, values)
-        self.source = replace(self.source, weights={**self.source.weights, **arrays})
+        self.use.weights.update(arrays)
         self.executable.take_weights(arrays)
 
     def verify(
@@ -259,17 +268,17 @@ class Run:
         from eqsat.model.work import WORK_LIMIT
 
         self._need_memory()
-        schedule, source = self._need_schedule(), self.source
-        drawn = drawn_weights(self.program, source.weights)
+        schedule, weights = self._need_schedule(), self.weights
+        drawn = drawn_weights(self.program, weights)
         with timed(self.seconds, "compile"):
             call = self._flat_call(drawn)
         with timed(self.seconds, "verify"):
-            self.verification = verify(
-                self.program, call, {**source.weights, **drawn}, source.opaque,
+            found = self.use.verification = verify(
+                self.program, call, {**weights, **drawn}, self.source.opaque,
                 chosen=schedule.program, schedule=schedule, samples=samples, seed=seed,
                 work_limit=WORK_LIMIT if work_limit is None else work_limit,
             )  # fmt: skip
-        return self.verification
+        return found
 
     def _flat_call(self, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
@@ -277,9 +286,8 @@ class Run:
             return self.executable.compile()
         from eqsat.execute.executors import build
 
-        source = self.source
-        weights = {**source.weights, **drawn}
-        return build(self._need_schedule(), source.opaque, weights, self.target).compile()
+        weights = {**self.weights, **drawn}
+        return build(self._need_schedule(), self.source.opaque, weights, self.target).compile()
 
     def _need_memory(self) -> None:
         """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
@@ -293,13 +301,17 @@ class Run:
             raise fail("E405", "this run stopped before a schedule was made")
         return self.schedule
 
+    def stages(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of these stages that there are, as JSON."""
+        there = {k: getattr(self, k) for k in names}
+        return {k: v.to_json() for k, v in there.items() if v is not None}
+
     def save(self, folder: str | Path) -> Path:
         """The artefact folder, written aside and renamed, so it is whole or not there."""
         from eqsat import artefact
         from eqsat.execute.weights import packed_arrays
 
-        stages = {k: getattr(self, k) for k in READERS}
-        values: dict[str, Any] = {k: v.to_json() for k, v in stages.items() if v is not None}
+        values = self.stages(READERS)
         if self.bodies:
             values["bodies"] = _bodies_to_json(self.bodies)
         values["summary"] = self.summary()
@@ -315,7 +327,7 @@ class Run:
         if self.schedule is not None:
             texts["4-schedule.txt"] = self.schedule.to_text()
         exported = {k: call.export() for k, call in self.source.opaque.items()}
-        arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.source.weights}
+        arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.weights}
         if "executable" in vars(self):  # it ran, so its weights are packed
             arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
         return artefact.write(Path(folder), values, texts, arrays, exported)
@@ -342,9 +354,8 @@ class Run:
         check_word("part of a run to export", of, ("schedule", "program"))
         what = self.program if of == "program" else self._need_schedule()
         beside = f"{Path(path).name}.data" if path is not None else ""
-        source = self.source
         found = export(
-            what, to, source.weights, source.opaque,
+            what, to, self.weights, self.source.opaque,
             weights=weights, partial=partial, external=beside, name=self.program.name,
         )  # fmt: skip
         return found if path is None else write_files(found, Path(path))
@@ -362,34 +373,19 @@ def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
     for path, run in bodies.items():
         paths.setdefault(id(run), []).append(path)
     found = []
+    own = [k for k in READERS if k not in ("target", "rules")]
     for listed in paths.values():
         run = bodies[listed[0]]
-        stages = {k: getattr(run, k) for k in READERS if k not in ("target", "rules")}
         found.append(
             {
                 "paths": listed,
                 "goals": [vars(g) for g in run.goals],
                 "search": run.search,
                 "seconds": run.seconds,
-                "stages": {k: v.to_json() for k, v in stages.items() if v is not None},
+                "stages": run.stages(own),
                 "bodies": _bodies_to_json(run.bodies),
             }
         )
-    return found
-
-
-def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
-    """Undo `_bodies_to_json`."""
-    found: dict[str, Run] = {}
-    free = replace(whole.target, budget=())
-    for d in data:
-        stages = {k: READERS[k](v) for k, v in d["stages"].items()}
-        source = Source(stages.pop("program"), {}, whole.source.opaque)
-        goals = tuple(GoalRequest(**g) for g in d["goals"])
-        rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
-        run = Run(source, stages.pop("canonical"), *rest, **stages)
-        run.bodies = _bodies_from_json(d["bodies"], whole)
-        found |= dict.fromkeys(d["paths"], run)
     return found
 
 
@@ -401,39 +397,3 @@ def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
         yield
     finally:
         seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin
-
-
-def load(folder: str | Path) -> Run:
-    """A saved run; EqsatError (E309) if the folder is not one."""
-    import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
-    from eqsat import artefact
-    from eqsat.frontends.opaque import OpaqueCall
-
-    values, weights, exported = artefact.read(Path(folder))
-    try:
-        stages = {k: READERS[k](values[k]) for k in READERS if k in values}
-        options = values["manifest"]["options"]
-        goals = tuple(GoalRequest(**g) for g in options["goals"])
-        search = {k: options[k] for k in ("time_limit", "seed", "threads")}
-        seconds, limits = options["seconds"], Limits.of(options.get("limits"))
-        checked = options.get("rule_check")
-        rule_check = None if checked is None else RuleCheck.from_json(checked)
-    except (KeyError, TypeError, ValueError) as e:
-        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
-    opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
-    first = ("program", "canonical", "target", "rules")
-    program, canonical, machine, ruleset = (stages.pop(k) for k in first)
-    source = Source(program, weights, opaque)
-    first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
-    run = Run(*first_stages, rule_check, **stages)
-    try:
-        run.bodies = _bodies_from_json(values.get("bodies", []), run)
-    except (KeyError, TypeError, ValueError) as e:
-        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
-    packed = Path(folder) / artefact.PACKED
-    run.packed_file = packed if packed.is_file() else None
-    if options["verification"] is not None:
-        from eqsat.execute.verify import Verification
-
-        run.verification = Verification(**options["verification"])
-    return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
@@ -10,16 +12,16 @@ from eqsat.run import Run
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
 
 
-def make_schedules(run: Run, seconds: float = PLACING_SECONDS) -> None:
-    """The schedules of a run's selection and baseline; `seconds` to place temporaries, each."""
+def with_schedules(run: Run, seconds: float = PLACING_SECONDS) -> Run:
+    """With the schedules of its selection and baseline; `seconds` to place temporaries, each."""
     from eqsat.schedule import build
 
     assert run.egraph is not None
     assert run.selection is not None
-    run.schedule = schedule_of(run, run.selection, seconds)
+    schedule, base = schedule_of(run, run.selection, seconds), None
     if run.baseline is not None:
-        base = build(run.egraph, run.baseline, run.target)
-        run.baseline_schedule = place_temporaries(base, seconds)
+        base = place_temporaries(build(run.egraph, run.baseline, run.target), seconds)
+    return replace(run, schedule=schedule, baseline_schedule=base)
 
 
 def schedule_of(run: Run, selection: Selection, seconds: float = PLACING_SECONDS) -> Schedule:

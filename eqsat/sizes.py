@@ -11,8 +11,8 @@ from eqsat.model.family import Family
 from eqsat.model.selection import Selection
 from eqsat.model.symbols import resized, sizes_of
 from eqsat.ops.binding import BoundGraph, bind_graph
-from eqsat.run import Run
-from eqsat.scheduling import make_schedules
+from eqsat.run import Run, Use
+from eqsat.scheduling import with_schedules
 
 
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:
@@ -32,13 +32,11 @@ def bind(run: Run, sizes: Mapping[str, int]) -> Run:
     new = family.resized(resized(family.symbols, sizes))
     found = at_sizes(_emptied(run), new)
     graph = bind_graph(family.egraph, sizes_of(new.symbols))
-    found.egraph = graph.egraph
+    found = replace(found, egraph=graph.egraph)
     number = _renumbering(family, graph)
-    found.selection = _repriced(found, selection, number)
-    if run.baseline is not None:
-        found.baseline = _repriced(found, run.baseline, number)
-    make_schedules(found)
-    return found
+    base = None if run.baseline is None else _repriced(found, run.baseline, number)
+    chosen = _repriced(found, selection, number)
+    return with_schedules(replace(found, selection=chosen, baseline=base))
 
 
 def _emptied(run: Run) -> Run:
@@ -46,7 +44,7 @@ def _emptied(run: Run) -> Run:
     nothing = dict.fromkeys(run.seconds)
     return replace(
         run, egraph=None, selection=None, schedule=None, baseline=None, baseline_schedule=None,
-        verification=None, measured=None, packed_file=None, seconds=nothing,
+        measured=None, packed_file=None, seconds=nothing, use=Use(dict(run.use.weights)),
     )  # fmt: skip
 
 

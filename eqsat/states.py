@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import optimize, source_of
+from eqsat.api import optimize
 from eqsat.borders import (
     Request,
     arguments_of,
@@ -28,7 +28,9 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.ops.border_layouts import demanded, put_in, refuse_other, taken_out
 from eqsat.ops.weightnames import root
-from eqsat.run import Run, Source
+from eqsat.reading import source_of
+from eqsat.run import Run
+from eqsat.source import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,8 @@ from eqsat.model.diag import fail
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
-from eqsat.scheduling import make_schedules
+from eqsat.run import Use
+from eqsat.scheduling import with_schedules
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program
@@ -150,10 +151,9 @@ def pareto(
         found, selections = search(session, tuple(goals), points=points, seconds=left)
     if not selections:
         raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
-    run.baseline, run.curve = session.baseline, told.curve
+    run = replace(run, baseline=session.baseline, curve=told.curve)
     runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
-    whole = replace(run, selection=selections[0], schedule=None)
-    make_schedules(whole)
+    whole = with_schedules(replace(run, selection=selections[0]))
     seconds = time.monotonic() - start
     return Front(runs, found.at_least, found.complete, found.stop, seconds, whole, tuple(goals))
 
@@ -177,9 +177,8 @@ def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...])
     if baseline and any(baseline.goal(g).value > budget[g] for g in others):
         baseline = None  # not admissible where this point is
     seconds = dict(run.seconds) | {"extract": selection.seconds}
-    point = replace(run, target=target, selection=selection, baseline=baseline, seconds=seconds)
-    make_schedules(point)
-    return point
+    own = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
+    return with_schedules(replace(run, **own, use=Use(dict(run.use.weights))))
 
 
 __all__: Sequence[str] = ("Front", "pareto")

@@ -236,7 +236,8 @@ def test_function_is_named_or_the_only_public_one(tmp_path: Path) -> None:
     private = TWO.replace("func.func @first", "func.func private @first")
     assert read(private).program.nodes[0].type.shape == (3,)
     (tmp_path / "two.mlir").write_text(TWO)
-    program, weights, opaque, traced, _ = read_spec(f"{tmp_path / 'two.mlir'}:first")
+    found = read_spec(f"{tmp_path / 'two.mlir'}:first")
+    program, weights, opaque, traced = found.program, found.weights, found.opaque, found.traced
     assert (program.nodes[0].type.shape, weights, opaque, traced) == ((2,), {}, {}, None)
     found = refused(TWO)
     assert found.code == "E373" and "first, second" in found.message

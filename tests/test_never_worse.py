@@ -119,9 +119,8 @@ def test_a_worse_answer_is_found_out(case: searches.Case, monkeypatch: pytest.Mo
         goals = tuple((n, GoalResult(g.value - 1, 0)) for n, g in run.baseline.goals)
         assert run.selection is not None
         same = tuple((n, run.baseline.goal(n)) for n, _ in run.selection.goals)
-        run.selection = replace(run.selection, goals=same)
-        run.baseline = replace(run.baseline, goals=goals)
-        return run
+        selection, baseline = replace(run.selection, goals=same), replace(run.baseline, goals=goals)
+        return replace(run, selection=selection, baseline=baseline)
 
     monkeypatch.setattr(searches, "run_case", worse)
     monkeypatch.setattr(searches, "CHECKS", ())
@@ -133,8 +132,7 @@ def test_a_wrong_figure_is_found_out(case: searches.Case, monkeypatch: pytest.Mo
         run = run_case(*args)  # type: ignore[arg-type]
         assert run.selection is not None
         off = tuple((n, GoalResult(g.value - 1, 0)) for n, g in run.selection.goals)
-        run.selection = replace(run.selection, goals=off)
-        return run
+        return replace(run, selection=replace(run.selection, goals=off))
 
     monkeypatch.setattr(searches, "run_case", wrong)
     failure = judged(case).failure

@@ -13,7 +13,6 @@ from library import module
 from problems import best_of
 
 import eqsat
-from eqsat.api import source_of
 from eqsat.cli import run
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoffs, spread
 from eqsat.extract.ask.pareto import pareto as search
@@ -21,6 +20,7 @@ from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError
 from eqsat.model.stopping import Stop
+from eqsat.reading import source_of
 from eqsat.report.pareto import front_warnings, plot_lines
 
 NOW = OPEN / 1e9  # a deadline nobody reaches

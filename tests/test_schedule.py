@@ -278,6 +278,6 @@ def test_a_run_tells_the_size_of_its_arena():
     assert f"arena of the temporaries {found['arena_bytes']} bytes" in run.schedule.to_text()
     assert "arena" not in summary_text(run)
     apart = [i * 2**20 for i in range(len(run.schedule.temporaries))]
-    run.schedule = run.schedule.placed(apart)
+    run = replace(run, schedule=run.schedule.placed(apart))
     assert run.summary()["bytes"]["arena_bytes"] > found["arena_bound"]
     assert "temporaries lie in an arena of" in summary_text(run)

@@ -254,7 +254,7 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
     if case.executes:
         verification = run.verify(samples=1, seed=case.seed)
     else:
-        drawn = run.source.weights
+        drawn = run.weights
         verification = verify_on_arena(run.program, run.schedule, drawn, {}, seed=case.seed)
     if verification.outcome == "mismatch":
         faults.append(f"differs from the reference: {verification}")

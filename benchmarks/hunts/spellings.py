@@ -136,7 +136,7 @@ def programs(name: str) -> list[Program]:
         def named(*xs: Any, function: Callable[..., Any] = function) -> Any:
             return function(*xs)
 
-        found.append(trace_function(named, args, {}, (), f"{name}-{k}")[0])
+        found.append(trace_function(named, args, {}, (), f"{name}-{k}").program)
     return found
 
 

@@ -165,7 +165,7 @@ def _whole(run: Run, seed: int) -> Side:
 
     from eqsat.execute.draw import drawn_weights, random_inputs
 
-    if lacking := drawn_weights(run.program, run.source.weights):
+    if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
     call = run.executable.flat

@@ -57,7 +57,7 @@ def operands(run: Run, seed: int = 0) -> list[list[Any]]:
 
     executable, schedule = run.executable, run.schedule
     assert schedule is not None, "a run with an executable has a schedule"
-    if lacking := drawn_weights(run.program, run.source.weights):
+    if lacking := drawn_weights(run.program, run.weights):
         executable.take_weights(lacking)
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
     held = dict(executable.packed) | dict(zip(schedule.program.inputs, inputs, strict=True))

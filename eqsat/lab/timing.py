@@ -41,7 +41,7 @@ def _call(run: Run, seed: int) -> Callable[[], None]:
 
     from eqsat.execute.draw import drawn_weights, random_inputs
 
-    if lacking := drawn_weights(run.program, run.source.weights):
+    if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time
     call = run.executable.flat
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
