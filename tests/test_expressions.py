@@ -25,11 +25,22 @@ from eqsat.hunt.expressions import random_body
 from eqsat.lang.programs import parse_program
 from eqsat.model import expr
 from eqsat.model.affine import dim
-from eqsat.model.bodytext import SHOWN, TextOrder, body_text, short_body
 from eqsat.model.diag import EqsatError
-from eqsat.model.expr import BottomUp, Expr, arg, call, cast, const, count_all
+from eqsat.model.expr import (
+    SHOWN,
+    BottomUp,
+    Expr,
+    arg,
+    body_text,
+    call,
+    cast,
+    const,
+    count_all,
+    short_body,
+)
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program
+from eqsat.model.textorder import TextOrder
 from eqsat.ops import scalar
 from eqsat.ops.canonical import canonical_body, identity
 from eqsat.ops.linear import affine_in, factors, fold_scale, replaced, terms

@@ -8,6 +8,7 @@ bodies may be as deep as their source is long.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NoReturn, TypeVar
@@ -81,13 +82,9 @@ class Expr:
         return count_all([self])
 
     def __str__(self) -> str:
-        from eqsat.model.bodytext import body_text
-
         return body_text(self)
 
     def __repr__(self) -> str:
-        from eqsat.model.bodytext import short_body
-
         return f"<{short_body(self)}>"
 
     def to_json(self) -> Any:
@@ -265,3 +262,43 @@ def read_literal(text: str) -> bool | int | float:
         return int(text)
     except ValueError:
         return float(text)
+
+
+# ---- text ----------------------------------------------------------------------------------------
+DEEPEST = 64  # nested calls, then a part gets a name: parsers of expressions are recursive
+SHOWN = 400  # characters of a body that a person is shown
+
+
+def body_text(root: Expr) -> str:
+    """The body in the `.eqs` notation, linear in its distinct parts.
+
+    A part with arguments that is used twice, or that `DEEPEST` calls lead down from, is named
+    where it is first needed. Bodies without such parts are one nested call.
+    """
+    uses = Counter(a for e in root.walk() for a in e.args)
+    named: list[str] = []
+
+    def step(e: Expr, inner: Sequence[tuple[str, int]]) -> tuple[str, int]:
+        text, depth = call_text(e, [t for t, _ in inner]), 1 + max((d for _, d in inner), default=0)
+        if not e.args or e is root or (uses[e] < 2 and depth < DEEPEST):
+            return text, depth
+        named.append(f"t{len(named)} := {text}")
+        return f"t{len(named) - 1}", 1
+
+    text, _ = BottomUp(step)(root)
+    return f"({', '.join([*named, text])})" if named else text
+
+
+def short_body(root: Expr) -> str:
+    """The body as a person reads it: how it begins, how it ends, and how much of it there is."""
+    text = body_text(root)
+    if len(text) <= SHOWN:
+        return text
+    return f"{text[: SHOWN // 2]} … {text[-SHOWN // 2 :]} [{root.count()} operations]"
+
+
+def call_text(e: Expr, inner: Sequence[str]) -> str:
+    """One call, around the texts of its arguments."""
+    if not e.args:
+        return f"x{e.value}" if e.fn == "arg" else literal(e.value)
+    return f"{e.fn}({', '.join([*inner, e.value] if e.fn == 'cast' else inner)})"

@@ -17,6 +17,7 @@ from eqsat.model.olderextents import of_today
 from eqsat.model.ops import LEAVES, OPS, attr_from_json
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
+from eqsat.model.text import program_text
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,6 @@ class Program:
 
     def to_text(self) -> str:
         """The `.eqs` text of this program (see `lang.programs`, which reads it back)."""
-        from eqsat.model.text import program_text
-
         return program_text(self)
 
     __str__ = to_text

@@ -14,11 +14,11 @@ from weakref import WeakSet
 
 from eqsat.model.affine import Affine, Map, affine, dim, loops_of
 from eqsat.model.attr import Shape
-from eqsat.model.bodytext import TextOrder
 from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
+from eqsat.model.textorder import TextOrder
 from eqsat.ops.scalar import FUNCTIONS
 
 Operand = tuple[int, Map]  # a node of the builder, and how the loops index it
