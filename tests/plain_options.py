@@ -134,7 +134,7 @@ class _Plain(Variants):
         values = [space.value[b] for b in writes]
         if len(set(values)) == len(values):
             return True
-        layouts, wanted = Counter(values), self.wanted
+        layouts, wanted = Counter(values), space.wanted
         return all(
             n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
             for v, n in layouts.items()

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.checks import Grown
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.model.generic import Generic
 
-_MOVING = ("conversion", "view", "leaf")
 Key = tuple[frozenset[int], frozenset[int], frozenset[int]]
 
 
@@ -33,7 +32,7 @@ class Alike:
         numbers: dict[Hashable, int] = {}
         return tuple(
             -1
-            if kind in _MOVING
+            if kind in MOVING
             else numbers.setdefault((n.op, self._bodies(n.attr), self._values(i)), len(numbers))
             for i, (n, kind) in enumerate(
                 zip(self.space.egraph.nodes, self.space.kinds, strict=True)
@@ -46,18 +45,13 @@ class Alike:
     def _values(self, node: int) -> frozenset[int]:
         return self.space.computes((node,))
 
-    @cached_property
-    def _is_own(self) -> tuple[bool, ...]:
-        """Per node: whether the input program has it."""
-        return tuple(n.rule == -1 for n in self.space.egraph.nodes)
-
     def fewest(self, states: Iterable[Grown]) -> list[Grown]:
         """One of each kind of group behind one op, in their order; the program's own stay."""
         kept: dict[Key, tuple[tuple[int, int], Grown]] = {}
         own: list[Grown] = []
         for s in states:
             nodes = s.inside.values()
-            if all([self._is_own[n] for n in nodes]):
+            if all([self.space.is_own[n] for n in nodes]):
                 own.append(s)
                 continue
             key, cost = self._key(s), (self._conversions(nodes), len(s.inside))

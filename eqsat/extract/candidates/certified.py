@@ -54,10 +54,11 @@ class Certified:
     def _reach(self) -> tuple[Ints, Ints]:
         """Per direct candidate: how many blocks back and on all of it looks alike."""
         every, chains = self.every, self.every.chains
-        written = every.writes.joined(every.exposable)
+        columns = every.columns
+        written = columns["writes"].joined(columns["exposable"])
         parts = (
-            (every.members, chains["node"].reach(self._nodes)),
-            (every.reads, chains["eclass"].reach(self._read)),
+            (columns["members"], chains["node"].reach(self._nodes)),
+            (columns["reads"], chains["eclass"].reach(self._read)),
             (written, chains["eclass"].reach(self._read & self._written)),
         )
         found = np.full((2, len(every.direct)), FAR, np.int64)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.freeproblem import free_table
+from eqsat.extract.candidates.freeoptions import FreeOptions, free_table
 from eqsat.extract.candidates.orbits import KINDS, Orbits
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.chains import FAR, Chains

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from eqsat.extract.candidates.space import MOVING
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
-
-_SKIP = ("leaf", "view", "conversion")
 
 
 def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
@@ -22,7 +21,7 @@ def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     found: dict[int, list[frozenset[int]]] = {}
     for nodes in pool.producers.values():
         for i in nodes:
-            if space.kinds[i] in _SKIP:
+            if space.kinds[i] in MOVING:
                 continue
             reads = frozenset(space.value[c] for c in space.egraph.nodes[i].children)
             for c in space.outputs[i]:

@@ -36,7 +36,7 @@ def undominated(table: OptionTable) -> Pruned:
     """
     bucket = numbered_sets(table.writes)
     of = table.candidates.origin[table.candidate]
-    sizes = [c.counts[of] for c in (table.candidates.members, table.candidates.reads)]
+    sizes = [table.candidates.columns[name].counts[of] for name in ("members", "reads")]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))

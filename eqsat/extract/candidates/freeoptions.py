@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
-from eqsat.extract.candidates.freeproblem import columns, free_table
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.table import OptionTable
@@ -149,3 +149,30 @@ def _surely_kept(ways: Ragged, weights: Ragged, nbytes: Ints, span: int) -> int:
     most = np.zeros(span, dtype=np.int64)
     np.maximum.at(most, pairs[surely] % span, least[surely])
     return int(most.sum())
+
+
+def free_table(variants: Variants, table: OptionTable) -> FreeTable:
+    """The problem of choosing among these options in any order."""
+    pool, space = variants.pool, variants.space
+    roots = [r for r in space.roots if r not in pool.held]
+    return FreeTable(
+        **columns(table),
+        roots=np.array(roots, dtype=np.int64),
+        needed=np.array(variants.needed, dtype=np.int64),
+        value_of=np.array(space.value, dtype=np.int64),
+        is_source=_is_source(variants),
+    )
+
+
+def columns(table: OptionTable) -> dict[str, Any]:
+    """What both tables say about the options."""
+    return {n: getattr(table, n) for n in ("adds", "reads", "writes", "exclusive", "computes")}
+
+
+def _is_source(variants: Variants) -> Mask:
+    """Per value: whether it is there from the start, in some layout."""
+    pool, space = variants.pool, variants.space
+    found = np.zeros(len(space.buffer), dtype=bool)
+    found[[v for v in set(space.value) if space.is_source(v)]] = True
+    found[[space.value[b] for b in pool.held | pool.resident]] = True
+    return found

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from eqsat.extract.chains import Chains
 
 
+# of candidates, and of what they are
+PARTS = {"members": "node", "reads": "eclass", "writes": "eclass", "exposable": "eclass"}
+
+
 @dataclass(frozen=True)
 class CandidateTable:
     """The direct candidates, then the copies; an object is made of a copy only where asked for."""
@@ -71,26 +75,10 @@ class CandidateTable:
 
     # ---- columns -------------------------------------------------------------------------------
     @cached_property
-    def members(self) -> Ragged:
-        """Of the direct ones, as the columns below."""
-        return self._column([c.members for c in self.direct])
-
-    @cached_property
-    def reads(self) -> Ragged:
-        return self._column([c.reads for c in self.direct])
-
-    @cached_property
-    def writes(self) -> Ragged:
-        return self._column([c.writes for c in self.direct])
-
-    @cached_property
-    def exposable(self) -> Ragged:
-        return self._column([c.exposable for c in self.direct])
-
-    @staticmethod
-    def _column(rows: Sequence[tuple[int, ...]]) -> Ragged:
+    def columns(self) -> dict[str, Ragged]:
+        """Of the direct ones, by name (`PARTS`)."""
         tick()
-        return Ragged.of(rows)
+        return {name: Ragged.of([getattr(c, name) for c in self.direct]) for name in PARTS}
 
     @cached_property
     def time_ps(self) -> Ints:
@@ -132,28 +120,13 @@ class Listed:
         """Per candidate: the direct one that it is, or is a copy of."""
         return self.whole.origin[self.numbers]
 
-    def _column(self, of: str, direct: Ragged) -> Ragged:
+    def column(self, name: str) -> Ragged:
+        """Of each of them, by name (`PARTS`)."""
         tick()
-        found = direct.take(self.origin)
-        index = self.image(of, found.index, found.rows)
+        found = self.whole.columns[name].take(self.origin)
+        index = self.image(PARTS[name], found.index, found.rows)
         assert index.min(initial=0) >= 0, "what is copied has an image"
         return Ragged(found.start, index)
-
-    @cached_property
-    def members(self) -> Ragged:
-        return self._column("node", self.whole.members)
-
-    @property
-    def reads(self) -> Ragged:
-        return self._column("eclass", self.whole.reads)
-
-    @property
-    def writes(self) -> Ragged:
-        return self._column("eclass", self.whole.writes)
-
-    @property
-    def exposable(self) -> Ragged:
-        return self._column("eclass", self.whole.exposable)
 
     @property
     def time_ps(self) -> Ints:

@@ -120,14 +120,14 @@ class Shifted:
     @cached_property
     def used_alike(self) -> frozenset[int]:
         """Values that others use one block later as they are used here, and the caller, too."""
-        image, consumers, wanted = self.once.value, self.space.consumers, self._wanted
+        image, consumers, wanted = self.once.value, self.space.consumers, self.space.wanted
         return frozenset(
             v
             for v in self._buffers
             if image[v] >= 0
             and {u if u < 0 else image[u] for u in consumers.get(v, _NOBODY)}
             == consumers.get(image[v], _NOBODY)
-            and wanted.get(v, 0) == wanted.get(image[v], 0)
+            and wanted[v] == wanted[image[v]]
         )
 
     @cached_property
@@ -137,14 +137,6 @@ class Shifted:
         found = np.full(len(links) + 1, -1, np.int64)
         own = list(self._buffers)
         found[own] = [head for head, _ in map(chained(links).__getitem__, own)]
-        return found
-
-    @cached_property
-    def _wanted(self) -> dict[int, int]:
-        """Per value: how many results of the program it is."""
-        found: dict[int, int] = {}
-        for r in self.space.roots:
-            found[self.space.value[r]] = found.get(self.space.value[r], 0) + 1
         return found
 
     def _is_alike(self, value: int) -> bool:

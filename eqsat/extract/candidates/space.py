@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from eqsat.ops.contraction import kind
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
 T = TypeVar("T")
+MOVING = ("leaf", "view", "conversion")  # kinds that compute no value
 SAME_VALUE = CONVERSIONS | {"relax", "reshape"}
 
 
@@ -172,7 +174,7 @@ class Space:
         """(node, value it computes, values it reads) of all nodes that are not conversions."""
         found = []
         for i, n in enumerate(self.egraph.nodes):
-            if self.kinds[i] in ("leaf", "view", "conversion"):
+            if self.kinds[i] in MOVING:
                 continue
             reads = frozenset(self.value[c] for c in n.children)
             found += [(i, v, reads) for v in sorted({self.value[c] for c in self.outputs[i]})]
@@ -190,13 +192,21 @@ class Space:
         return {v: frozenset(f) for v, f in found.items()}
 
     @cached_property
+    def wanted(self) -> Counter[int]:
+        """Per value: how many results of the program it is."""
+        return Counter(self.value[r] for r in self.roots)
+
+    @cached_property
+    def is_own(self) -> tuple[bool, ...]:
+        """Per node: whether the input program has it."""
+        return tuple(n.rule == -1 for n in self.egraph.nodes)
+
+    @cached_property
     def _computed(self) -> tuple[frozenset[int], ...]:
         """Per node: the values it computes anew: conversions only move them."""
         nothing: frozenset[int] = frozenset()
         return tuple(
-            nothing
-            if k in ("leaf", "view", "conversion")
-            else frozenset(self.value[c] for c in outputs)
+            nothing if k in MOVING else frozenset(self.value[c] for c in outputs)
             for k, outputs in zip(self.kinds, self.outputs, strict=True)
         )
 
@@ -210,7 +220,7 @@ class Space:
         real = {
             c
             for i, n in enumerate(self.egraph.nodes)
-            if n.rule == -1 and self.kinds[i] not in ("leaf", "view", "conversion")
+            if n.rule == -1 and self.kinds[i] not in MOVING
             for c in self.outputs[i]
         }
         found: dict[int, list[int]] = {}

@@ -14,6 +14,7 @@ from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.planfloors import PlanFloors
 from eqsat.extract.candidates.plantimes import asked_ps
+from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted
@@ -53,7 +54,8 @@ def read_by_any(variants: Variants, every: CandidateTable) -> Mask:
         there = np.zeros(len(every.direct), dtype=bool)
         there[every.origin[every.later == blocks]] = True
         read = np.zeros(len(buffer), dtype=bool)
-        read[every.reads.index[there[every.reads.rows]]] = True
+        reads = every.columns["reads"]
+        read[reads.index[there[reads.rows]]] = True
         classes = np.flatnonzero(read)
         if blocks:
             classes = every.chains["eclass"].at(classes, blocks)
@@ -71,7 +73,7 @@ class _Tabulation:
         self.variants, self.pool = variants, variants.pool
         self.space, self.costs = variants.space, variants.costs
         self.candidates, self.is_read = candidates, is_read
-        self.members = self.candidates.members
+        self.members = self.candidates.column("members")
         self.buffer = np.array(self.space.buffer, dtype=np.int64)
         self.value = np.array(self.space.value, dtype=np.int64)
         self.nodes, self.classes = len(self.space.egraph.nodes), len(self.buffer)
@@ -93,11 +95,11 @@ class _Tabulation:
     # ---- per candidate -----------------------------------------------------------------------
     @cached_property
     def reads(self) -> Ragged:
-        return self.candidates.reads.mapped(self.buffer).distinct()
+        return self.candidates.column("reads").mapped(self.buffer).distinct()
 
     @cached_property
     def sinks(self) -> Ragged:
-        return self.candidates.writes.mapped(self.buffer).distinct()
+        return self.candidates.column("writes").mapped(self.buffer).distinct()
 
     @cached_property
     def exclusive(self) -> Ragged:
@@ -114,7 +116,7 @@ class _Tabulation:
 
     @cached_property
     def is_conversion(self) -> Mask:
-        moves = np.array([k in ("conversion", "view", "leaf") for k in self.space.kinds])
+        moves = np.array([k in MOVING for k in self.space.kinds])
         return (self.computes.counts == 0) & self.members.all(moves[self.members.index])
 
     @cached_property
@@ -133,7 +135,7 @@ class _Tabulation:
             of = [self.pool.legality.of(m.tolist()).fusion for m in self.members]
             operands = np.array([f.operands for f in of], dtype=np.int64)
             several = np.array([f.multi_result for f in of], dtype=bool)
-        room = operands - self.candidates.reads.counts - self.sinks.counts
+        room = operands - self.candidates.column("reads").counts - self.sinks.counts
         return np.where((room > 0) & several, room, -1)
 
     @cached_property
@@ -146,7 +148,7 @@ class _Tabulation:
     @cached_property
     def useful(self) -> Ragged:
         """Per candidate with room: inner buffers that others may read."""
-        shown = self.candidates.exposable
+        shown = self.candidates.column("exposable")
         shown = shown.where((self.room > 0)[shown.rows])
         users = self._users.take(self.value[shown.index])
         candidates = shown.rows[users.rows]
@@ -218,7 +220,7 @@ class _Tabulation:
     def _others(self, candidates: Ints, values: Ints) -> Ints:
         """How many other values are computed from these outside, results of the program apart."""
         wanted = np.zeros(self.classes, dtype=np.int64)
-        for v, count in self.variants.wanted.items():
+        for v, count in self.space.wanted.items():
             wanted[v] = count
         users = self._users.take(values)
         is_outside = ~contains(self._computed, candidates[users.rows] * self.classes + users.index)

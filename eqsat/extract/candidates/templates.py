@@ -154,7 +154,7 @@ class Templates:
         return state if state is not None and grower.fits(state, sink) else None
 
     def _allows(self, node: int) -> bool:
-        return not self.program_only or self.grower.space.egraph.nodes[node].rule == -1
+        return not self.program_only or self.grower.space.is_own[node]
 
     def _takes(self, state: Grown) -> bool:
         may_hold = self._may_hold

@@ -52,19 +52,16 @@ class Twins:
     @cached_property
     def gone(self) -> frozenset[int]:
         """Nodes that have a twin which stays."""
-        found: set[int] = set()
+        found, is_own = set[int](), self.pool.space.is_own
         for alike in self._sets:
             kept: list[int] = []
             for n in alike:
                 tick()
-                if self._is_own(n) or not any(self._are_twins(n, k) for k in kept):
+                if is_own[n] or not any(self._are_twins(n, k) for k in kept):
                     kept.append(n)
                 else:
                     found.add(n)
         return frozenset(found)
-
-    def _is_own(self, node: int) -> bool:
-        return self.pool.space.egraph.nodes[node].rule == -1
 
     # ---- what does not depend on maps ------------------------------------------------------------
     @cached_property
@@ -77,7 +74,7 @@ class Twins:
         found: dict[Hashable, list[int]] = {}
         for nodes in by.values():
             if len(nodes) > 1 and len(space.outputs[nodes[0]]) == 1:
-                for n in sorted(nodes, key=lambda n: (not self._is_own(n), n)):
+                for n in sorted(nodes, key=lambda n: (not space.is_own[n], n)):
                     found.setdefault(self.facts(n), []).append(n)
         return [nodes for nodes in found.values() if len(nodes) > 1]
 

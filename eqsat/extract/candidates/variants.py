@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,11 +91,6 @@ class Variants:
     @cached_property
     def has_loops(self) -> bool:
         return any(isinstance(n.attr, Control) for n in self.space.egraph.nodes)
-
-    @cached_property
-    def wanted(self) -> Counter[int]:
-        """Per value: how many results of the program it is."""
-        return Counter(self.space.value[r] for r in self.space.roots)
 
     @property
     def needed(self) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import MOVING
 from eqsat.model.target import Fusion
 
-_MOVING = ("leaf", "view", "conversion")
 _NOBODY = frozenset[int]()
 
 
@@ -75,7 +75,7 @@ class Views:
         """Per value: the ops that compute it anew at run time."""
         kinds, found = self.pool.space.kinds, dict[int, list[int]]()
         for b, nodes in self.pool.producers.items():
-            computing = [n for n in nodes if kinds[n] not in _MOVING]
+            computing = [n for n in nodes if kinds[n] not in MOVING]
             found.setdefault(self.pool.space.value[b], []).extend(computing)
         return found
 
