@@ -501,3 +501,13 @@ def test_no_color_and_no_terminal(small):
             env=env,
         )
         assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ["eqsat", "eqsat.cli"])
+def test_the_module_runs_and_nobody_has_to_read_on(module):
+    command = [sys.executable, "-u", "-m", module, "list", "rules"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None and run.stderr is not None
+        assert run.stdout.readline().startswith(b"rule ")
+        run.stdout.close()
+        assert (run.wait(), run.stderr.read()) == (0, b"")

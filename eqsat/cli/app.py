@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,12 @@ def main() -> None:
     """The entry point of `eqsat` in a shell."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or file that is not UTF-8
         sys.stdout.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def run(args: Sequence[str]) -> int:
@@ -77,6 +83,8 @@ def run(args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except SystemExit as error:  # ours are return codes: a Python program that we imported
+        if isinstance(error.__context__, BrokenPipeError):  # or what click makes of `| head`
+            return OK
         say_diagnostics([_ended(error)], as_json)
         return USAGE
     except MemoryError:
