@@ -25,7 +25,7 @@ from kernels import WANTED, _closing, _read
 from seeded import tell
 
 if TYPE_CHECKING:
-    from eqsat.lab.calibrate.kernelprograms import Source
+    from eqsat.lab.calibrate.kernelprograms import ProbedProgram
     from eqsat.model.target import Target
 
 MEDIAN_ERROR, TAU, ORDERED, REGRET = 0.10, 0.9, 0.8, 0.03
@@ -39,17 +39,17 @@ PRODUCTS = (
 ROWS = ((96, 640), (300, 256), (40, 2000))
 
 
-def sources() -> Iterator[Source]:
+def sources() -> Iterator[ProbedProgram]:
     """Programs of one dispatch each, all forms of a shape one after the other."""
     import jax
     from jax import numpy as jnp
 
-    from eqsat.lab.calibrate.kernelprograms import product, traced
+    from eqsat.lab.calibrate.kernelprograms import product_program, traced
 
     for sizes in PRODUCTS:
         for form in ("kn", "nk", "panels"):
-            yield product(sizes, form, "")
-        yield product(sizes, "panels", "bias")
+            yield product_program(sizes, form, "")
+        yield product_program(sizes, "panels", "bias")
     for shape in ROWS:
         yield traced("gelu", jax.nn.gelu, shape)
         yield traced("relu of a sum", lambda x, b: jax.nn.relu(x + b), shape, shape[1:])

@@ -122,13 +122,13 @@ class Run:
         seconds for all; None does if a value is named. Raises EqsatError (E303) if the program has
         no such value.
         """
-        from eqsat.report.explain import explain
+        from eqsat.report.explain import explained
 
         if value is not None and "/" in value:
             body, rest = self._body(value)
             return body.explain(rest, price=price, time_limit=time_limit)
         wanted = value is not None if price is None else price
-        return explain(self, value, partial(self._prices, time_limit) if wanted else None)
+        return explained(self, value, partial(self._prices, time_limit) if wanted else None)
 
     def _body(self, value: str) -> tuple[Run, str | None]:
         """The body that a value like `%7/body/%3` stands in, and what the body calls it."""

@@ -9,7 +9,7 @@ import pytest
 import eqsat
 from eqsat.cli import run as cli
 from eqsat.execute import timing
-from eqsat.lab.bench import bench, work_of
+from eqsat.lab.bench import bench, work_key
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 
@@ -70,7 +70,7 @@ def test_programs_and_their_dispatches_are_timed_beside_each_other(runs, clock) 
 
 def test_equal_dispatches_are_one(runs) -> None:
     s = runs["apart"].schedule
-    first, second, third = (work_of(s, d) for d in s.dispatches)
+    first, second, third = (work_key(s, d) for d in s.dispatches)
     assert first == second != third
 
 

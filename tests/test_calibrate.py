@@ -16,8 +16,8 @@ from eqsat import host
 from eqsat.cli import run
 from eqsat.execute.loops import generic
 from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
-from eqsat.lab.calibrate.check import Agreement, Variant, agreement, spearman
-from eqsat.lab.calibrate.machine import Level
+from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
+from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.timer import CoreTimer, sample
 from eqsat.lang.targets import load_target
@@ -25,7 +25,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.ops.kernels import kernel_kind
 from eqsat.ops.orders import orders
 
-LEVELS = (Level("l2", 1 << 20, 1 << 19), Level("dram", 1 << 34, 1 << 22))
+LEVELS = (MemoryLevel("l2", 1 << 20, 1 << 19), MemoryLevel("dram", 1 << 34, 1 << 22))
 CALL = 1e-6  # seconds that a call from Python costs on the invented machine
 
 
@@ -97,7 +97,7 @@ def test_shapes_are_what_their_rows_say():
 def test_ordered_shapes_lie_in_that_order(order: tuple[str, str]):
     for regime in shapes.CONVOLUTIONS:
         for g in regime.shapes:
-            lies = orders(shapes.ordered(g, *order))
+            lies = orders(shapes.in_dim_order(g, *order))
             assert lies is not None
             # groups and their channels are two dims of one letter
             assert "".join(dict.fromkeys(lies.image)) == order[0]
@@ -105,7 +105,7 @@ def test_ordered_shapes_lie_in_that_order(order: tuple[str, str]):
 
 
 def test_a_small_probe_runs_the_executor():
-    g = shapes.ordered(shapes.conv(2, 3, 4, 3, 2), "nhwc", "hwio")
+    g = shapes.in_dim_order(shapes.nchw_conv(2, 3, 4, 3, 2), "nhwc", "hwio")
     rng = np.random.default_rng(0)
     image, filters = (rng.integers(-4, 4, s).astype("f4") for s in g.shapes)
     (got,) = generic(g, [image, filters])
@@ -160,7 +160,7 @@ def test_caches_as_the_system_tells_them(tmp_path: Path):
         (tmp_path / f"index{i}").mkdir()
         for key, value in zip(("level", "type", "size"), row, strict=True):
             (tmp_path / f"index{i}" / key).write_text(value + "\n")
-    found = machine.levels(tmp_path)
+    found = machine.memory_levels(tmp_path)
     assert [v.name for v in found] == ["l2", "l3", "dram"]
     assert [v.size_bytes for v in found[:2]] == [512 << 10, 16 << 20]
     assert found[2].probed_bytes == 64 << 20
@@ -169,7 +169,7 @@ def test_caches_as_the_system_tells_them(tmp_path: Path):
 def test_usual_caches_where_the_system_does_not_tell(tmp_path: Path):
     (tmp_path / "index0").mkdir()
     (tmp_path / "index0" / "size").write_text("odd")
-    assert [v.name for v in machine.levels(tmp_path)] == ["l2", "l3", "dram"]
+    assert [v.name for v in machine.memory_levels(tmp_path)] == ["l2", "l3", "dram"]
     assert host.processor(tmp_path / "none")
 
 
@@ -260,7 +260,11 @@ def test_rank_correlation(a: list[float], b: list[float], value: float):
 
 
 def test_regret_is_what_following_the_model_costs():
-    variants = (Variant("a", 1.0, 30.0), Variant("b", 2.0, 20.0), Variant("c", 3.0, 40.0))
+    variants = (
+        TimedVariant("a", 1.0, 30.0),
+        TimedVariant("b", 2.0, 20.0),
+        TimedVariant("c", 3.0, 40.0),
+    )
     found = Agreement("p", variants)
     assert found.regret == pytest.approx(0.5)
     assert found.to_json()["rank_correlation"] == pytest.approx(0.5)

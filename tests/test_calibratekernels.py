@@ -15,15 +15,15 @@ from eqsat import host
 from eqsat.cli import run
 from eqsat.lab import calibrate as lab
 from eqsat.lab.calibrate import kernels
-from eqsat.lab.calibrate.kernelprograms import sources
+from eqsat.lab.calibrate.kernelprograms import probed_programs
 from eqsat.lab.calibrate.kernels import KernelCalibration, RunTimer, calibrate_kernels
 from eqsat.lab.calibrate.probes import Probe
-from eqsat.lab.dispatches import operands, repeated
+from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import EqsatError
 from eqsat.ops.meaning import evaluate_program
 
-EVERY = {s.name: s for s in sources()}
+EVERY = {s.name: s for s in probed_programs()}
 SMALL = tuple(EVERY[n] for n in ("25x64x130 kn", "25x64x130 nk", "128x512x10 panels bias"))
 BASE = load_target("avx512")
 
@@ -66,8 +66,8 @@ def test_every_dispatch_is_told_with_its_times(found: KernelCalibration):
 
 
 def test_programs_of_probes_have_distinct_names_and_the_shapes_they_say():
-    assert len(EVERY) == len(sources())
-    assert len({s.group for s in sources()}) >= 40
+    assert len(EVERY) == len(probed_programs())
+    assert len({s.group for s in probed_programs()}) >= 40
     for name in ("128x384x384 panels add", "128x512x10 panels bias", "12x128x32x128 heads"):
         program = EVERY[name].make()
         rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def test_operands_are_what_the_dispatches_before_wrote():
         lambda x: jax.nn.softmax(x @ x.T), np.ones((8, 4), "f4"), target="reference"
     )
     assert run.schedule is not None
-    every = operands(run)
+    every = operand_arrays(run)
     assert [len(r) for r in every] == [len(d.reads) for d in run.schedule.dispatches]
     found = jax.jit(run.executable.dispatch(len(every) - 1))(*every[-1])
     np.testing.assert_allclose(np.asarray(found[0]).sum(-1), 1, rtol=1e-5)

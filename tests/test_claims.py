@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import eqsat
-from eqsat.lab.results import Outcome, Results
+from eqsat.lab.results import CellResult, Results
 from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
-from eqsat.report.explain import explain
+from eqsat.report.explain import explained
 from eqsat.report.html import page
 from eqsat.report.pareto import Front, count_sentence, front_json, is_proven, plot_svg
 from eqsat.report.text import cut_lines, goal_rows, stop_warnings, summary_text
@@ -67,8 +67,8 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
     html = page(run)
     assert BEST in html
     assert "proven: nothing better" not in html
-    assert "proven" not in explain(run).title
-    assert BEST in explain(run).title
+    assert "proven" not in explained(run).title
+    assert BEST in explained(run).title
 
 
 def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> None:
@@ -76,7 +76,7 @@ def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> Non
     assert run.selection is not None
     over = "1,234 candidates, 5 places capped"
     assert run.selection.claim == f"best found of {over}"
-    assert f"from the best of {over}" in explain(run).title
+    assert f"from the best of {over}" in explained(run).title
     warned = [w.message for w in stop_warnings(run) if w.code == "E401"]
     assert len(warned) == 3
     assert all(f"is possible among {over} (gap" in w for w in warned)
@@ -89,13 +89,13 @@ def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None
     assert run.selection.claim == "best found of 1,234 candidates, 1 place capped"
     assert f"({run.selection.claim}; wall)" in summary_text(run)
     assert not run.selection.is_capped
-    assert "from the best of this e-graph" in explain(with_gap(run)).title
+    assert "from the best of this e-graph" in explained(with_gap(run)).title
     assert {r.proof for r in goal_rows(run)} == {""}
 
 
 def test_a_row_of_an_experiment_says_so(proven: eqsat.Run) -> None:
     cell = Cell("a", "transposed_pack", "reference")
-    outcome = Outcome(cell, capped(proven), "found")
+    outcome = CellResult(cell, capped(proven), "found")
     results = Results("x", "", (outcome,))
     assert BEST in results.to_text()
     assert outcome.status_text().endswith(BEST)

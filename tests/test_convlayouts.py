@@ -14,7 +14,7 @@ import eqsat
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.space import Space
 from eqsat.lab.calibrate.samples import bottleneck, deep
-from eqsat.lab.calibrate.shapes import conv, matmul, ordered
+from eqsat.lab.calibrate.shapes import in_dim_order, mnk_product, nchw_conv
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import read_target
@@ -67,12 +67,12 @@ def windowed(run: eqsat.Run) -> list[tuple[str, str, str]]:
 
 # ---- what an order is ------------------------------------------------------------------------
 def test_dims_are_named():
-    g = conv(3, 8, 5, 3, 2)
+    g = nchw_conv(3, 8, 5, 3, 2)
     assert lies(g) == ("nchw", "oihw", "nchw")
-    assert lies(ordered(g, "nhwc", "hwio")) == ("nhwc", "hwio", "nhwc")
-    assert lies(conv(1, 1, 5, 3, groups=4)) == ("nchw", "ohw", "nchw")
-    assert lies(conv(2, 3, 5, 3, groups=4)) == ("ncchw", "ooihw", "ncchw")
-    assert orders(matmul(8, 8, 8)) is None
+    assert lies(in_dim_order(g, "nhwc", "hwio")) == ("nhwc", "hwio", "nhwc")
+    assert lies(nchw_conv(1, 1, 5, 3, groups=4)) == ("nchw", "ohw", "nchw")
+    assert lies(nchw_conv(2, 3, 5, 3, groups=4)) == ("ncchw", "ooihw", "ncchw")
+    assert orders(mnk_product(8, 8, 8)) is None
 
 
 def test_dims_of_extent_one_may_lie_anywhere():
@@ -81,7 +81,9 @@ def test_dims_of_extent_one_may_lie_anywhere():
     assert lies_in("nhwc", (1, 1, 1, 7), "nchw")
 
 
-@pytest.mark.parametrize("g", [conv(3, 8, 5, 3, 2), conv(1, 1, 4, 3, groups=4), conv(2, 3, 4, 2)])
+@pytest.mark.parametrize(
+    "g", [nchw_conv(3, 8, 5, 3, 2), nchw_conv(1, 1, 4, 3, groups=4), nchw_conv(2, 3, 4, 2)]
+)
 def test_an_order_is_reached_and_left_again(g: Generic):
     there = order_convolution(g, "nhwc", "hwio")
     assert there is not None
@@ -93,18 +95,18 @@ def test_an_order_is_reached_and_left_again(g: Generic):
 
 
 def test_only_orders_of_the_target_are_tried():
-    g = conv(3, 8, 5, 3)
+    g = nchw_conv(3, 8, 5, 3)
     assert [lies(o.sig)[0] for o in target_orders(LAST, g)] == ["nhwc"]
     assert target_orders(eqsat.target("avx512-xla"), g) == []
-    assert target_orders(LAST, matmul(8, 8, 8)) == []
+    assert target_orders(LAST, mnk_product(8, 8, 8)) == []
 
 
 # ---- which kernel runs it --------------------------------------------------------------------
 def test_a_kernel_transposes_what_lies_otherwise():
-    g = conv(16, 8, 5, 3)
+    g = nchw_conv(16, 8, 5, 3)
     by_rate = {c.rate: c.misplaced for c in calls(LAST, g)}
     assert by_rate == {0.8: (0, 1, RESULT), 0.4: ()}
-    channels_last = ordered(g, "nhwc", "hwio")
+    channels_last = in_dim_order(g, "nhwc", "hwio")
     assert {c.rate: c.misplaced for c in calls(LAST, channels_last)} == {
         0.8: (),
         0.4: (0, 1, RESULT),
@@ -117,11 +119,11 @@ def test_rows_are_tried_in_order_and_by_regime():
         Kernel(0.9, (), "nhwc", "hwio"),
     )
     target = replace(LAST, untiled=(("conv2d", rows),))
-    assert [c.rate for c in calls(target, conv(16, 8, 5, 3))] == [0.3]
+    assert [c.rate for c in calls(target, nchw_conv(16, 8, 5, 3))] == [0.3]
     text = "untiled.conv2d=[{image: nhwc, rate: 0.1, when: c <= 4}, {image: nhwc, rate: 0.9}]"
     target = override(LAST, [text])
-    assert [c.rate for c in calls(target, conv(3, 8, 5, 3))] == [0.1]
-    assert [c.rate for c in calls(target, conv(16, 8, 5, 3))] == [0.9]
+    assert [c.rate for c in calls(target, nchw_conv(3, 8, 5, 3))] == [0.1]
+    assert [c.rate for c in calls(target, nchw_conv(16, 8, 5, 3))] == [0.9]
 
 
 def test_a_stride_without_a_window_is_a_matmul():
@@ -153,7 +155,7 @@ def strided() -> tuple[Any, Any]:
 def test_operands_of_a_product_are_grouped(
     perms: dict[int, tuple[int, ...]], lost: tuple[int, ...]
 ):
-    g = matmul(4, 5, 6, batch=3)
+    g = mnk_product(4, 5, 6, batch=3)
     for i, perm in perms.items():
         found = permute_operand(g, i, perm)
         assert found is not None
@@ -195,7 +197,7 @@ def prices(target: Target, g: Generic) -> int:
 
 
 def test_a_convolution_is_priced_by_hand():
-    g = ordered(conv(16, 8, 10, 3), "nhwc", "hwio")
+    g = in_dim_order(nchw_conv(16, 8, 10, 3), "nhwc", "hwio")
     operations = 2 * 8 * 16 * 9 * 100
     assert prices(LAST, g) == operations * 10**12 // (80 * 10**9) + 10**6
     # the image of 12 x 12 x 16, filters and result, each read and written once more
@@ -206,9 +208,9 @@ def test_a_convolution_is_priced_by_hand():
 
 
 def test_targets_without_the_keys_price_as_they_did():
-    g = conv(16, 8, 10, 3)
+    g = nchw_conv(16, 8, 10, 3)
     plain = replace(LAST, untiled=(), relayout=None, untiled_rate=0.5)
-    for way in (g, ordered(g, "nhwc", "hwio"), permute_result(g, (1, 0, 2, 3))):
+    for way in (g, in_dim_order(g, "nhwc", "hwio"), permute_result(g, (1, 0, 2, 3))):
         assert way is not None
         assert prices(plain, way) == 2 * 8 * 16 * 9 * 100 * 10**12 // (50 * 10**9) + 10**6
 

@@ -17,7 +17,7 @@ import pytest
 
 import eqsat
 from eqsat.cli import interrupt, run
-from eqsat.cli.talk import Watch, progress
+from eqsat.cli.talk import Onlooker, progress
 from eqsat.model.progress import Curve, Point, Progress, found, heard, listener, phase
 from eqsat.model.selection import GoalResult
 from eqsat.model.stopping import Stop
@@ -163,7 +163,7 @@ def test_a_live_line_only_where_somebody_watches(
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    watch = Watch()
+    watch = Onlooker()
     with progress(watch, quiet):
         now = Progress("time", limit=3.0)
         now.listen = watch
@@ -206,7 +206,7 @@ def test_ctrl_c_without_an_answer_says_where_the_search_was(
 
     monkeypatch.setattr(signal, "sigwait", lambda _: None)
     monkeypatch.setattr(os, "_exit", end)
-    watch = Watch()
+    watch = Onlooker()
     now = Progress("time", limit=60.0, listen=watch)
     now.enter("saturate")
     with pytest.raises(Ended):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import eqsat
-from eqsat.lab.results import Outcome, Results
+from eqsat.lab.results import CellResult, Results
 
 GREEDY = ("always-fold", "fold-single-use", "never-clone", "keep-and-fuse")
 
@@ -20,7 +20,7 @@ def results() -> Results:
     return experiment.run()
 
 
-def row(results: Results, name: str) -> Outcome:
+def row(results: Results, name: str) -> CellResult:
     (found,) = (o for o in results.outcomes if o.cell.name == name)
     return found
 

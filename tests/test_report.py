@@ -23,7 +23,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text
 from eqsat.report.compare import compare_runs
-from eqsat.report.explain import explain, removed_lines
+from eqsat.report.explain import explained, removed_lines
 from eqsat.report.html import page, write_page
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
@@ -187,7 +187,7 @@ def test_a_run_that_stopped_early_shows_what_ran():
     phases = [line.split()[0] for line in phase_lines(run)]
     assert phases == ["read", "saturate"]
     with pytest.raises(EqsatError, match="E405"):
-        explain(run)
+        explained(run)
     with pytest.raises(EqsatError, match="E405"):
         page(run)
 
@@ -226,12 +226,12 @@ def test_early_stops_are_warnings(runs):
 
 # ---- explain -------------------------------------------------------------------------------------
 def test_explain_everything_names_rule_and_place(runs):
-    text = explain(runs[0]).to_text()
+    text = explained(runs[0]).to_text()
     assert "always-fold-transpose" in text
     assert re.search(r"always-fold\.yaml:\d+:\d+", text)
     assert "the input program" in text
     assert "given up by a rule" in text
-    assert len(explain(runs[0]).choices) == len(
+    assert len(explained(runs[0]).choices) == len(
         [m for g in runs[0].selection.groups for m in g.members]
     )
 
@@ -246,8 +246,8 @@ def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
             Price("time", status, first and first - i, first or 0) for i in range(len(questions))
         ]
 
-    assert "next best" not in explain(runs[1], None).to_text()
-    found = explain(runs[1], "%3", prices)
+    assert "next best" not in explained(runs[1], None).to_text()
+    found = explained(runs[1], "%3", prices)
     assert "next best: +9.8 us time without it" in found.to_text()
     assert len(asked) == 1
     assert len(set(asked[0])) == len(asked[0])
@@ -259,9 +259,9 @@ def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
         ((NOT_ADMISSIBLE, None), "no admissible program"),
         ((AT_LEAST, None), "not known in this time without it"),
     ):
-        text = explain(runs[1], "%3", lambda q, f=answer: prices(q, f)).to_text()
+        text = explained(runs[1], "%3", lambda q, f=answer: prices(q, f)).to_text()
         assert words in text
-    whole = explain(runs[1], None, prices)
+    whole = explained(runs[1], None, prices)
     assert all(c.price for c in whole.choices if c.is_read)
     assert json.loads(json.dumps(whole.to_json()))["choices"][0]["without"]["goal"] == "time"
 
@@ -294,18 +294,18 @@ def test_a_price_is_what_forbidding_the_node_costs():
 
 
 def test_explain_tells_reads_and_other_layouts(runs):
-    found = explain(runs[1], "%2")
+    found = explained(runs[1], "%2")
     text = found.to_text()
     assert "a from memory (512 KiB)" in text
     assert "the same data in other layouts" in text
     assert any("pack" in c.text for c in found.elsewhere)
-    assert explain(runs[1], "2") == found
+    assert explained(runs[1], "2") == found
 
 
 def test_explain_an_input_and_an_unknown_value(runs):
-    assert explain(runs[1], "a").title == "a: input : f32[512, 256], an input"
+    assert explained(runs[1], "a").title == "a: input : f32[512, 256], an input"
     with pytest.raises(EqsatError, match="E303"):
-        explain(runs[1], "%77")
+        explained(runs[1], "%77")
 
 
 def test_removed_groups_name_bytes_limit_and_place(runs):

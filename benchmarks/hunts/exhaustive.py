@@ -14,7 +14,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from eqsat.hunt.findings import Condition, Counterexample, Findings
+from eqsat.hunt.findings import ConditionCount, Counterexample, Findings
 from eqsat.hunt.instances import Functions, Instance
 from eqsat.hunt.search import describe, expression_text
 from eqsat.hunt.trial import attempt
@@ -114,7 +114,7 @@ class _Exhaustion:
                 if why and (found is None or instance.size < found.size):
                     found = Counterexample(describe(instance), why, instance.size)
         conditions = tuple(
-            Condition(expression_text(c), self.met[i], self.missed[i])
+            ConditionCount(expression_text(c), self.met[i], self.missed[i])
             for i, c in enumerate(self.rule.where)
             if not is_closed(c)  # what a target says is no matter of matches
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from eqsat.hunt.instances import Instance, draw
 from eqsat.hunt.nests import Scale
-from eqsat.hunt.sides import Key, Lefts, Ref, Side, Tree, left_trees
+from eqsat.hunt.sides import Application, Key, Lefts, Ref, Side, left_trees
 from eqsat.model.attr import ShapeError
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
@@ -99,7 +99,7 @@ def _variables(term: Term) -> Iterator[str]:
                 yield from _variables(o)
 
 
-def _is_honest(tree: Tree) -> bool:
+def _is_honest(tree: Application) -> bool:
     """Padding that an op claims for its operand is what a pack beneath it wrote, or nothing."""
     if tree.op not in CLAIMS or isinstance(tree.operands[0], Ref):
         return True

@@ -15,7 +15,7 @@ from typing import Any
 from eqsat.hunt.drawer import Drawer, rows_of
 from eqsat.hunt.instances import Instance
 from eqsat.hunt.sides import Ref, Side, left_trees, right_tree
-from eqsat.hunt.trial import Outcome, attempt
+from eqsat.hunt.trial import Attempt, attempt
 from eqsat.hunt.vary import vary
 from eqsat.model.rules import Rule
 from eqsat.saturate.rows import Row
@@ -170,7 +170,7 @@ class _Case:
     applied: int = 0
     differing: int = 0
 
-    def look(self, match: Match) -> Outcome | None:
+    def look(self, match: Match) -> Attempt | None:
         """Where it gives a right side that the rule does not give: whether that is wrong."""
         rule = self.mutant.rule
         rows = rows_of(match.instance, rule, FUNCTIONS)
@@ -181,7 +181,7 @@ class _Case:
         self.differing += outcome.is_valid
         return outcome
 
-    def look_around(self, match: Match, rule: Rule) -> Outcome | None:
+    def look_around(self, match: Match, rule: Rule) -> Attempt | None:
         """The same match again with other extents, until it is wrong somewhere."""
         for _ in range(VARIED):
             varied = vary(match.instance, self.rng)
@@ -191,7 +191,7 @@ class _Case:
                 return outcome
         return None
 
-    def verdict(self, outcome: Outcome) -> Verdict:
+    def verdict(self, outcome: Attempt) -> Verdict:
         return Verdict(self.mutant, _word(outcome), self.applied, self.differing, outcome.why)
 
 
@@ -223,7 +223,7 @@ def _fresh(drawn: _Matches, number: int) -> Random:
     return Random(zlib.crc32(f"{drawn.rule.name}:{number}".encode()))
 
 
-def _word(outcome: Outcome) -> str:
+def _word(outcome: Attempt) -> str:
     """Refused before any value is computed, or refuted by values."""
     ill = ("it builds", "its functions fail", "the right side is ill-typed", "its left side has")
     is_refused = outcome.why.startswith((*ill, "shapes differ", "element types differ"))

@@ -29,7 +29,7 @@ LARGEST = 1 << 20
 Show = Callable[[str, float], None]
 
 
-class Executor(StrEnum):
+class TimedExecutor(StrEnum):
     """By whom programs run."""
 
     kernels = "kernels"
@@ -49,7 +49,7 @@ def calibrate(
         bool, typer.Option("--quick", help="Three rounds in place of nine: coarser figures.")
     ] = False,
     executor: Annotated[
-        Executor | None,
+        TimedExecutor | None,
         typer.Option(
             "--executor",
             help="Whose time: generated kernels, or XLA's own ops; kernels where they run here.",
@@ -91,15 +91,15 @@ def calibrate(
     return 0
 
 
-def _measured(executor: Executor | None, quick: bool, show: Show) -> Measured:
+def _measured(executor: TimedExecutor | None, quick: bool, show: Show) -> Measured:
     """The figures by the executor that is asked for, else by kernels if they run here."""
     from eqsat.lab import calibrate as lab
 
     base = lab.base_target()
-    if executor is Executor.kernels and base is None:
+    if executor is TimedExecutor.kernels and base is None:
         message = "there is no shipped target with kernels for this CPU"
         raise fail("E425", message, help="`--executor xla` measures XLA's own ops")
-    if executor is Executor.xla or base is None:
+    if executor is TimedExecutor.xla or base is None:
         return lab.calibrate(quick=quick, progress=show)
     return lab.calibrate_kernels(base, quick=quick, progress=show)
 

@@ -24,7 +24,7 @@ class Language(StrEnum):
     onnx = "onnx"
 
 
-class Place(StrEnum):
+class WeightsPlace(StrEnum):
     """Where the weights go."""
 
     auto = "auto"
@@ -33,7 +33,7 @@ class Place(StrEnum):
     arguments = "arguments"
 
 
-class Part(StrEnum):
+class Exportable(StrEnum):
     """What of a run is written."""
 
     schedule = "schedule"
@@ -47,16 +47,17 @@ def export(
         Path | None, typer.Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
     ] = None,
     of: Annotated[
-        Part, typer.Option("--of", help="What was chosen, its weights packed, or what came in.")
-    ] = Part.schedule,
+        Exportable,
+        typer.Option("--of", help="What was chosen, its weights packed, or what came in."),
+    ] = Exportable.schedule,
     weights: Annotated[
-        Place,
+        WeightsPlace,
         typer.Option(
             "--weights",
             help="In place; beside the text (ONNX: in a file of their own); as arguments; or by"
             " their size.",
         ),
-    ] = Place.auto,
+    ] = WeightsPlace.auto,
     partial: Annotated[
         bool,
         typer.Option("--partial", help="Undefined functions stand for ops that cannot be written."),

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from eqsat.cli.talk import Watch, say
+from eqsat.cli.talk import Onlooker, say
 from eqsat.model.stopping import Stop
 
 INTERRUPTED = 130
@@ -17,7 +17,7 @@ KEPT = -INTERRUPTED  # what a command returns that was interrupted and kept its 
 
 
 @contextmanager
-def stops_at_once(stop: Stop | None = None, watch: Watch | None = None) -> Iterator[None]:
+def stops_at_once(stop: Stop | None = None, watch: Onlooker | None = None) -> Iterator[None]:
     """End the process on Ctrl-C even inside a solver; only around work that writes nothing.
 
     With a `stop` whose search has an answer, the first Ctrl-C asks for that and lets the process go
@@ -49,7 +49,7 @@ def stops_at_once(stop: Stop | None = None, watch: Watch | None = None) -> Itera
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(done: threading.Event, stop: Stop | None, watch: Watch | None) -> None:
+def _wait(done: threading.Event, stop: Stop | None, watch: Onlooker | None) -> None:
     signal.sigwait({signal.SIGINT})
     where = f" ({watch.line})" if watch is not None and watch.now is not None else ""
     if stop is not None and stop.has_answer and not done.is_set():

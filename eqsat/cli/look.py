@@ -30,7 +30,7 @@ class Sort(StrEnum):
     result = "result"
 
 
-class Stage(StrEnum):
+class BorderValue(StrEnum):
     """A border value a run keeps."""
 
     program = "program"
@@ -120,7 +120,7 @@ def rules(
 
 def show(
     folder: o.RunFolder,
-    stage: Annotated[Stage, typer.Argument(help="What to show.")] = Stage.schedule,
+    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:

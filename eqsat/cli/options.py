@@ -176,7 +176,7 @@ def seconds(time_limit: str) -> float:
     return float(read_quantity(time_limit, "duration", "--time-limit"))
 
 
-def limits(texts: list[str] | None) -> Limits:
+def search_limits(texts: list[str] | None) -> Limits:
     """What `--limit` says; EqsatError if that is no limit."""
     from eqsat.lang.limits import read_limits
 
@@ -193,7 +193,7 @@ def names(texts: list[str] | None) -> tuple[str, ...]:
     return tuple(n.strip() for t in texts or () for n in t.split(",") if n.strip())
 
 
-def sizes(texts: list[str] | None) -> dict[str, int]:
+def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
     """What `--size` says, by name; EqsatError if that is no size."""
     from eqsat.model.symbols import read_size
 

@@ -10,7 +10,7 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import Watch, progress, say
+from eqsat.cli.talk import Onlooker, progress, say
 
 if TYPE_CHECKING:
     from eqsat.tradeoffs import Front
@@ -59,7 +59,7 @@ def pareto(
     from eqsat.model.stopping import INTERRUPTED as STOPPED
     from eqsat.model.stopping import Stop
 
-    stop, watch = Stop(), Watch()
+    stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
         from eqsat.lang.units import read_budget
@@ -69,7 +69,7 @@ def pareto(
             check_place(out)
         with progress(watch, quiet or output_format is o.Format.json):
             found = eqsat.pareto(
-                eqsat.read(program, o.sizes(size), o.names(weights)),
+                eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
                 rules=tuple(rules or ("default",)),
                 target=target,
                 without=tuple(without or ()),
@@ -77,7 +77,7 @@ def pareto(
                 budget=dict(read_budget(t) for t in budget or ()),
                 settings=o.settings(setting, originals),
                 goals=tuple(goal or eqsat.api.DEFAULT_GOALS),
-                limits=o.limits(limit),
+                limits=o.search_limits(limit),
                 points=points,
                 time_limit=o.seconds(time_limit),
                 seed=seed,

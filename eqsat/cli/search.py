@@ -10,7 +10,7 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import Watch, progress, say, say_diagnostics
+from eqsat.cli.talk import Onlooker, progress, say, say_diagnostics
 from eqsat.model.stopping import Stop
 from eqsat.model.work import WORK_LIMIT
 
@@ -72,7 +72,7 @@ def optimize(
     for option in [n for n, on in (("--verify", verify), ("--measure", measure)) if on]:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
-    stop, watch = Stop(), Watch()
+    stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         _check_place(out)
         request = {
@@ -84,7 +84,7 @@ def optimize(
             "budget": _budget(budget),
             "settings": o.settings(setting, originals),
             "layouts": o.layouts(layout),
-            "limits": o.limits(limit),
+            "limits": o.search_limits(limit),
             "devices": devices,
             "time_limit": o.seconds(time_limit),
             "stop_after": stop_after.value if stop_after else None,
@@ -94,7 +94,7 @@ def optimize(
             "stop": stop,
             "progress": watch,
         }
-        given = program, o.sizes(size), o.names(weights)
+        given = program, o.symbol_sizes(size), o.names(weights)
         with o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
             found = _search(given, request, work_limit if verify else None)
     if out is not None:
@@ -108,7 +108,7 @@ def optimize(
     return _verdict(found, output_format)
 
 
-def run(
+def run_saved(
     folder: o.RunFolder,
     samples: o.Samples = 4,
     work_limit: o.WorkLimit = WORK_LIMIT,
@@ -127,7 +127,7 @@ def run(
         import eqsat
 
         found = eqsat.load(folder)
-        found = eqsat.bind(found, o.sizes(size)) if size else found
+        found = eqsat.bind(found, o.symbol_sizes(size)) if size else found
         found.verify(samples=samples, seed=seed, work_limit=work_limit)
     _print_run(found, output_format)
     return _verdict(found, output_format)
@@ -167,7 +167,7 @@ def experiment(
     return 1 if problems else 0
 
 
-COMMANDS = {"optimize": optimize, "run": run, "experiment": experiment}
+COMMANDS = {"optimize": optimize, "run": run_saved, "experiment": experiment}
 
 
 def _search(

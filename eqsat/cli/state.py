@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import Watch, progress, say
+from eqsat.cli.talk import Onlooker, progress, say
 
 
 def state(
@@ -57,7 +57,7 @@ def state(
     if out is not None:
         check_place(out)
     given = dict(_pair(p) for p in pairs or ()) or read_state(program)
-    watch = Watch()
+    watch = Onlooker()
     with progress(watch, quiet or output_format is o.Format.json):
         found = eqsat.keep_state(
             eqsat.read(program, weights=o.names(weights)),
@@ -69,7 +69,7 @@ def state(
             unchecked=unchecked,
             budget=dict(read_budget(t) for t in budget or ()),
             settings=tuple(setting or ()),
-            limits=o.limits(limit),
+            limits=o.search_limits(limit),
             time_limit=o.seconds(time_limit),
             seed=seed,
             progress=watch,

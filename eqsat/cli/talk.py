@@ -47,7 +47,7 @@ def told_warnings(as_json: bool) -> Iterator[None]:
 
 
 @dataclass
-class Watch:
+class Onlooker:
     """Who listens to a search for a person: `optimize` and the like call it with what is new."""
 
     now: Progress | None = None
@@ -63,7 +63,7 @@ class Watch:
 
 
 @contextmanager
-def progress(watch: Watch, quiet: bool) -> Iterator[None]:
+def progress(watch: Onlooker, quiet: bool) -> Iterator[None]:
     """One live line about the search while a person is watching."""
     if quiet or not sys.stderr.isatty():
         yield

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.hunt.sides import (
+    Application,
     Array,
     Garbage,
     Key,
     Leaves,
     Lefts,
     Origins,
-    Tree,
     constant_lanes,
     open_lanes,
 )
@@ -123,7 +123,7 @@ def _stray(rng: Random, draw: np.random.Generator, shape: tuple[int, ...]) -> Ar
 
 
 def _enforce(
-    rng: Random, trees: list[Tree], held: dict[Any, Array], is_open: dict[Any, Array]
+    rng: Random, trees: list[Application], held: dict[Any, Array], is_open: dict[Any, Array]
 ) -> None:
     """Make packed tensors hold what the ops that read them say; garbage where anything goes."""
     readers = [t for t in trees if t.op in ("unpack", "relax", "retype")]

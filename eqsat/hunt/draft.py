@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from eqsat.hunt.generate import generic, propose
-from eqsat.hunt.known import DEFAULT, Known, holds
+from eqsat.hunt.generate import propose, random_generic
+from eqsat.hunt.known import DEFAULT, Surroundings, can_hold
 from eqsat.hunt.nests import Misfit, Scale, Wish
 from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
@@ -214,9 +214,9 @@ class Draft:
             attr = self._reused(op, part, operands, want, (index, results))
         if attr is None:
             fixed = {**_defaults(op, given), **fixed}
-            known = Known(self.rng, self.scale, operands, want, element, fixed, self.near)
+            known = Surroundings(self.rng, self.scale, operands, want, element, fixed, self.near)
             is_several = op == "generic" and results > 1
-            attr = generic(known, index, results) if is_several else propose(op, known)
+            attr = random_generic(known, index, results) if is_several else propose(op, known)
         self.near.append(attr)
         self.parts[part] = attr
         for key, pattern in patterns:
@@ -277,7 +277,7 @@ class Draft:
         pads = attr.pads if isinstance(attr, Layout) else ()
         if isinstance(attr, Move) and attr.op == "pad":
             pads = (str(attr.args[2]),)
-        if not all(p in "-?" or holds(dtype, p) for p in pads):
+        if not all(p in "-?" or can_hold(dtype, p) for p in pads):
             raise Misfit
 
     def _operand_types(

@@ -12,7 +12,7 @@ from eqsat.model.rules import Rule
 
 
 @dataclass(frozen=True)
-class Condition:
+class ConditionCount:
     """One entry of `where:`, evaluated for itself on every well-typed match."""
 
     text: str
@@ -55,7 +55,7 @@ class Findings:
     instances: int
     padded: int
     refused: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ConditionCount, ...] = ()
     counterexample: Counterexample | None = None
     complete: bool = True  # an exhaustive check that left nothing of its domain out
 

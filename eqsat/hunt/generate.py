@@ -7,9 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import PADS, Known
-from eqsat.hunt.layouts import pack, reshape, retype, transpose, unpack
-from eqsat.hunt.movements import concat, gather, pad, slice_
+from eqsat.hunt.known import PADS, Surroundings
+from eqsat.hunt.layouts import (
+    random_pack,
+    random_reshape,
+    random_retype,
+    random_transpose,
+    random_unpack,
+)
+from eqsat.hunt.movements import random_concat, random_gather, random_pad, random_slice
 from eqsat.hunt.nests import Misfit, Wish
 from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr
@@ -24,7 +30,7 @@ from eqsat.ops.custom import sample
 from eqsat.ops.registry import op_record
 
 
-def fill(k: Known) -> Fill:
+def fill(k: Surroundings) -> Fill:
     t = k.result or TensorType(k.element, k.any_shape())
     kind = kind_of(t.dtype)
     near = [read_literal(p) for a in k.relatives(Layout) for p in a.pads if p not in "-?"]
@@ -34,13 +40,13 @@ def fill(k: Known) -> Fill:
     return Fill(float(value) if kind == "f" else int(value), t)
 
 
-def weight(k: Known) -> Leaf:
+def weight(k: Surroundings) -> Leaf:
     t = k.result or TensorType(k.element, k.any_shape())
     key = f"{k.rng.getrandbits(32):08x}"
     return Leaf(f"w{key[:3]}", t, key=key)
 
 
-def encoding(k: Known) -> Encoding:
+def encoding(k: Surroundings) -> Encoding:
     shape = k.shape if k.shape is not None else k.source
     if shape is None:
         shape = k.any_shape(2)
@@ -50,30 +56,30 @@ def encoding(k: Known) -> Encoding:
     return Encoding(shape, k.rng.choice(("lhs", "rhs", "result")), dtypes=(k.dtype,) * 3)
 
 
-def transfer(k: Known) -> Transfer:
+def transfer(k: Surroundings) -> Transfer:
     shape = k.shape if k.source is None else k.source
     shape = k.any_shape() if shape is None else shape
     origin = k.fixed.get("origin", k.rng.choice("ab"))
     return Transfer(shape, origin, k.fixed.get("device", f"{origin}2"))
 
 
-def generic(k: Known, index: int = 0, results: int = 1) -> Generic:
+def random_generic(k: Surroundings, index: int = 0, results: int = 1) -> Generic:
     w = Wish(k.rng, k.scale, k.operands, k.result, index, results)
     return propose_generic(w, k.relatives(Generic))
 
 
-PROPOSERS: dict[str, Callable[[Known], Attr]] = {
-    "generic": generic,
-    "transpose": transpose,
-    "reshape": reshape,
-    "pack": pack,
-    "unpack": unpack,
-    "retype": retype,
-    "relax": retype,
-    "pad": pad,
-    "slice": slice_,
-    "concat": concat,
-    "gather": gather,
+PROPOSERS: dict[str, Callable[[Surroundings], Attr]] = {
+    "generic": random_generic,
+    "transpose": random_transpose,
+    "reshape": random_reshape,
+    "pack": random_pack,
+    "unpack": random_unpack,
+    "retype": random_retype,
+    "relax": random_retype,
+    "pad": random_pad,
+    "slice": random_slice,
+    "concat": random_concat,
+    "gather": random_gather,
     "fill": fill,
     "weight": weight,
     "set_encoding": encoding,
@@ -82,13 +88,13 @@ PROPOSERS: dict[str, Callable[[Known], Attr]] = {
 }
 
 
-def propose(op: str, k: Known) -> Attr:
+def propose(op: str, k: Surroundings) -> Attr:
     """An attribute for `op`; Misfit if none was found."""
     known = PROPOSERS.get(op)
     return known(k) if known is not None else _custom(op, k)
 
 
-def _custom(op: str, k: Known) -> Attr:
+def _custom(op: str, k: Surroundings) -> Attr:
     """What the sampler of an op's record proposes."""
     shape = next((s for s in (k.shape, k.source) if s is not None), None)
     rng = np.random.default_rng(k.rng.getrandbits(32))

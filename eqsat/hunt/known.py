@@ -25,7 +25,7 @@ PADS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Known:
+class Surroundings:
     """What is known of a node: operands, result, fields that are fixed, attributes near by."""
 
     rng: Random
@@ -65,7 +65,7 @@ class Known:
         return tuple(shape)
 
 
-def holds(dtype: str, text: str) -> bool:
+def can_hold(dtype: str, text: str) -> bool:
     """Whether an element type has this value."""
     value, kind = read_literal(text), kind_of(dtype)
     if kind == "f":

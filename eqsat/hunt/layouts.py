@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import DEFAULT, PADS, Ints, Known
+from eqsat.hunt.known import DEFAULT, PADS, Ints, Surroundings
 from eqsat.hunt.nests import Misfit
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
@@ -18,7 +18,7 @@ from eqsat.ops.tiling import make_layout
 
 
 # ---- transpose and reshape ------------------------------------------------------------------
-def transpose(k: Known) -> Transpose:
+def random_transpose(k: Surroundings) -> Transpose:
     source, shape = k.source, k.shape
     if source is None and shape is None:
         source = k.any_shape()
@@ -49,7 +49,7 @@ def _matching(rng: Random, source: Shape, shape: Shape) -> Ints:
     return tuple(perm)
 
 
-def _perm(k: Known, n: int) -> Ints:
+def _perm(k: Surroundings, n: int) -> Ints:
     """Any permutation; often the identity, one that is there, its inverse, or in two blocks."""
     rng = k.rng
     near = [t.perm for t in k.relatives(Transpose) if len(t.perm) == n]
@@ -69,7 +69,7 @@ def _shuffled(rng: Random, values: Sequence[int]) -> Ints:
     return tuple(rng.sample(list(values), len(values)))
 
 
-def reshape(k: Known) -> Reshape:
+def random_reshape(k: Surroundings) -> Reshape:
     source, shape = k.source, k.fixed.get("shape", k.shape)
     near = [r for r in k.relatives(Reshape) if k.chance(0.4)]
     for r in near:
@@ -114,20 +114,20 @@ def _split(rng: Random, size: int) -> Ints:
 
 
 # ---- layouts --------------------------------------------------------------------------------
-def pack(k: Known) -> Layout:
+def random_pack(k: Surroundings) -> Layout:
     return _layout(k, k.source, k.shape)
 
 
-def unpack(k: Known) -> Layout:
+def random_unpack(k: Surroundings) -> Layout:
     return _layout(k, k.shape, k.source)
 
 
-def retype(k: Known) -> Layout:
+def random_retype(k: Surroundings) -> Layout:
     known = k.source if k.source is not None else k.shape
     return _layout(k, None, known)
 
 
-def _layout(k: Known, source: Shape | None, packed: Shape | None) -> Layout:
+def _layout(k: Surroundings, source: Shape | None, packed: Shape | None) -> Layout:
     """A layout between these shapes, every second time a relative of one that is there."""
     for near in k.relatives(Layout):
         if k.chance(0.6):
@@ -157,7 +157,7 @@ def _is_wanted(
     )
 
 
-def _tiled(k: Known, source: Shape) -> Layout:
+def _tiled(k: Surroundings, source: Shape) -> Layout:
     rng, n = k.rng, len(source)
     pos, tiles = k.fixed.get("pos"), k.fixed.get("tiles")
     if n == 0 or (pos is not None and any(d >= n for d in pos)):
@@ -202,7 +202,7 @@ def _divisor(rng: Random, size: int) -> int:
     return rng.choice([t for t in range(1, size + 1) if size % t == 0])
 
 
-def _outer(k: Known, n: int) -> Ints:
+def _outer(k: Surroundings, n: int) -> Ints:
     given = k.fixed.get("outer")
     if given == DEFAULT:
         return tuple(range(n))
@@ -213,7 +213,7 @@ def _outer(k: Known, n: int) -> Ints:
     return tuple(range(n)) if k.chance(0.5) else _shuffled(k.rng, range(n))
 
 
-def _unfolded(k: Known, packed: Shape) -> Layout:
+def _unfolded(k: Surroundings, packed: Shape) -> Layout:
     """A layout of something whose packed shape is this one."""
     rng, rank = k.rng, len(packed)
     pos = k.fixed.get("pos")
@@ -234,7 +234,7 @@ def _unfolded(k: Known, packed: Shape) -> Layout:
 
 
 def _padded(
-    k: Known, source: Shape, pos: Ints, tiles: Ints, outer: Ints, pads: Sequence[str] = ()
+    k: Surroundings, source: Shape, pos: Ints, tiles: Ints, outer: Ints, pads: Sequence[str] = ()
 ) -> Layout:
     """The layout with these paddings, or with any."""
     given = k.fixed.get("pad")
@@ -248,14 +248,14 @@ def _padded(
     return found
 
 
-def _pad(k: Known) -> str:
+def _pad(k: Surroundings) -> str:
     choice = k.rng.random()
     if choice < 0.45:
         return "?"
     return "0" if choice < 0.85 else k.rng.choice(PADS[kind_of(k.dtype)])
 
 
-def related_layout(k: Known, near: Layout, source: Shape | None) -> Layout:
+def related_layout(k: Surroundings, near: Layout, source: Shape | None) -> Layout:
     """The same layout, or with other padding, order, tiles, or source of the same blocks."""
     rng = k.rng
     if source is not None and len(source) != len(near.source):

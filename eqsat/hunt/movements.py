@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import PADS, Known
+from eqsat.hunt.known import PADS, Surroundings
 from eqsat.hunt.nests import Misfit
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, move_of
 
 
-def pad(k: Known) -> Move:
+def random_pad(k: Surroundings) -> Move:
     rng = k.rng
     shape, source = k.shape, k.source
     n = len(source if source is not None else shape if shape is not None else k.any_shape(1))
@@ -39,7 +39,7 @@ def pad(k: Known) -> Move:
     return move_of("pad", (source,), low, high, k.fixed.get("value", _pad_value(k)))
 
 
-def _pad_value(k: Known) -> str:
+def _pad_value(k: Surroundings) -> str:
     near = [p for a in k.relatives(Layout) for p in a.pads if p not in "-?"]
     near += [str(a.args[2]) for a in k.relatives(Move) if a.op == "pad"]
     if near and k.chance(0.5):
@@ -47,7 +47,7 @@ def _pad_value(k: Known) -> str:
     return "0" if k.chance(0.65) else k.rng.choice(PADS[kind_of(k.dtype)])
 
 
-def slice_(k: Known) -> Move:
+def random_slice(k: Surroundings) -> Move:
     rng = k.rng
     source, shape = k.source, k.shape
     if source is None and shape is None:
@@ -70,7 +70,7 @@ def slice_(k: Known) -> Move:
     return move_of("slice", (source,), tuple(start), tuple(limit), tuple(stride))
 
 
-def _slice_between(k: Known, source: Shape, shape: Shape) -> Move:
+def _slice_between(k: Surroundings, source: Shape, shape: Shape) -> Move:
     if len(source) != len(shape) or any(a < b for a, b in zip(source, shape, strict=True)):
         raise Misfit
     start = tuple(k.rng.choice((0, a - b)) for a, b in zip(source, shape, strict=True))
@@ -78,7 +78,7 @@ def _slice_between(k: Known, source: Shape, shape: Shape) -> Move:
     return move_of("slice", (source,), start, limit, (1,) * len(shape))
 
 
-def concat(k: Known) -> Move:
+def random_concat(k: Surroundings) -> Move:
     rng, count = k.rng, len(k.operands)
     known = next((t.shape for t in k.operands if t is not None), None)
     base = k.shape if k.shape is not None else known if known is not None else k.any_shape(1)
@@ -109,7 +109,7 @@ def _shares(rng: Random, parts: list[int], total: int) -> list[int]:
     return [p or next(sizes) for p in parts]
 
 
-def gather(k: Known) -> Move:
+def random_gather(k: Surroundings) -> Move:
     rng = k.rng
     source = k.source
     index = None if k.operands[1] is None else k.operands[1].shape
@@ -127,7 +127,7 @@ def gather(k: Known) -> Move:
     return move_of("gather", (source, index), axis)
 
 
-def _gather_to(k: Known, shape: Shape, index: Shape | None) -> Move:
+def _gather_to(k: Surroundings, shape: Shape, index: Shape | None) -> Move:
     rng = k.rng
     count = rng.randint(0, min(2, len(shape))) if index is None else len(index)
     if count > len(shape):

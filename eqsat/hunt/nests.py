@@ -62,7 +62,7 @@ class Scale:
 
 
 @dataclass
-class Nest:
+class Loopnest:
     """A loop nest in the making: the result's loops first, reductions behind them."""
 
     rng: Random
@@ -167,9 +167,9 @@ class Wish:
         known = [t.dtype for t in self.operands if t is not None]
         return self.rng.choice(known) if known else self.scale.element(self.rng)
 
-    def nest(self, may_reduce: bool = False, most: int | None = None) -> Nest:
+    def nest(self, may_reduce: bool = False, most: int | None = None) -> Loopnest:
         loops = list(self._loops(most) if self.result is None else self.result.shape)
-        return Nest(self.rng, self.scale, loops, len(loops), may_reduce)
+        return Loopnest(self.rng, self.scale, loops, len(loops), may_reduce)
 
     def _loops(self, most: int | None) -> Shape:
         """Result loops when nothing is wished: those of a known operand, or any."""

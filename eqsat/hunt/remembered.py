@@ -54,13 +54,13 @@ def remember(found: Findings) -> None:
         return
 
 
-def folder() -> Path:
+def hunts_folder() -> Path:
     """Where hunts are kept: below `EQSAT_CACHE`, else the platform's cache folder for eqsat."""
     return cache_folder("hunts")
 
 
 def _path(key: str, kind: str) -> Path:
-    return folder() / f"{key}.{kind}.json"
+    return hunts_folder() / f"{key}.{kind}.json"
 
 
 def _key(rule: Rule) -> str:

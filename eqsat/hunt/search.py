@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.drawer import rows_of
-from eqsat.hunt.findings import Condition, Counterexample, Findings, value_text
+from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, value_text
 from eqsat.hunt.instances import Functions, Instance, draw
 from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
-from eqsat.hunt.trial import Outcome, attempt
+from eqsat.hunt.trial import Attempt, attempt
 from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
@@ -88,7 +88,7 @@ class _Hunt:
             return vary(self.rng.choice(self.seeds), self.rng)
         return draw(self.rule, self.rng, like=self._like())
 
-    def _note(self, instance: Instance) -> Outcome:
+    def _note(self, instance: Instance) -> Attempt:
         """Try an instance and count what came of it."""
         for i, met in enumerate(instance.conditions(self.functions)):
             if met is not None:
@@ -115,7 +115,7 @@ class _Hunt:
         plain = self.count["instances"] - self.count["padded"]
         return not self.count["padded"] or 2 * plain < self.wanted
 
-    def _shrunk(self, instance: Instance, outcome: Outcome) -> Counterexample:
+    def _shrunk(self, instance: Instance, outcome: Attempt) -> Counterexample:
         best, why = instance, outcome.why
         for i in range(SHRINKS):
             other = draw(self.rule, self.rng, SMALLER[i * len(SMALLER) // SHRINKS])
@@ -128,7 +128,7 @@ class _Hunt:
 
     def _findings(self, found: Counterexample | None) -> Findings:
         conditions = tuple(
-            Condition(expression_text(c), self.met[i], self.missed[i])
+            ConditionCount(expression_text(c), self.met[i], self.missed[i])
             for i, c in enumerate(self.rule.where)
             if not is_closed(c)  # what a target says is no matter of matches
         )

@@ -43,21 +43,21 @@ class Ref:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Application:
     """An op with its attribute."""
 
     op: str
     attr: Attr
-    operands: tuple[Tree | Ref, ...]
+    operands: tuple[Application | Ref, ...]
 
-    def walk(self) -> Iterator[Tree]:
+    def walk(self) -> Iterator[Application]:
         yield self
         for o in self.operands:
-            if isinstance(o, Tree):
+            if isinstance(o, Application):
                 yield from o.walk()
 
 
-Side = Tree | Ref
+Side = Application | Ref
 
 
 # ---- terms and attributes → trees ---------------------------------------------------------------
@@ -65,14 +65,14 @@ Side = Tree | Ref
 class Lefts:
     """The left side, the patterns beside it, and the ops that have a name."""
 
-    root: Tree
-    also: tuple[Tree, ...]
-    named: Mapping[str, Tree]
+    root: Application
+    also: tuple[Application, ...]
+    named: Mapping[str, Application]
 
 
 def left_trees(rule: Rule, arity: Mapping[str, int], attrs: Sequence[Attr]) -> Lefts:
     """The patterns of a rule with their attributes, which come in pre-order."""
-    named: dict[str, Tree] = {}
+    named: dict[str, Application] = {}
     rest = iter(attrs)
 
     def build(term: Term) -> list[Side]:
@@ -84,16 +84,16 @@ def left_trees(rule: Rule, arity: Mapping[str, int], attrs: Sequence[Attr]) -> L
             if isinstance(term.inner, Var):
                 return list(refs)
             op = term.inner.op
-            return [Tree(op, next(rest), (r,)) for r in refs]
+            return [Application(op, next(rest), (r,)) for r in refs]
         attr = next(rest)
-        tree = Tree(term.op, attr, tuple(x for o in term.operands for x in build(o)))
+        tree = Application(term.op, attr, tuple(x for o in term.operands for x in build(o)))
         if term.name:
             named[term.name] = tree
         return [tree]
 
-    def whole(term: Apply) -> Tree:
+    def whole(term: Apply) -> Application:
         (tree,) = build(term)
-        assert isinstance(tree, Tree)
+        assert isinstance(tree, Application)
         return tree
 
     root, *also = [whole(t) for t in (rule.left, *rule.also)]
@@ -101,14 +101,17 @@ def left_trees(rule: Rule, arity: Mapping[str, int], attrs: Sequence[Attr]) -> L
 
 
 def right_tree(
-    rule: Rule, arity: Mapping[str, int], row: Sequence[Attr | None], named: Mapping[str, Tree]
+    rule: Rule,
+    arity: Mapping[str, int],
+    row: Sequence[Attr | None],
+    named: Mapping[str, Application],
 ) -> Side:
     """The right side with the attributes of a row, in post-order; None leaves an op out."""
     rest = iter(row)
 
     def node(op: str, inner: list[Side]) -> Side:
         attr = next(rest)
-        return inner[0] if attr is None else Tree(op, attr, tuple(inner))
+        return inner[0] if attr is None else Application(op, attr, tuple(inner))
 
     def build(term: Term) -> list[Side]:
         if isinstance(term, Var):
@@ -136,7 +139,7 @@ def side_types(side: Side, leaves: Mapping[Key, TensorType]) -> tuple[TensorType
 class Claim:
     """An op that says what its operand holds beyond the end, and what it found there."""
 
-    tree: Tree
+    tree: Application
     operand: Array
 
 
@@ -163,7 +166,7 @@ class Evaluation(ABC):
         return self.node(side, operands)
 
     @abstractmethod
-    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
         """The results of one op on the results of its operands."""
 
 
@@ -175,7 +178,7 @@ class Values(Evaluation):
         self.garbage = garbage
         self.claims: list[Claim] = []
 
-    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
         attr = tree.attr
         if not isinstance(attr, Layout):
             return meaning.evaluate_node(tree.op, attr, operands)
@@ -200,11 +203,11 @@ class OpenLanes(Evaluation):
         self.values = values
 
     def _evaluate(self, side: Side) -> list[Array]:
-        if isinstance(side, Tree) and side.op == "gather":
+        if isinstance(side, Application) and side.op == "gather":
             return [self._gather(side)]
         return super()._evaluate(side)
 
-    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
         attr = tree.attr
         if isinstance(attr, Generic):
             return meaning.evaluate_node("generic", _joined(attr), operands)
@@ -230,7 +233,7 @@ class OpenLanes(Evaluation):
         lanes = open_lanes(attr)
         return x if lanes is None else x | lanes
 
-    def _gather(self, tree: Tree) -> Array:
+    def _gather(self, tree: Application) -> Array:
         """An index that is open makes open what it picks, unless it picks the same anywhere."""
         attr = tree.attr
         assert isinstance(attr, Move)
@@ -251,7 +254,7 @@ class OpenLanes(Evaluation):
 class Origins(Evaluation):
     """The number of the leaf lane that a lane was moved from; 0 if it was computed."""
 
-    def node(self, tree: Tree, operands: list[Array]) -> list[Array]:
+    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
         attr = tree.attr
         if isinstance(attr, Generic):
             return [np.zeros(attr.result_shape, np.int64)] * len(attr.yields)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from eqsat.hunt.expressions import kind_of, random_body, reduction_body
-from eqsat.hunt.nests import Misfit, Nest, Wish
+from eqsat.hunt.nests import Loopnest, Misfit, Wish
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
@@ -51,7 +51,7 @@ def reduction(w: Wish) -> Generic:
     return nest.generic(_yields(w, dtypes, dtype, _combine(w.rng, dtype)), dtypes)
 
 
-def _drop_a_loop(nest: Nest, w: Wish) -> None:
+def _drop_a_loop(nest: Loopnest, w: Wish) -> None:
     """A known operand's dim becomes a reduction: its loop is taken out of the result."""
     if nest.sizes:
         del nest.sizes[w.rng.randrange(len(nest.sizes))]
@@ -179,7 +179,7 @@ def _slide(rng: Random, d: int, r: int) -> Affine:
     return affine([(d, rng.choice((1, 1, 2))), (r, rng.choice((1, 1, 2)))])
 
 
-def _convolution(w: Wish, nest: Nest) -> Generic:
+def _convolution(w: Wish, nest: Loopnest) -> Generic:
     rng = w.rng
     filters = rng.choice((1, nest.rank - 1))
     spatial = [d for d in range(1, nest.rank) if d != filters][:2]
@@ -198,7 +198,7 @@ def _convolution(w: Wish, nest: Nest) -> Generic:
     return nest.generic([Yield(*_product(w, dtype), "add")], _product_dtypes(w, dtype))
 
 
-def _pooling(w: Wish, nest: Nest) -> Generic:
+def _pooling(w: Wish, nest: Loopnest) -> Generic:
     rng = w.rng
     slides = set(rng.sample(range(nest.rank), rng.choice((1, min(2, nest.rank)))))
     m = [

@@ -14,6 +14,7 @@ from eqsat.hunt.compare import RELATIVE, Tolerance, false_claim, first_differenc
 from eqsat.hunt.expressions import EXACT
 from eqsat.hunt.instances import Functions, Instance
 from eqsat.hunt.sides import (
+    Application,
     Evaluation,
     Garbage,
     Key,
@@ -21,7 +22,6 @@ from eqsat.hunt.sides import (
     OpenLanes,
     Ref,
     Side,
-    Tree,
     Values,
     left_trees,
     right_tree,
@@ -40,7 +40,7 @@ CONFIRMATIONS = 4  # other values tried when rounding could be what differs
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Attempt:
     """Of one instance: right sides compared, whether padding took part, and what is wrong."""
 
     rows: int
@@ -51,17 +51,17 @@ class Outcome:
 
 def attempt(
     instance: Instance, rng: Random, rule: Rule | None = None, functions: Functions | None = None
-) -> Outcome:
+) -> Attempt:
     """Compare both sides of the rule (or of another one with the same left side)."""
     tried = rule or instance.rule
     try:
         rows = instance.rows(tried, functions)
     except EqsatError as error:
-        return Outcome(1, why=_sentence(tried, error))
+        return Attempt(1, why=_sentence(tried, error))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        return Outcome(1, why=f"its functions fail: {type(error).__name__}: {error}")
+        return Attempt(1, why=f"its functions fail: {type(error).__name__}: {error}")
     if not rows:
-        return Outcome(0)
+        return Attempt(0)
     return _Trial(instance, tried, rng).outcome(rows[:MOST_ROWS])
 
 
@@ -89,7 +89,7 @@ class _Trial:
         }
         self.is_inexact = "inexact" in rule.tags
 
-    def outcome(self, rows: Sequence[Row]) -> Outcome:
+    def outcome(self, rows: Sequence[Row]) -> Attempt:
         padded = any(
             isinstance(a, Layout) and a.is_padded
             for row in (self.instance.attrs, *rows)
@@ -99,15 +99,15 @@ class _Trial:
         for right in rights:
             why = self._misfit(right)
             if why:
-                return Outcome(len(rows), padded, why)
+                return Attempt(len(rows), padded, why)
         contents = self._contents()
         if contents is None:
-            return Outcome(len(rows), padded, is_valid=False)
+            return Attempt(len(rows), padded, is_valid=False)
         for right in rights:
             why = self._compare(right, contents)
             if why and self._confirmed(right):
-                return Outcome(len(rows), padded, why)
-        return Outcome(len(rows), padded)
+                return Attempt(len(rows), padded, why)
+        return Attempt(len(rows), padded)
 
     def _misfit(self, right: Side) -> str:
         left = side_types(self.left.root, self.types)
@@ -158,8 +158,8 @@ class _Trial:
         how = self._tolerance(right, (self.values, values))
         return why or first_difference(left, left_open, runs, right_open, how)
 
-    def _trees(self, right: Side) -> list[Tree]:
-        return [*self.left.root.walk(), *(right.walk() if isinstance(right, Tree) else ())]
+    def _trees(self, right: Side) -> list[Application]:
+        return [*self.left.root.walk(), *(right.walk() if isinstance(right, Application) else ())]
 
     def _makes_garbage(self, right: Side) -> bool:
         attrs = (t.attr for t in self._trees(right))

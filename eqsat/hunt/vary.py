@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.instances import Instance, random_tiles, target_functions
-from eqsat.hunt.sides import Ref, Side, Tree, left_trees
+from eqsat.hunt.sides import Application, Ref, Side, left_trees
 from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
@@ -73,7 +73,7 @@ class _Varied:
         found = tuple(attrs[id(t)] for t in trees)
         return replace(self.old, attrs=found, tensors=tensors, functions=functions)
 
-    def _infer(self, t: Tree) -> None:
+    def _infer(self, t: Application) -> None:
         if _key(t) not in self.types:
             operands = [self.types[_key(o)] for o in t.operands]
             self.types[_key(t)] = infer(t.op, t.attr, operands)
@@ -93,7 +93,7 @@ class _Varied:
     def _fix(self, key: Any, dims: Iterable[int]) -> None:
         self.fixed.update((key, d) for d in dims)
 
-    def _relate(self, t: Tree) -> None:
+    def _relate(self, t: Application) -> None:
         me, attr = _key(t), t.attr
         match attr:
             case Generic():
@@ -116,7 +116,7 @@ class _Varied:
                 for side in (t, *t.operands):
                     self._fix(_key(side), range(len(self._shape(side))))
 
-    def _relate_concat(self, t: Tree, move: Move) -> None:
+    def _relate_concat(self, t: Application, move: Move) -> None:
         (axis,) = move.args
         self._fix(_key(t), [axis])  # the sum of the operands' extents
         for o in t.operands:
@@ -124,7 +124,7 @@ class _Varied:
             for d in set(range(len(move.shape))) - {axis}:
                 self._join((_key(t), d), (_key(o), d))
 
-    def _relate_generic(self, t: Tree, g: Generic) -> None:
+    def _relate_generic(self, t: Application, g: Generic) -> None:
         loops = ("loops", id(t))
         for i in range(g.rank):
             self._join((_key(t), i), (loops, i))
@@ -138,7 +138,7 @@ class _Varied:
         if g.tile:
             self._fix(loops, range(len(g.sizes)))
 
-    def _relate_window(self, t: Tree, move: Move) -> None:
+    def _relate_window(self, t: Application, move: Move) -> None:
         first, second, step = move.args
         inner = _key(t.operands[0])
         for d, size in enumerate(move.sources[0]):
@@ -150,7 +150,7 @@ class _Varied:
                 self._fix(_key(t), [d])
                 self._fix(inner, [d])
 
-    def _relate_layout(self, t: Tree, layout: Layout) -> None:
+    def _relate_layout(self, t: Application, layout: Layout) -> None:
         packed, plain = (t, t.operands[0]) if t.op == "pack" else (t.operands[0], t)
         self._fix(_key(packed), range(len(layout.outer), len(layout.packed_shape)))
         for at, d in enumerate(layout.outer):
@@ -177,7 +177,7 @@ class _Varied:
     def _extent(self, key: Any, d: int, old: int) -> int:
         return self.extents.get(self._find((key, d)), old)
 
-    def _new_orders(self, trees: Sequence[Tree]) -> dict[Any, tuple[int, ...]]:
+    def _new_orders(self, trees: Sequence[Application]) -> dict[Any, tuple[int, ...]]:
         """Leaves that only generics read may be stored in another order of dims."""
         readers: dict[Any, set[str]] = defaultdict(set)
         for t in trees:
@@ -196,7 +196,7 @@ class _Varied:
         return old.with_shape(tuple(shape[d] for d in order))
 
     # ---- new attributes -------------------------------------------------------------------------
-    def _remade(self, t: Tree) -> Attr:
+    def _remade(self, t: Application) -> Attr:
         """The attribute for the new shapes; its operands are made already."""
         operands = [self._made(o) for o in t.operands]
         attr = self._attr(t, [o[0].shape for o in operands])
@@ -208,7 +208,7 @@ class _Varied:
             return (self._leaf(side.key, self.types[side.key][0]),)
         return self.made[id(side)]
 
-    def _attr(self, t: Tree, shapes: list[Shape]) -> Attr:
+    def _attr(self, t: Application, shapes: list[Shape]) -> Attr:
         attr = t.attr
         match attr:
             case Generic():
@@ -223,7 +223,7 @@ class _Varied:
                 return replace(attr, type=self._leaf(_key(t), attr.type))
         return attr
 
-    def _source(self, t: Tree, layout: Layout) -> Shape:
+    def _source(self, t: Application, layout: Layout) -> Shape:
         plain = t.operands[0] if t.op == "pack" else t
         return tuple(self._extent(_key(plain), d, s) for d, s in enumerate(layout.source))
 
@@ -240,7 +240,7 @@ class _Varied:
             args = (start, tuple(whole), step)
         return move_of(move.op, shapes, *args)
 
-    def _generic(self, t: Tree, g: Generic, shapes: list[Shape]) -> Generic:
+    def _generic(self, t: Application, g: Generic, shapes: list[Shape]) -> Generic:
         loops = ("loops", id(t))
         sizes = [self._extent(loops, d, s) for d, s in enumerate(g.sizes)]
         points = 1
@@ -257,7 +257,7 @@ class _Varied:
         )
 
 
-def _trees(sides: Iterable[Tree]) -> Iterator[Tree]:
+def _trees(sides: Iterable[Application]) -> Iterator[Application]:
     """All ops in pre-order, each once: a pattern may refer to a named op of another."""
     seen: set[int] = set()
     for side in sides:
@@ -267,16 +267,16 @@ def _trees(sides: Iterable[Tree]) -> Iterator[Tree]:
                 yield t
 
 
-def _operands_first(trees: Sequence[Tree]) -> Iterator[Tree]:
+def _operands_first(trees: Sequence[Application]) -> Iterator[Application]:
     """The ops from the last to the first, each once and behind its operands."""
     seen: set[int] = set()
 
-    def walk(t: Tree) -> Iterator[Tree]:
+    def walk(t: Application) -> Iterator[Application]:
         if id(t) in seen:
             return
         seen.add(id(t))
         for o in t.operands:
-            if isinstance(o, Tree):
+            if isinstance(o, Application):
                 yield from walk(o)
         yield t
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run
-from eqsat.lab.dispatches import operands, repeated
+from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.text import table_text
@@ -181,7 +181,7 @@ def _of_dispatches(
         sets: Iterable[list[tuple[str, int]]] = ([(name, i) for name in runs] for i in numbers)
     else:
         sets = ([(n, i) for i in range(len(_schedule(r).dispatches))] for n, r in runs.items())
-    reads = {name: operands(run, seed) for name, run in runs.items()}
+    reads = {name: operand_arrays(run, seed) for name, run in runs.items()}
     found: list[Timing] = []
     for wanted in sets:
         some = _set(runs, reads, wanted, rounds, progress)
@@ -203,7 +203,7 @@ def _set(
     first: dict[object, str] = {}
     for name, i in wanted:
         schedule = _schedule(runs[name])
-        key = (name, work_of(schedule, schedule.dispatches[i]))
+        key = (name, work_key(schedule, schedule.dispatches[i]))
         label = same[name, i] = first.setdefault(key, f"{name} {i}")
         if label not in sides:
             progress(f"compiling dispatch {i} of {name}")
@@ -227,7 +227,7 @@ def _set(
         )  # fmt: skip
 
 
-def work_of(schedule: Schedule, d: Dispatch) -> object:
+def work_key(schedule: Schedule, d: Dispatch) -> object:
     """What a dispatch computes, the same for dispatches that differ in buffers only."""
     nodes = schedule.program.nodes
     inside = schedule.inside(d)

@@ -45,7 +45,7 @@ def repeated(
     return lambda count: jax.block_until_ready(compiled(count, given))
 
 
-def operands(run: Run, seed: int = 0) -> list[list[Any]]:
+def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     """Per dispatch the buffers it reads, on the device: values that come of random inputs.
 
     Weights whose values are not known are drawn as well. EqsatError as executing raises it.

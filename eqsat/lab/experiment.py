@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
-from eqsat.lab.results import Outcome, Results
+from eqsat.lab.results import CellResult, Results
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
 from eqsat.model.symbols import read_size
 from eqsat.report.text import verification_problem
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
-    from eqsat.lang.experiments import Experiment as Plan
+    from eqsat.lang.experiments import Sweep as Plan
 
 Progress = Callable[[str, str], None]
 Reader = Callable[[str, tuple[str, ...], tuple[str, ...]], Source]  # program, `m=128`, weights
@@ -89,21 +89,21 @@ def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     return [c for c in plan.cells if not names or c.name in names]
 
 
-def _outcome(plan: Plan, cell: Cell, source: Reader, threads: int) -> Outcome:
+def _outcome(plan: Plan, cell: Cell, source: Reader, threads: int) -> CellResult:
     try:
         run, totals = _search(plan, cell, source, threads)
     except EqsatError as error:
         missing = error.exit_code == NOTHING
         expected = missing and cell.expect == "no_program"
-        return Outcome(
+        return CellResult(
             cell, None, "no program" if missing else "error",
             diagnostics=error.diagnostics, problems=() if expected else error.diagnostics,
         )  # fmt: skip
     problems = tuple(_problems(cell, run))
-    return Outcome(cell, run, "found", problems=problems, totals_s=tuple(totals))
+    return CellResult(cell, run, "found", problems=problems, totals_s=tuple(totals))
 
 
-def _measured(plan: Plan, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _measured(plan: Plan, outcomes: Sequence[CellResult]) -> list[CellResult]:
     """The outcomes with their times; rows of one program take turns, so that they compare."""
     if not plan.runs:
         return list(outcomes)
@@ -122,14 +122,14 @@ def _measured(plan: Plan, outcomes: Sequence[Outcome]) -> list[Outcome]:
     return list(found.values())
 
 
-def _covered(o: Outcome, found: dict[str, Outcome]) -> Outcome:
+def _covered(o: CellResult, found: dict[str, CellResult]) -> CellResult:
     """The outcome with what its `covers:` finds wrong."""
     others = [found[name] for name in o.cell.covers if name in found]
     problems = [p for other in others for p in _uncovered(o, other)]
     return replace(o, problems=(*o.problems, *problems)) if problems else o
 
 
-def _uncovered(o: Outcome, other: Outcome) -> Iterator[Diagnostic]:
+def _uncovered(o: CellResult, other: CellResult) -> Iterator[Diagnostic]:
     """The other's program must be among those this row chose from, and must not be better."""
     if o.run is None or other.run is None:
         return

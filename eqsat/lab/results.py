@@ -27,7 +27,7 @@ _PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellResult:
     """One row: its cell, the run if there is one, and what went wrong."""
 
     cell: Cell
@@ -92,7 +92,7 @@ class Results:
 
     name: str
     doc: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CellResult, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dict per row."""
@@ -167,7 +167,7 @@ class Results:
         return document(self.name, "\n".join(body))
 
 
-def _cells(o: Outcome, timed: bool) -> tuple[str, ...]:
+def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
     c = o.cell
     asked = (c.name, Path(c.program).name, Path(c.target).name, c.goals[0].name)
     if o.run is None:
@@ -211,8 +211,8 @@ def _measured(measured: dict[str, Any] | None) -> str:
     return "–" if measured is None else time_text(measured["median_us"] * 1e6)
 
 
-def _row_html(o: Outcome) -> str:
-    from eqsat.report.finished import chosen
+def _row_html(o: CellResult) -> str:
+    from eqsat.report.finished import finished_stages
     from eqsat.report.html import buffers, dispatches_table, goals_table, pre
     from eqsat.report.origins import Names
 
@@ -220,7 +220,7 @@ def _row_html(o: Outcome) -> str:
     if o.run is None:
         text = "\n\n".join(d.full() for d in o.diagnostics)
         return f"<details>{title}{pre(text)}</details>"
-    egraph, selection, schedule = chosen(o.run)
+    egraph, selection, schedule = finished_stages(o.run)
     names = Names(egraph, o.run.canonical)
     asked = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
     parts = [

@@ -66,7 +66,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Sweep:
     """Cells in the order of the file, and how each is run."""
 
     name: str
@@ -116,13 +116,13 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
     return known[str(name)]
 
 
-def load_experiment(name: str | Path, folders: Folders = ()) -> Experiment:
+def load_experiment(name: str | Path, folders: Folders = ()) -> Sweep:
     """An experiment by name or path; EqsatError holds all problems of its file."""
     folders = tuple(folders)
     return _Reader(load_yaml(find_experiment(name, folders)), folders).read()
 
 
-def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> Experiment:
+def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> Sweep:
     """Experiment YAML text → Experiment."""
     return _Reader(read_yaml(text, file), tuple(folders)).read()
 
@@ -133,7 +133,7 @@ class _Reader:
     folders: tuple[str | Path, ...]
     problems: list[Diagnostic] = field(default_factory=list)
 
-    def read(self) -> Experiment:
+    def read(self) -> Sweep:
         record, problems = read_record(ExperimentRecord, self.source)
         self.problems += problems
         if record is None:
@@ -143,7 +143,7 @@ class _Reader:
         cells = self._rows(record) if record.rows else self._grid(record)
         refuse(self.problems)
         m = record.measure
-        return Experiment(
+        return Sweep(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
             m.work_limit if m else WORK_LIMIT, self.source.file,

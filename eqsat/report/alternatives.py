@@ -9,7 +9,7 @@ from typing import Any
 
 from eqsat.model.price import AT_LEAST, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.selection import Selection
-from eqsat.report.origins import Names, Step, rule_chain
+from eqsat.report.origins import Names, RuleStep, rule_chain
 from eqsat.report.units import delta_text, goal_text
 
 Prices = Callable[[Sequence[Question]], Sequence[Price]]
@@ -17,12 +17,12 @@ SHOWN = 6  # alternatives listed before "and n more"
 
 
 @dataclass(frozen=True)
-class Alternative:
+class OtherChoice:
     """A choice that was not made: another e-node of the class, or another place for the value."""
 
     text: str
     question: Question | None  # None: nothing to ask, as it is made ahead of time
-    chain: tuple[Step, ...] = ()
+    chain: tuple[RuleStep, ...] = ()
     subsumed: bool = False  # given up by a rule with `apply: replace`
     price: Price | None = None
 
@@ -35,11 +35,11 @@ class Alternative:
         }
 
 
-def other_nodes(names: Names, node: int, chosen: set[int], ahead: bool) -> list[Alternative]:
+def other_nodes(names: Names, node: int, chosen: set[int], ahead: bool) -> list[OtherChoice]:
     """The e-nodes of the same class that the search did not take."""
     egraph = names.egraph
     return [
-        Alternative(
+        OtherChoice(
             names.node_text(egraph.nodes[i]),
             None if ahead else Question("node", i),
             rule_chain(egraph, i),
@@ -51,7 +51,7 @@ def other_nodes(names: Names, node: int, chosen: set[int], ahead: bool) -> list[
 
 
 @dataclass(frozen=True)
-class Memory:
+class Placements:
     """Which values a selection keeps in memory."""
 
     names: Names
@@ -69,7 +69,7 @@ class Memory:
         buffer = self.names.buffer
         return frozenset(buffer[r] for g in self.selection.groups for r in g.reads)
 
-    def other_places(self, node: int) -> list[Alternative]:
+    def other_places(self, node: int) -> list[OtherChoice]:
         """Memory or not, and in which layout; asked where a value is computed, not converted."""
         names, egraph = self.names, self.names.egraph
         c = egraph.nodes[node].eclass
@@ -78,13 +78,13 @@ class Memory:
             return []
         kept = {b for b in self.written if names.logical[b] == value}
         found = [
-            Alternative(f"{names.logical_name(c)} kept in memory as {names.type_of(b)}", question)
+            OtherChoice(f"{names.logical_name(c)} kept in memory as {names.type_of(b)}", question)
             for b, question in self._layouts(value, kept)
         ]
         results = {names.logical[r] for r in egraph.roots}
         if kept and value not in results:
             text = f"{names.logical_name(c)} computed inside of what reads it, not kept in memory"
-            found.append(Alternative(text, Question("inside", c)))
+            found.append(OtherChoice(text, Question("inside", c)))
         return found
 
     def _layouts(self, value: int, kept: set[int]) -> list[tuple[int, Question]]:
@@ -95,20 +95,20 @@ class Memory:
         return [(b, Question("written", b)) for b in every]
 
 
-def asked(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:
+def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:
     """Each question's price; equal questions are asked once."""
     once = list(dict.fromkeys(questions))
     return dict(zip(once, prices(once), strict=True))
 
 
-def priced(found: tuple[Alternative, ...], known: dict[Question, Price]) -> tuple[Alternative, ...]:
+def priced(found: tuple[OtherChoice, ...], known: dict[Question, Price]) -> tuple[OtherChoice, ...]:
     """With their prices, cheapest first."""
     with_price = [a if a.question is None else replace(a, price=known[a.question]) for a in found]
     last = (True, 0, True)
     return tuple(sorted(with_price, key=lambda a: a.price.key if a.price else last))
 
 
-def lines(found: tuple[Alternative, ...]) -> list[str]:
+def lines(found: tuple[OtherChoice, ...]) -> list[str]:
     """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest."""
     text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in found[:SHOWN]]
     hopeless = sum(map(_is_hopeless, found[SHOWN:]))
@@ -117,18 +117,18 @@ def lines(found: tuple[Alternative, ...]) -> list[str]:
     return text + ([f"    and {hopeless} that are not admissible"] if hopeless else [])
 
 
-def _is_hopeless(a: Alternative) -> bool:
+def _is_hopeless(a: OtherChoice) -> bool:
     return a.price is not None and a.price.status == NOT_ADMISSIBLE
 
 
-def _origin(a: Alternative) -> str:
+def _origin(a: OtherChoice) -> str:
     if a.question is not None and a.question.kind != "node":
         return ""
     by = a.chain[0].rule if a.chain else "the input program"
     return f"  ({by}{', given up by a rule' if a.subsumed else ''})"
 
 
-def _price(a: Alternative) -> str:
+def _price(a: OtherChoice) -> str:
     return "" if a.price is None else f": {price_text(a.price)}"
 
 

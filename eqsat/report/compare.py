@@ -10,8 +10,8 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import Leaf
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
-from eqsat.report.finished import Finished, chosen
-from eqsat.report.origins import Names, Step, op_word, rule_chain
+from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.origins import Names, RuleStep, op_word, rule_chain
 from eqsat.report.units import bytes_text, time_text
 
 
@@ -30,7 +30,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Work:
+class ComparedDispatch:
     """One dispatch as the comparison sees it."""
 
     number: int
@@ -101,7 +101,7 @@ def compare_runs(a: Finished, b: Finished, names: tuple[str, str] = ("A", "B")) 
     """Two runs of equal or different inputs; EqsatError (E405) if one stopped early."""
     sides = []
     for run, name in zip((a, b), names, strict=True):
-        egraph, selection, schedule = chosen(run)
+        egraph, selection, schedule = finished_stages(run)
         sides.append(Side(name, Names(egraph, run.canonical), selection, schedule))
     settings = tuple(
         (what, x, y)
@@ -151,11 +151,11 @@ def _facts(s: Schedule) -> list[tuple[str, int]]:
     ]
 
 
-def _works(side: Side, by_value: bool) -> list[Work]:
+def _works(side: Side, by_value: bool) -> list[ComparedDispatch]:
     return [_work(side, i, by_value) for i in range(len(side.selection.groups))]
 
 
-def _work(side: Side, number: int, by_value: bool) -> Work:
+def _work(side: Side, number: int, by_value: bool) -> ComparedDispatch:
     egraph, names = side.egraph, side.names
     group = side.selection.groups[number]
     nodes = [egraph.nodes[m] for m in group.members]
@@ -169,18 +169,20 @@ def _work(side: Side, number: int, by_value: bool) -> Work:
     traffic = sum(t.nbytes for c in (*group.reads, *group.writes) for t in egraph.types[c])
     steps = [s for m in group.members for s in rule_chain(egraph, m)]
     reads = tuple(_placed(names, c) for c in group.reads)
-    return Work(number, key, ops, reads, writes, traffic, group.time_ps, _named(steps))
+    return ComparedDispatch(number, key, ops, reads, writes, traffic, group.time_ps, _named(steps))
 
 
 def _placed(names: Names, c: int) -> str:
     return f"{names.logical_name(c)} as {names.type_of(c)}"
 
 
-def _named(steps: list[Step]) -> tuple[tuple[str, str], ...]:
+def _named(steps: list[RuleStep]) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((s.rule, s.at) for s in steps))
 
 
-def _match(a: list[Work], b: list[Work]) -> tuple[tuple[Difference, ...], int]:
+def _match(
+    a: list[ComparedDispatch], b: list[ComparedDispatch]
+) -> tuple[tuple[Difference, ...], int]:
     """Dispatches that write the same values face each other; equal ones are only counted."""
     keys = list(dict.fromkeys(w.key for w in (*a, *b)))
     found: list[Difference] = []
@@ -195,11 +197,13 @@ def _match(a: list[Work], b: list[Work]) -> tuple[tuple[Difference, ...], int]:
     return tuple(found), same
 
 
-def _essence(w: Work) -> tuple[object, ...]:
+def _essence(w: ComparedDispatch) -> tuple[object, ...]:
     return (tuple(sorted(w.ops)), tuple(sorted(w.reads)), tuple(sorted(w.writes)))
 
 
-def _rest(works: list[Work], other: Counter[tuple[object, ...]]) -> list[Work]:
+def _rest(
+    works: list[ComparedDispatch], other: Counter[tuple[object, ...]]
+) -> list[ComparedDispatch]:
     left = Counter(other)
     rest = []
     for w in works:
@@ -210,7 +214,9 @@ def _rest(works: list[Work], other: Counter[tuple[object, ...]]) -> list[Work]:
     return rest
 
 
-def _unlike(key: tuple[str, ...], left: list[Work], right: list[Work]) -> Difference:
+def _unlike(
+    key: tuple[str, ...], left: list[ComparedDispatch], right: list[ComparedDispatch]
+) -> Difference:
     return Difference(
         "writes " + ", ".join(key),
         tuple(w.line() for w in left),
@@ -220,7 +226,9 @@ def _unlike(key: tuple[str, ...], left: list[Work], right: list[Work]) -> Differ
     )
 
 
-def _only(these: list[Work], others: list[Work]) -> tuple[tuple[str, str], ...]:
+def _only(
+    these: list[ComparedDispatch], others: list[ComparedDispatch]
+) -> tuple[tuple[str, str], ...]:
     known = {r for w in others for r in w.rules}
     return tuple(dict.fromkeys(r for w in these for r in w.rules if r not in known))
 

@@ -14,16 +14,16 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
-    Alternative,
-    Memory,
+    OtherChoice,
+    Placements,
     Prices,
-    asked,
     other_nodes,
     priced,
+    prices_of,
     without_text,
 )
-from eqsat.report.finished import Finished, chosen
-from eqsat.report.origins import Names, Step, chosen_nodes, rule_chain
+from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
 from eqsat.report.weights import COLUMNS, life_rows, weights_json
@@ -39,9 +39,9 @@ class Choice:
     text: str
     type: str
     where: str  # "dispatch 2 (…)" | "ahead of time"
-    chain: tuple[Step, ...]  # the last rule first; empty: as in the input
+    chain: tuple[RuleStep, ...]  # the last rule first; empty: as in the input
     reads: tuple[str, ...]
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[OtherChoice, ...]
     is_read: bool = True  # at run time
     holds: tuple[str, ...] = ()  # bodies of a loop or branch, by the names that explain knows
     price: Price | None = None  # of going without this node; ahead of time: without its result
@@ -126,13 +126,13 @@ class Explanation:
         }
 
 
-def explain(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
+def explained(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
     """All choices of a run, or those behind one value (`%5`, a leaf's name).
 
     prices: asked once, for going without each choice and for all its alternatives. Raises
     EqsatError (E303 no such value, E405 the run stopped before extraction).
     """
-    egraph, selection, schedule = chosen(run)
+    egraph, selection, schedule = finished_stages(run)
     names = Names(egraph, run.canonical)
     goal = run.goals[0].name
     everything = _choices(names, selection, schedule.dispatches)
@@ -225,7 +225,7 @@ def _choices(
     names: Names, selection: Selection, dispatches: tuple[Dispatch, ...]
 ) -> tuple[Choice, ...]:
     nodes = set(chosen_nodes(selection))
-    memory = Memory(names, selection)
+    memory = Placements(names, selection)
     found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
     for i, (g, d) in enumerate(zip(selection.groups, dispatches, strict=True)):
         on = f" on {d.device}" if d.device else ""
@@ -252,7 +252,9 @@ def _held(names: Names, node: int) -> tuple[str, ...]:
     return tuple(f"{names.of(n.eclass)}/{label}" for label in n.attr.labels)
 
 
-def _choice(memory: Memory, node: int, where: str, group: Group | None, nodes: set[int]) -> Choice:
+def _choice(
+    memory: Placements, node: int, where: str, group: Group | None, nodes: set[int]
+) -> Choice:
     names = memory.names
     egraph = names.egraph
     n = egraph.nodes[node]
@@ -287,7 +289,7 @@ def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choi
     """Choices with their prices, if there is somebody to ask."""
     if prices is None:
         return list(sets)
-    known = asked([q for choices in sets for c in choices for q in c.questions], prices)
+    known = prices_of([q for choices in sets for c in choices for q in c.questions], prices)
     return [
         tuple(
             replace(

@@ -64,7 +64,7 @@ class Finished(Protocol):
     def summary(self) -> dict[str, Any]: ...
 
 
-def chosen(run: Finished) -> tuple[EGraph, Selection, Schedule]:
+def finished_stages(run: Finished) -> tuple[EGraph, Selection, Schedule]:
     """The stages of a run that went to the end; EqsatError (E405) if it stopped before."""
     if run.egraph is None or run.selection is None or run.schedule is None:
         raise fail("E405", "this run stopped before a schedule was made")

@@ -10,8 +10,8 @@ from eqsat.model.ops import LEAVES
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.model.textfile import write_text
-from eqsat.report.explain import choice_lines, explain, removed_lines
-from eqsat.report.finished import Finished, chosen
+from eqsat.report.explain import choice_lines, explained, removed_lines
+from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, op_word, rule_chain
 from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_chart, curve_rows
@@ -62,7 +62,7 @@ def write_page(run: Finished, path: Path) -> Path:
 
 def page(run: Finished) -> str:
     """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
-    egraph, selection, schedule = chosen(run)
+    egraph, selection, schedule = finished_stages(run)
     names = Names(egraph, run.canonical)
     title = f"{run.program.name} on {run.target.name}"
     body = [
@@ -226,7 +226,7 @@ def _rules(egraph: EGraph, group: Group) -> str:
 
 def _choices(run: Finished) -> str:
     """Rules behind each choice and what else there was, folded away; `explain` knows prices."""
-    lines = "\n\n".join("\n".join(choice_lines(c, False)) for c in explain(run).choices)
+    lines = "\n\n".join("\n".join(choice_lines(c, False)) for c in explained(run).choices)
     what = "rules behind each choice, and what else there was"
     return f"<details><summary>{what}</summary>{pre(lines)}</details>" if lines else ""
 

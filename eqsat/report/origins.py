@@ -19,7 +19,7 @@ from eqsat.ops.contraction import kind
 
 
 @dataclass(frozen=True)
-class Step:
+class RuleStep:
     """One rule of a chain: its name, place and doc line, and the e-node it made."""
 
     rule: str
@@ -28,17 +28,17 @@ class Step:
     node: int
 
 
-def rule_chain(egraph: EGraph, node: int) -> tuple[Step, ...]:
+def rule_chain(egraph: EGraph, node: int) -> tuple[RuleStep, ...]:
     """Rules that led to this e-node, the last one first; empty if it stood in the input.
 
     Follows `ENode.source`, the outermost node each rule matched.
     """
-    steps: list[Step] = []
+    steps: list[RuleStep] = []
     seen: set[int] = set()
     while node >= 0 and node not in seen and egraph.nodes[node].rule >= 0:
         seen.add(node)
         stat = egraph.rules[egraph.nodes[node].rule]
-        steps.append(Step(stat.name, stat.at, stat.doc, node))
+        steps.append(RuleStep(stat.name, stat.at, stat.doc, node))
         node = egraph.nodes[node].source
     return tuple(steps)
 

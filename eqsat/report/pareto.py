@@ -11,7 +11,7 @@ from typing import Any
 from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult, Selection
-from eqsat.report.finished import Finished, chosen
+from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
 from eqsat.report.summary import goal_key
@@ -59,7 +59,7 @@ def goal_of(run: Finished, goal: str) -> GoalResult:
 
 
 def answer_of(run: Finished) -> Selection:
-    return chosen(run)[1]
+    return finished_stages(run)[1]
 
 
 def is_proven(front: Front, run: Finished) -> bool:
@@ -96,7 +96,7 @@ def _point_json(number: int, run: Finished, goals: Sequence[str]) -> dict[str, A
 
 def contents(run: Finished) -> Counter[str]:
     """What a program is made of where points differ: conversions, tiles, work done again."""
-    egraph, selection, schedule = chosen(run)
+    egraph, selection, schedule = finished_stages(run)
     words = {
         "packs": "pack", "unpacks": "unpack", "transposes": "transpose",
         "fused_conversions": "fused conversion", "weight_packs": "weight pack",
@@ -118,7 +118,7 @@ def contents(run: Finished) -> Counter[str]:
     return found + Counter({"temporary": kept})
 
 
-def differences(runs: Sequence[Finished]) -> list[str]:
+def telling_contents(runs: Sequence[Finished]) -> list[str]:
     """Per point the contents that are not the same in all of them."""
     every = [contents(r) for r in runs]
     keys = dict.fromkeys(k for c in every for k in c)
@@ -133,7 +133,7 @@ def _count(n: int, what: str) -> str:
 def rows(front: Front) -> list[tuple[str, ...]]:
     """The columns, printed."""
     found = []
-    for i, (run, what) in enumerate(zip(front.runs, differences(front.runs), strict=True), 1):
+    for i, (run, what) in enumerate(zip(front.runs, telling_contents(front.runs), strict=True), 1):
         values = (goal_text(g, goal_of(run, g).value) for g in front.goals)
         found.append((str(i), *values, _gap(run, front.goals), what))
     return found
@@ -295,6 +295,6 @@ def front_page(front: Front) -> str:
     if front.baseline is not None:
         body.append(f"<p>the input itself: {escape(_baseline_text(front.baseline))}</p>")
     for i, run in enumerate(front.runs, 1):
-        _, _, schedule = chosen(run)
+        _, _, schedule = finished_stages(run)
         body.append(section(f"Point {i}", pre(schedule.to_text())))
     return document(front.title, "\n".join(body))

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
-from eqsat.report.finished import Finished, chosen
+from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.summary import figures, goal_key
 from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, delta_text, goal_text
@@ -64,7 +64,7 @@ def _line(kept: Kept, i: int) -> tuple[str, ...]:
 
 def _values(row: Row) -> dict[str, int]:
     """With what the caller pays for conversions in the time."""
-    _, _, schedule = chosen(row.run)
+    _, _, schedule = finished_stages(row.run)
     return {
         "time": schedule.time_ps + round(row.caller_ps),
         "memory": schedule.peak_bytes,
@@ -116,7 +116,7 @@ def state_json(kept: Kept) -> dict[str, Any]:
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    _, selection, schedule = chosen(row.run)
+    _, selection, schedule = finished_stages(row.run)
     gaps = {goal_key(name)[0]: g.gap for name, g in selection.goals}
     return {
         "layouts": {n: _layout(layout) for n, layout in row.layouts.items()},

@@ -252,7 +252,7 @@ def goal_table(run: Finished) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class GoalRow:
     """One line of the table in raw integers; None where there is nothing to say."""
 
     name: str
@@ -272,7 +272,7 @@ class Row:
         return [self.name, before, goal_text(self.kind, self.chosen), ratio, bound, gap, self.proof]
 
 
-def goal_rows(run: Finished) -> list[Row]:
+def goal_rows(run: Finished) -> list[GoalRow]:
     """time, memory, dispatches (with bound and gap where they were goals) and bytes moved."""
     after, before = run.schedule, run.baseline_schedule
     if after is None or run.selection is None:
@@ -296,7 +296,7 @@ def goal_rows(run: Finished) -> list[Row]:
         bound, gap, proof = None, None, ""
         if goal:
             bound, gap, proof = goal.bound, goal.gap, _proof(run.selection, goal)
-        rows.append(Row(name, kind, x, y, bound, gap, proof))
+        rows.append(GoalRow(name, kind, x, y, bound, gap, proof))
     return rows
 
 

@@ -26,7 +26,7 @@ Settings = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Variant:
+class TimedVariant:
     """One form of a program: what the target predicts, and what was measured."""
 
     name: str
@@ -39,7 +39,7 @@ class Agreement:
     """Variants of one program, how well the model ranks them, and what following it costs."""
 
     program: str
-    variants: tuple[Variant, ...]
+    variants: tuple[TimedVariant, ...]
 
     @property
     def rank_correlation(self) -> float:
@@ -92,17 +92,19 @@ def agreement(
     found = []
     for i, name in enumerate(programs):
         show = part(progress, i / len(programs), (i + 1) / len(programs))
-        runs = variants(target, SAMPLES[name], drawn, show)
+        runs = unlike_runs(target, SAMPLES[name], drawn, show)
         probes = [Probe(f"{name} {key}", 1, _build(run)) for key, run in runs.items()]
         times = sample(probes, rounds, timer or CoreTimer(), show)
         found.append(Agreement(name, tuple(_variants(name, target, runs, times))))
     return found
 
 
-def _variants(name: str, target: Target, runs: dict[str, Run], times: Any) -> Iterator[Variant]:
+def _variants(
+    name: str, target: Target, runs: dict[str, Run], times: Any
+) -> Iterator[TimedVariant]:
     for key, run in runs.items():
         measured = times[f"{name} {key}"].median * 1e6
-        yield Variant(key, round(price_us(run, target), 1), round(measured, 1))
+        yield TimedVariant(key, round(price_us(run, target), 1), round(measured, 1))
 
 
 def price_us(run: Run, target: Target) -> float:
@@ -133,7 +135,7 @@ def _build(run: Run) -> Callable[[], Call]:
 
 
 # ---- variants --------------------------------------------------------------------------------
-def variants(
+def unlike_runs(
     target: Target, program: Callable[[], Any], drawn: int, progress: Progress = lambda *_: None
 ) -> dict[str, Run]:
     """Searches of a program that end in different schedules, by what was asked for."""

@@ -18,7 +18,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("eqsat", "jax", "jaxlib", "llvmlite")}
 
 
-def folded(text: str, indent: str = "  ") -> list[str]:
+def folded_lines(text: str, indent: str = "  ") -> list[str]:
     """The lines of a folded text (`>-`)."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 

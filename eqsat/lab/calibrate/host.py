@@ -9,7 +9,7 @@ from typing import Any
 from eqsat import host
 from eqsat.lab.calibrate import machine, shapes
 from eqsat.lab.calibrate.file import measured_on, versions
-from eqsat.lab.calibrate.machine import Level
+from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
 from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, sample
@@ -25,7 +25,7 @@ class Calibration:
 
     samples: dict[str, Sample]  # seconds per call of a probe
     probes: tuple[Probe, ...]
-    levels: tuple[Level, ...]
+    levels: tuple[MemoryLevel, ...]
     rounds: int
     processor: str
     versions: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Calibration:
         tile, plain = shapes.TILES[kind]
         names = [f"packed {kind} {j}" for j in range(len(plain))]
         work = sum(p.work for p in self.probes if p.name in names)
-        moved = sum(2 * shapes.nbytes(shapes.packed(g, tile)) for g in plain) / self.relayout
+        moved = sum(2 * shapes.traffic_bytes(shapes.packed(g, tile)) for g in plain) / self.relayout
         seconds = work / self.per_second(*names)
         return work / max(seconds - moved, work / self.peak)
 
@@ -110,7 +110,7 @@ def calibrate(
     *,
     quick: bool = False,
     timer: Timer | None = None,
-    levels: Sequence[Level] | None = None,
+    levels: Sequence[MemoryLevel] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Calibration:
     """Measure this machine: one core, XLA on the CPU, medians of interleaved rounds.
@@ -121,7 +121,7 @@ def calibrate(
     if timer is None:
         machine.use_one_core()
         timer = CoreTimer()
-    found = list(machine.levels() if levels is None else levels)
+    found = list(machine.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS
     measured = sample(probes(found), rounds, timer, progress)
     return Calibration(

@@ -43,7 +43,7 @@ STREAMED = (1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 3 << 21)
 
 
 @dataclass(frozen=True)
-class Source:
+class ProbedProgram:
     """A program whose every dispatch is a sample; `make` reads it."""
 
     name: str
@@ -51,24 +51,24 @@ class Source:
     make: Callable[[], Program]
 
 
-def sources() -> tuple[Source, ...]:
+def probed_programs() -> tuple[ProbedProgram, ...]:
     """All of them, in one order."""
     return (*_products(), *_batches(), *_streams(), *_rows(), *_moves())
 
 
 # ---- contractions ----------------------------------------------------------------------------
-def _products() -> Iterator[Source]:
+def _products() -> Iterator[ProbedProgram]:
     for sizes, forms, epilogues in PRODUCTS:
         for form in forms:
             for epilogue in epilogues:
-                yield product(sizes, form, epilogue)
+                yield product_program(sizes, form, epilogue)
     for m, k, n in TURNED:
         lines = (f"input x: f32[{k}, {m}]", f"input w: f32[{k}, {n}]")
         body = _contraction(f"{m}, {n}, {k}", "[d2, d0], [d2, d1]", f"{m}, {n}")
         yield _text(f"{m}x{k}x{n} km", f"{m}x{k}x{n}", *lines, body, "return y")
 
 
-def product(sizes: tuple[int, int, int], form: str, epilogue: str) -> Source:
+def product_program(sizes: tuple[int, int, int], form: str, epilogue: str) -> ProbedProgram:
     """A product of these rows, reduction and columns.
 
     form: how the second factor lies, kn, nk or in panels. epilogue: bias, add, gelu or none.
@@ -111,7 +111,7 @@ def _epilogue(kind: str, m: int, n: int) -> list[str]:
     return [f"e = generic(y, {loops}, maps=[{plain}], body={GELU})"] if kind else []
 
 
-def _batches() -> Iterator[Source]:
+def _batches() -> Iterator[ProbedProgram]:
     for b, m, k, n in BATCHES:
         group = f"{b}x{m}x{k}x{n}"
         made = f"{b}, {m}, {n}"
@@ -129,7 +129,7 @@ def _batches() -> Iterator[Source]:
 
 
 # ---- passes over memory, rows, moves ---------------------------------------------------------
-def _streams() -> Iterator[Source]:
+def _streams() -> Iterator[ProbedProgram]:
     for size in STREAMED:
         group = f"stream {size}"
         one = f"y = generic(x, loops=[{size}], maps=[[d0]], body=add(mul(x0, 0.5), 1.0))"
@@ -139,7 +139,7 @@ def _streams() -> Iterator[Source]:
         yield _text(f"{group} added", group, *inputs, two, "return y")
 
 
-def _rows() -> Iterator[Source]:
+def _rows() -> Iterator[ProbedProgram]:
     import jax
     from jax import numpy as jnp
 
@@ -168,7 +168,7 @@ def _rows() -> Iterator[Source]:
         yield traced("largest of rows", lambda x: x.max(1), shape)
 
 
-def _moves() -> Iterator[Source]:
+def _moves() -> Iterator[ProbedProgram]:
     import jax
 
     def turned(*perm: int) -> Callable[..., Any]:
@@ -201,14 +201,14 @@ def _moves() -> Iterator[Source]:
 
 
 # ---- sources ---------------------------------------------------------------------------------
-def _text(name: str, group: str, *lines: str) -> Source:
+def _text(name: str, group: str, *lines: str) -> ProbedProgram:
     from eqsat.lang.programs import parse_program
 
     text = "\n".join(("program probe", *lines)) + "\n"
-    return Source(name, group, partial(parse_program, text))
+    return ProbedProgram(name, group, partial(parse_program, text))
 
 
-def traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
+def traced(name: str, function: Callable[..., Any], *args: Any) -> ProbedProgram:
     """A JAX function of f32 arrays of these shapes, or of what is given in place of a shape."""
     import jax
 
@@ -222,4 +222,4 @@ def traced(name: str, function: Callable[..., Any], *args: Any) -> Source:
 
         return optimize(function, *given, target="reference", stop_after="program").program
 
-    return Source(f"{name} {shape}", f"{name} {shape}", make)
+    return ProbedProgram(f"{name} {shape}", f"{name} {shape}", make)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, optimize
-from eqsat.lab.calibrate.file import folded, measured_on, versions
+from eqsat.lab.calibrate.file import folded_lines, measured_on, versions
 from eqsat.lab.calibrate.fit import FIELDS, Fit, Observed, Quality, fit
-from eqsat.lab.calibrate.kernelprograms import Source, sources
-from eqsat.lab.calibrate.machine import levels
+from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
+from eqsat.lab.calibrate.machine import memory_levels
 from eqsat.lab.calibrate.probes import Call, Probe
 from eqsat.lab.calibrate.timer import LEAST, CoreTimer, Progress, Sample, Timer, part, sample
-from eqsat.lab.dispatches import operands, repeated
+from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
@@ -100,7 +100,7 @@ class KernelCalibration:
             f"{self.base.name}."
         )
         head = [f"target: {name}", f"extends: {self.base.name}", f"doc: {doc}"]
-        return [*head, "source: >-", *folded(source), *measured_on(self.versions)]
+        return [*head, "source: >-", *folded_lines(source), *measured_on(self.versions)]
 
     def _memory(self) -> list[str]:
         lines = [
@@ -125,7 +125,7 @@ class KernelCalibration:
             f"Fitted by eqsat calibrate to {len(self.observed)} dispatches of {groups} shapes. "
             f"{quality_text(self.fit.unseen)}"
         )
-        return [*lines, "  source: >-", *folded(told, "    ")]
+        return [*lines, "  source: >-", *folded_lines(told, "    ")]
 
 
 def quality_text(q: Quality) -> str:
@@ -153,7 +153,7 @@ def calibrate_kernels(
     quick: bool = False,
     timer: Timer | None = None,
     progress: Progress = lambda *_: None,
-    programs: Sequence[Source] | None = None,
+    programs: Sequence[ProbedProgram] | None = None,
 ) -> KernelCalibration:
     """Fit the constants of a target's kernels to dispatches measured here on one core.
 
@@ -168,7 +168,7 @@ def calibrate_kernels(
         machine.use_one_core()
         timer = RunTimer()
     start = replace(base, memory=_levels(base))
-    made, declined = _dispatches(programs or sources(), start, part(progress, 0.0, 0.4))
+    made, declined = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
     if programs is None and len(made) < LEAST_SAMPLES:
         why = next(iter(declined.values()), "")
         message = f"only {len(made)} of {len(made) + len(declined)} dispatches run as kernels here"
@@ -193,7 +193,7 @@ def calibrate_kernels(
 
 
 def observe(
-    programs: Sequence[Source], target: Target, rounds: int
+    programs: Sequence[ProbedProgram], target: Target, rounds: int
 ) -> tuple[tuple[Observed, ...], dict[str, str]]:
     """The dispatches of programs timed here on one core, and why others run as no kernels.
 
@@ -248,7 +248,7 @@ class _Made:
 
 
 def _dispatches(
-    programs: Sequence[Source], target: Target, progress: Progress
+    programs: Sequence[ProbedProgram], target: Target, progress: Progress
 ) -> tuple[list[_Made], dict[str, str]]:
     """The dispatches of all programs that are kernels, and those that are not with the reason."""
     made: list[_Made] = []
@@ -277,7 +277,7 @@ class _Build:
     number: int
 
     def __call__(self) -> Call:
-        reads = operands(self.run)[self.number]
+        reads = operand_arrays(self.run)[self.number]
         return repeated(self.run.executable.dispatch(self.number), reads)
 
 
@@ -285,7 +285,7 @@ def _levels(base: Target) -> tuple[Memory, ...]:
     """This machine's memory; bandwidths to begin from are those of the base."""
     known = {m.name: m.bandwidth for m in base.memory}
     slowest = base.memory[-1].bandwidth
-    found = levels(first=1)
+    found = memory_levels(first=1)
     return tuple(Memory(v.name, v.size_bytes, known.get(v.name, slowest)) for v in found)
 
 

@@ -14,7 +14,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 @dataclass(frozen=True)
-class Level:
+class MemoryLevel:
     """A memory level; probed_bytes is the size of the buffer that is measured in it."""
 
     name: str
@@ -22,14 +22,14 @@ class Level:
     probed_bytes: int
 
 
-def levels(folder: Path = host.CACHES, first: int = 2) -> list[Level]:
+def memory_levels(folder: Path = host.CACHES, first: int = 2) -> list[MemoryLevel]:
     """Caches from level `first` on, and memory; usual sizes where the system does not tell."""
     every = sorted(host.caches(folder).items()) or list(USUAL)
     caches = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
     last = caches[-1][1]
-    found = [Level(name, size, size // 2) for name, size in caches]
+    found = [MemoryLevel(name, size, size // 2) for name, size in caches]
     memory = max(host.memory_bytes(), 4 * last)
-    return [*found, Level("dram", memory, min(4 * last, LARGEST_PROBE))]
+    return [*found, MemoryLevel("dram", memory, min(4 * last, LARGEST_PROBE))]
 
 
 def use_one_core() -> None:

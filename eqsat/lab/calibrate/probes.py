@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from eqsat.lab.calibrate import shapes
-from eqsat.lab.calibrate.machine import Level
+from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.model.generic import Generic
 
 Call = Callable[..., Any]
@@ -24,7 +24,7 @@ class Probe:
     build: Callable[[], Call]
 
 
-def probes(levels: Sequence[Level]) -> list[Probe]:
+def probes(levels: Sequence[MemoryLevel]) -> list[Probe]:
     """Everything that is measured, in the order of the target's keys."""
     return [
         Probe("call", 1, partial(_elementwise, 1, 1)),
@@ -46,7 +46,7 @@ def _contractions() -> Iterator[Probe]:
     for image, filters in shapes.ORDERS:
         for i, regime in enumerate(shapes.CONVOLUTIONS):
             for j, g in enumerate(regime.shapes):
-                yield _contraction(f"{image} {i}.{j}", shapes.ordered(g, image, filters))
+                yield _contraction(f"{image} {i}.{j}", shapes.in_dim_order(g, image, filters))
     for kind, (tile, packed) in shapes.TILES.items():
         for j, g in enumerate(packed):
             yield _contraction(f"packed {kind} {j}", shapes.packed(g, tile), 2 * math.prod(g.sizes))
@@ -78,7 +78,7 @@ COPIED = 64 << 20  # bytes that one call of a copy moves at least
 TRANSPOSED = (((1, 64, 56, 56), (0, 2, 3, 1)), ((1, 28, 28, 256), (0, 3, 1, 2)))
 
 
-def _copy(level: Level) -> Probe:
+def _copy(level: MemoryLevel) -> Probe:
     """An elementwise pass over a buffer that this level holds, again and again."""
     elements = level.probed_bytes // 4
     runs = max(4, COPIED // level.probed_bytes)

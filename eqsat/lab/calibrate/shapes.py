@@ -25,7 +25,7 @@ class Regime:
     shapes: tuple[Generic, ...]
 
 
-def matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "f32") -> Generic:
+def mnk_product(m: int, n: int, k: int, batch: int = 1, dtype: str = "f32") -> Generic:
     """[batch, m, k] times [batch, k, n]; bf16 is summed in f32, i8 in i32."""
     acc = {"bf16": "f32", "i8": "i32"}.get(dtype, dtype)
     factors = [arg(i) if dtype == acc else cast(arg(i), acc) for i in (0, 1)]
@@ -41,7 +41,9 @@ def matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "f32") -> Generi
     )
 
 
-def conv(c: int, k: int, places: int, window: int, stride: int = 1, groups: int = 1) -> Generic:
+def nchw_conv(
+    c: int, k: int, places: int, window: int, stride: int = 1, groups: int = 1
+) -> Generic:
     """One NCHW image, OIHW filters; c and k are per group, `places` is the result's extent.
 
     A window is wider than 1. Loops of groups, and of k and c where a group has one, are left out.
@@ -71,7 +73,7 @@ def _kept(m: Sequence[Affine], shape: Shape, used: Sequence[int]) -> list[tuple[
     return [(e, s) for e, s in zip(m, shape, strict=True) if all(d in used for d, _ in e.terms)]
 
 
-def ordered(g: Generic, image: str, filters: str) -> Generic:
+def in_dim_order(g: Generic, image: str, filters: str) -> Generic:
     """A convolution in other orders of dims."""
     found = order_convolution(g, image, filters)
     return g if found is None else found.sig
@@ -84,35 +86,49 @@ def packed(g: Generic, tile: Tile) -> Generic:
     return found.sig
 
 
-def nbytes(g: Generic) -> int:
+def traffic_bytes(g: Generic) -> int:
     """Bytes of the operands and the result of an f32 generic."""
     return 4 * sum(math.prod(s) for s in (*g.shapes, g.result_shape))
 
 
-SQUARE = matmul(512, 512, 512)
-TYPES = {"bf16": matmul(256, 256, 256, dtype="bf16"), "i8": matmul(256, 256, 256, dtype="i8")}
+SQUARE = mnk_product(512, 512, 512)
+TYPES = {
+    "bf16": mnk_product(256, 256, 256, dtype="bf16"),
+    "i8": mnk_product(256, 256, 256, dtype="i8"),
+}
 MATMULS = (
-    Regime(("m <= 1",), (matmul(1, 512, 256),)),
-    Regime(("n <= 1",), (matmul(512, 1, 256),)),
-    Regime(("m <= 4",), (matmul(4, 512, 256),)),
-    Regime(("n <= 4",), (matmul(512, 4, 256),)),
-    Regime(("k <= 16",), (matmul(512, 512, 8),)),
-    Regime(("batch > 1",), (matmul(128, 128, 64, batch=12),)),
-    Regime((), (SQUARE, matmul(3136, 256, 64), matmul(196, 1024, 256), matmul(128, 384, 1536))),
+    Regime(("m <= 1",), (mnk_product(1, 512, 256),)),
+    Regime(("n <= 1",), (mnk_product(512, 1, 256),)),
+    Regime(("m <= 4",), (mnk_product(4, 512, 256),)),
+    Regime(("n <= 4",), (mnk_product(512, 4, 256),)),
+    Regime(("k <= 16",), (mnk_product(512, 512, 8),)),
+    Regime(("batch > 1",), (mnk_product(128, 128, 64, batch=12),)),
+    Regime(
+        (),
+        (
+            SQUARE,
+            mnk_product(3136, 256, 64),
+            mnk_product(196, 1024, 256),
+            mnk_product(128, 384, 1536),
+        ),
+    ),
 )
 CONVOLUTIONS = (
-    Regime(("batch > 1", "c <= 1"), (conv(1, 1, 28, 3, groups=64),)),
-    Regime(("batch > 1",), (conv(16, 16, 28, 3, groups=4),)),
-    Regime(("c <= 4", "k <= 32"), (conv(3, 32, 56, 7, 2),)),
-    Regime(("c <= 4",), (conv(3, 64, 112, 7, 2),)),
-    Regime(("k <= 32",), (conv(32, 32, 56, 3),)),
-    Regime(("places <= 64",), (conv(512, 512, 7, 3),)),
-    Regime(("places <= 256",), (conv(256, 256, 14, 3),)),
-    Regime((), (conv(64, 64, 56, 3), conv(128, 128, 28, 3))),
+    Regime(("batch > 1", "c <= 1"), (nchw_conv(1, 1, 28, 3, groups=64),)),
+    Regime(("batch > 1",), (nchw_conv(16, 16, 28, 3, groups=4),)),
+    Regime(("c <= 4", "k <= 32"), (nchw_conv(3, 32, 56, 7, 2),)),
+    Regime(("c <= 4",), (nchw_conv(3, 64, 112, 7, 2),)),
+    Regime(("k <= 32",), (nchw_conv(32, 32, 56, 3),)),
+    Regime(("places <= 64",), (nchw_conv(512, 512, 7, 3),)),
+    Regime(("places <= 256",), (nchw_conv(256, 256, 14, 3),)),
+    Regime((), (nchw_conv(64, 64, 56, 3), nchw_conv(128, 128, 28, 3))),
 )
 ORDERS = (("nhwc", "hwio"), ("nchw", "oihw"))
 # large images and large filters, as both are laid out anew for a packed convolution
 TILES: dict[str, tuple[Tile, tuple[Generic, ...]]] = {
-    "matmul": (Tile((("m", 16), ("n", 16), ("k", 1)), 1.0), (SQUARE, matmul(128, 384, 1536))),
-    "conv2d": (Tile((("c", 16), ("k", 16)), 1.0), (conv(64, 64, 28, 3), conv(256, 256, 7, 3))),
+    "matmul": (Tile((("m", 16), ("n", 16), ("k", 1)), 1.0), (SQUARE, mnk_product(128, 384, 1536))),
+    "conv2d": (
+        Tile((("c", 16), ("k", 16)), 1.0),
+        (nchw_conv(64, 64, 28, 3), nchw_conv(256, 256, 7, 3)),
+    ),
 }
