@@ -138,18 +138,18 @@ class Kept:
 
         return state_json(self.told())
 
-    def told(self) -> told.Kept:
+    def told(self) -> told.StateReport:
         """What the report reads."""
         from eqsat.report import state as told
 
         rows = tuple(
-            told.Row({t.name: layout for t, layout in a.layouts.items()}, a.run, a.caller_ps)
+            told.StateRow({t.name: layout for t, layout in a.layouts.items()}, a.run, a.caller_ps)
             for a in self.alternatives
         )
         program = self.alternatives[0].run.program
         types = {t.name: type_of(program, t.borders[0]) for t in self.ties}
         best = self.alternatives.index(self.best)
-        return told.Kept(program.name, types, rows, best, self.combinations)
+        return told.StateReport(program.name, types, rows, best, self.combinations)
 
 
 def keep_state(

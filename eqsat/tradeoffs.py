@@ -64,13 +64,13 @@ class Front:
 
         return front_page(self.told())
 
-    def told(self) -> told.Front:
+    def told(self) -> told.FrontReport:
         """What the reports read."""
         from eqsat.report import pareto as told
         from eqsat.report.summary import figures
 
         before = self.whole.baseline_schedule
-        return told.Front(
+        return told.FrontReport(
             f"{self.whole.program.name} on {self.whole.target.name}",
             self.points, self.at_least, self.complete, self.stop, self.seconds,
             None if before is None else figures(before), self.goals,

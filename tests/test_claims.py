@@ -13,7 +13,7 @@ from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
 from eqsat.report.html import page
-from eqsat.report.pareto import Front, count_sentence, front_json, is_proven, plot_svg
+from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
 from eqsat.report.text import cut_lines, goal_rows, stop_warnings, summary_text
 
 BEST = "best of 1,234 candidates, 5 places capped"
@@ -105,7 +105,7 @@ def test_a_row_of_an_experiment_says_so(proven: eqsat.Run) -> None:
 def test_a_front_of_capped_candidates_is_not_proven(proven: eqsat.Run) -> None:
     found = (capped(proven), proven)
     front, whole = (
-        Front("x", (r,), 1, s == "complete", s, 0.0, None)
+        FrontReport("x", (r,), 1, s == "complete", s, 0.0, None)
         for r, s in zip(found, ("cut", "complete"), strict=True)
     )
     assert count_sentence(front) == f"1 point ({BEST}: there may be others)"

@@ -13,7 +13,7 @@ from hunts.kinds import kinds_of
 from hunts.mutants import Mutant, mutants
 
 import eqsat
-from eqsat.hunt.drawer import Drawer, rows_of
+from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import draw
 from eqsat.hunt.match import seeds
 from eqsat.hunt.trial import attempt
@@ -187,7 +187,7 @@ def test_examples_are_instances_and_can_be_varied():
         f"examples: [{example % (start, start)}]",
     )  # fmt: skip
     rng = Random(3)
-    found = [s for s in seeds(rule, rng) if rows_of(s, rule)]
+    found = [s for s in seeds(rule, rng) if rows_at(s, rule)]
     assert found
     varied = [v for s in found for _ in range(20) if (v := vary(s, rng)) is not None]
     assert len(varied) >= 15 * len(found)
@@ -201,7 +201,7 @@ def test_rare_matches_are_found_by_the_drawer():
     name = next(n for n in ("fold-norm-into-weight", "pack-contraction") if n in RULES)
     drawer = Drawer(RULES[name], Random(5))
     found = [i for _ in range(400) if (i := drawer()) is not None]
-    applied = [i for i in found if rows_of(i, RULES[name])]
+    applied = [i for i in found if rows_at(i, RULES[name])]
     assert len(applied) >= 50
     kinds = {type(a) for i in applied for a in i.attrs}
     assert Generic in kinds or Layout in kinds

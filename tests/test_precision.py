@@ -19,7 +19,7 @@ from products import MAPS, MUL, NUMBERS, A, B, dot, lowered, matmul, precisions
 import eqsat
 from eqsat.execute.precision import dot_general
 from eqsat.frontends.jaxpr import trace
-from eqsat.hunt.drawer import Drawer, rows_of
+from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import Instance
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
@@ -233,7 +233,7 @@ def instances(name: str) -> tuple[Instance, ...]:
     drawer, found = Drawer(rule, rng), []
     for _ in range(400):
         one = drawer()
-        rows = None if one is None else rows_of(one, rule)
+        rows = None if one is None else rows_at(one, rule)
         if one is not None and rows and any(contractions((*one.attrs, *r)) for r in rows):
             found.append(one)
         if len(found) == 8:
@@ -252,7 +252,7 @@ def test_a_rule_keeps_the_precision(name: str):
         before = contractions(one.attrs)
         assert {g.precision for g in before} <= {DEFAULT}
         for precision in (HIGH, "bf16_bf16_f32"):
-            rows = rows_of(at(one, precision), SHIPPED[name])
+            rows = rows_at(at(one, precision), SHIPPED[name])
             assert rows, f"{name} does not apply at {precision}"
             made = {g.precision for r in rows for g in contractions(r)}
             assert made <= ({precision} if before else {HIGHEST}), (name, made)

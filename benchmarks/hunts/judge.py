@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from eqsat.hunt.drawer import Drawer, rows_of
+from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import Instance
 from eqsat.hunt.sides import Ref, Side, left_trees, right_tree
 from eqsat.hunt.trial import Attempt, attempt
@@ -134,7 +134,7 @@ class _Matches:
 
 def _match(instance: Instance, rule: Rule) -> Match | None:
     """None if the functions of the rule fail there."""
-    rows = rows_of(instance, rule)
+    rows = rows_at(instance, rule)
     if rows is None:
         return None
     # the left side itself is no news either
@@ -173,7 +173,7 @@ class _Case:
     def look(self, match: Match) -> Attempt | None:
         """Where it gives a right side that the rule does not give: whether that is wrong."""
         rule = self.mutant.rule
-        rows = rows_of(match.instance, rule, FUNCTIONS)
+        rows = rows_at(match.instance, rule, FUNCTIONS)
         self.applied += match.applies or bool(rows)
         if rows is not None and match.forms.issuperset(_forms(match.instance, rule, rows)):
             return None

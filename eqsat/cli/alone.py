@@ -19,7 +19,7 @@ SHOWN_ROOTS = 5
 STOPPED = {"wall": "at its time limit", "memory": "out of memory", "interrupted": "by Ctrl-C"}
 
 
-def extract(
+def extract_egraph(
     file: Annotated[
         Path, typer.Argument(help="An e-graph as egraph-serialize JSON.", metavar="EGRAPH.json")
     ],
@@ -61,7 +61,7 @@ def extract(
     return KEPT if found["stop"] == "interrupted" else 0
 
 
-def place(
+def place_buffers(
     file: Annotated[
         Path, typer.Argument(help="Buffers as CSV: `id,lower,upper,size`.", metavar="BUFFERS.csv")
     ],
@@ -113,7 +113,7 @@ def place(
     return 0 if fits else NOTHING_ADMISSIBLE
 
 
-COMMANDS = {"extract": extract, "place": place}
+COMMANDS = {"extract": extract_egraph, "place": place_buffers}
 
 
 # ---- extract -------------------------------------------------------------------------------------

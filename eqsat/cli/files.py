@@ -42,7 +42,7 @@ class FileFormat(StrEnum):
     devices = "devices"
 
 
-def check(
+def check_files(
     files: Annotated[
         list[Path],
         typer.Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
@@ -126,7 +126,7 @@ def schema(
     return 0
 
 
-COMMANDS = {"check": check, "list": list_, "schema": schema}
+COMMANDS = {"check": check_files, "list": list_, "schema": schema}
 
 
 # ---- check ---------------------------------------------------------------------------------------

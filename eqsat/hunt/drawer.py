@@ -18,7 +18,7 @@ TRIAL = 40  # draws before the share means anything
 FAILURES = (EqsatError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 
 
-def rows_of(instance: Instance, rule: Rule, functions: Functions | None = None) -> list[Row] | None:
+def rows_at(instance: Instance, rule: Rule, functions: Functions | None = None) -> list[Row] | None:
     """What the rule makes of a match; None if its functions fail there."""
     try:
         return instance.rows(rule, functions)
@@ -67,7 +67,7 @@ class Drawer:
         return vary(self.rng.choice(self.pool), self.rng)
 
     def _keep(self, found: Instance) -> bool:
-        applies = rows_of(found, self.rule) != []
+        applies = rows_at(found, self.rule) != []
         if applies and self.pool is not None:
             self.pool = [*self.pool[-POOL:], found]
         return applies

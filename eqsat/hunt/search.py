@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.drawer import rows_of
+from eqsat.hunt.drawer import rows_at
 from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, value_text
 from eqsat.hunt.instances import Functions, Instance, draw
 from eqsat.hunt.match import seeds
@@ -68,7 +68,7 @@ class _Hunt:
             if self.count["instances"] >= self.wanted or spent >= self.seconds:
                 break
             if not self.known and not has_seeds and self._is_barren(tried, spent):
-                self.seeds = [s for s in seeds(self.rule, self.rng) if rows_of(s, self.rule)]
+                self.seeds = [s for s in seeds(self.rule, self.rng) if rows_at(s, self.rule)]
                 has_seeds = True
             instance = self._next()
             if instance is None:

@@ -33,11 +33,11 @@ def listing() -> str:
     return HEAD + "".join(f"{key}  {name}\n" for name, key in sorted(rules))
 
 
-def main() -> None:
+def write_listing() -> None:
     path: Path = data_folder("rules") / FILE
     path.write_text(listing(), encoding="utf-8")
     print(f"wrote {path}")
 
 
 if __name__ == "__main__":
-    main()
+    write_listing()

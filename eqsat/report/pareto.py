@@ -31,7 +31,7 @@ _MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
-class Front:
+class FrontReport:
     """What is told of a front: runs from the fastest on, and how far the search came."""
 
     title: str
@@ -62,12 +62,12 @@ def answer_of(run: Finished) -> Selection:
     return finished_stages(run)[1]
 
 
-def is_proven(front: Front, run: Finished) -> bool:
+def is_proven(front: FrontReport, run: Finished) -> bool:
     """Whether a point is one of the front of every candidate there is."""
     return not answer_of(run).cuts and not any(goal_of(run, g).gap for g in front.goals)
 
 
-def front_json(front: Front) -> dict[str, Any]:
+def front_json(front: FrontReport) -> dict[str, Any]:
     """The object that `--output-format json` prints."""
     return {
         "format": 1,
@@ -130,7 +130,7 @@ def _count(n: int, what: str) -> str:
     return count_text(n, what, "temporaries" if what == "temporary" else "")
 
 
-def rows(front: Front) -> list[tuple[str, ...]]:
+def rows(front: FrontReport) -> list[tuple[str, ...]]:
     """The columns, printed."""
     found = []
     for i, (run, what) in enumerate(zip(front.runs, telling_contents(front.runs), strict=True), 1):
@@ -145,7 +145,7 @@ def _gap(run: Finished, goals: Sequence[str]) -> str:
     return "0.0%" if worst[1] == 0 else f"{worst[1]:.1%} ({worst[0]})"
 
 
-def count_sentence(front: Front) -> str:
+def count_sentence(front: FrontReport) -> str:
     """`5 points (proven: there is no other)`; `8 of at least 9 points (…)`."""
     n = len(front.runs)
     shown = count_text(n, "point")
@@ -155,12 +155,12 @@ def count_sentence(front: Front) -> str:
     return f"{shown} ({f'best of {over}: ' if over else ''}{WHY[front.stop]})"
 
 
-def among(front: Front) -> str:
+def among(front: FrontReport) -> str:
     """Over which candidates the points are the best, if that is not all there are."""
     return answer_of(front.runs[0]).among if front.runs else ""
 
 
-def front_text(front: Front) -> str:
+def front_text(front: FrontReport) -> str:
     """Title, table, plot, and how complete it is."""
     lines = [front.title, "", table_text(front.columns, rows(front)).rstrip()]
     if front.baseline is not None:
@@ -170,7 +170,7 @@ def front_text(front: Front) -> str:
     return "\n".join([*lines, "", *plot, *([""] if plot else []), *end])
 
 
-def _rule_check(front: Front) -> list[str]:
+def _rule_check(front: FrontReport) -> list[str]:
     """The same of all points."""
     return rule_check_lines(front.runs[0]) if front.runs else []
 
@@ -180,7 +180,7 @@ def _baseline_text(b: dict[str, float | int]) -> str:
     return f"{time_text(b['time_us'] * 1e6)}, {bytes_text(int(b['peak_bytes']))}, {number}"
 
 
-def front_warnings(front: Front) -> list[Diagnostic]:
+def front_warnings(front: FrontReport) -> list[Diagnostic]:
     """E401 if the front is not proven."""
     if front.stop in ("complete", "points"):
         return []
@@ -197,7 +197,7 @@ def front_warnings(front: Front) -> list[Diagnostic]:
 
 
 # ---- plots ---------------------------------------------------------------------------------------
-def _places(front: Front, columns: float, height: float) -> list[tuple[float, float]]:
+def _places(front: FrontReport, columns: float, height: float) -> list[tuple[float, float]]:
     """Per point (x, y), by the axes of the front."""
     right, up = _sides(front)
     return [
@@ -205,7 +205,7 @@ def _places(front: Front, columns: float, height: float) -> list[tuple[float, fl
     ]
 
 
-def _sides(front: Front) -> tuple[list[int], list[int]]:
+def _sides(front: FrontReport) -> tuple[list[int], list[int]]:
     """Per point the value to the right and the one upwards."""
     right, up = ([goal_of(r, goal).value for r in front.runs] for goal in front.axes)
     return right, up
@@ -216,7 +216,7 @@ def _share(value: int, among: list[int]) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def plot_lines(front: Front) -> list[str]:
+def plot_lines(front: FrontReport) -> list[str]:
     """One goal over another in characters; nothing for a single point."""
     if len(front.runs) < 2:
         return []
@@ -239,7 +239,7 @@ def plot_lines(front: Front) -> list[str]:
 _LEFT, _TOP, _WIDE, _HIGH = 90, 20, 560, 300
 
 
-def plot_svg(front: Front) -> str:
+def plot_svg(front: FrontReport) -> str:
     """One goal over another, a circle per point, hollow where not proven; no scripts."""
     if not front.runs:
         return ""
@@ -262,7 +262,7 @@ def plot_svg(front: Front) -> str:
     )
 
 
-def _axes(front: Front) -> str:
+def _axes(front: FrontReport) -> str:
     (right, up), (xs, ys) = front.axes, _sides(front)
     floor, end = _TOP + _HIGH + 14, _LEFT + _WIDE
     return (
@@ -282,7 +282,7 @@ _STYLE = (
 )
 
 
-def front_page(front: Front) -> str:
+def front_page(front: FrontReport) -> str:
     """One self-contained page: plot, table, and each point's dispatches."""
     right, up = front.axes
     body = [

@@ -17,7 +17,7 @@ GOALS = ("time", "memory", "dispatches")
 
 
 @dataclass(frozen=True)
-class Row:
+class StateRow:
     """One way to keep the state: the layouts of what is not plain, by the input's name."""
 
     layouts: Mapping[str, Layout]
@@ -26,17 +26,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StateReport:
     """All ways that were tried, the plain one first."""
 
     program: str
     types: Mapping[str, TensorType]
-    rows: tuple[Row, ...]
+    rows: tuple[StateRow, ...]
     best: int
     combinations: int  # of layouts that there are
 
 
-def state_text(kept: Kept) -> str:
+def state_text(kept: StateReport) -> str:
     """A heading, a line per alternative with its price, and what the best asks of the caller."""
     total = sum(t.nbytes for t in kept.types.values())
     head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
@@ -46,7 +46,7 @@ def state_text(kept: Kept) -> str:
     return "\n".join([*told, ""])
 
 
-def _untried(kept: Kept) -> list[str]:
+def _untried(kept: StateReport) -> list[str]:
     if len(kept.rows) >= kept.combinations:
         return []
     return [
@@ -55,14 +55,14 @@ def _untried(kept: Kept) -> list[str]:
     ]
 
 
-def _line(kept: Kept, i: int) -> tuple[str, ...]:
+def _line(kept: StateReport, i: int) -> tuple[str, ...]:
     plain, own = (_values(kept.rows[at]) for at in (0, i))
     price = "" if not i else delta_text("time", own["time"] - plain["time"])
     texts = (goal_text(g, own[g]) for g in GOALS)
     return "*" if i == kept.best else "", *texts, price, _layouts(kept.rows[i])
 
 
-def _values(row: Row) -> dict[str, int]:
+def _values(row: StateRow) -> dict[str, int]:
     """With what the caller pays for conversions in the time."""
     _, _, schedule = finished_stages(row.run)
     return {
@@ -72,7 +72,7 @@ def _values(row: Row) -> dict[str, int]:
     }
 
 
-def _layouts(row: Row) -> str:
+def _layouts(row: StateRow) -> str:
     """Each layout once, with the number of states that are in it."""
     count: dict[str, list[str]] = {}
     for name, layout in row.layouts.items():
@@ -91,7 +91,7 @@ def _layout(layout: Layout) -> str:
     return f"pack({layout.text('pack')})"
 
 
-def _advice(kept: Kept) -> str:
+def _advice(kept: StateReport) -> str:
     row = kept.rows[kept.best]
     if not row.layouts:
         return "Best: plain; no call converts the state."
@@ -102,7 +102,7 @@ def _advice(kept: Kept) -> str:
     )
 
 
-def state_json(kept: Kept) -> dict[str, Any]:
+def state_json(kept: StateReport) -> dict[str, Any]:
     """The object that `--output-format json` prints."""
     return {
         "format": 1,
@@ -115,7 +115,7 @@ def state_json(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: StateRow) -> dict[str, Any]:
     _, selection, schedule = finished_stages(row.run)
     gaps = {goal_key(name)[0]: g.gap for name, g in selection.goals}
     return {
