@@ -61,7 +61,7 @@ def test_a_shipped_rule_has_no_counterexample(name: str):
     assert found.counterexample is None, str(found.counterexample)
     assert found.instances >= SHARE
     assert shortage(found) is None
-    assert not found.can_pad or 2 * found.padded >= found.instances
+    assert not found.padded or 2 * found.padded >= found.instances
     for condition in found.conditions:
         assert condition.met, condition.text
         assert condition.missed, condition.text

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 from hunts.breaks import BREAKS
+from hunts.drawer import Drawer
 from hunts.judge import EQUAL, KILLED, MISSED, REFUSED, SOUND, Verdict, judge
 from hunts.kinds import kinds_of
 from hunts.mutants import Mutant, mutants
 
 import eqsat
-from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import draw
 from eqsat.hunt.match import seeds
-from eqsat.hunt.trial import attempt
+from eqsat.hunt.trial import attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.generic import Generic

@@ -13,14 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hunts.drawer import Drawer
 from jax import lax
 from products import MAPS, MUL, NUMBERS, A, B, dot, lowered, matmul, precisions
 
 import eqsat
 from eqsat.execute.precision import dot_general
 from eqsat.frontends.jaxpr import trace
-from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import Instance
+from eqsat.hunt.trial import rows_at
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.settings import override

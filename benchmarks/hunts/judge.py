@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from eqsat.hunt.drawer import Drawer, rows_at
 from eqsat.hunt.instances import Instance
 from eqsat.hunt.sides import Ref, Side, left_trees, right_tree
-from eqsat.hunt.trial import Attempt, attempt
+from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.rules import Rule
 from eqsat.saturate.rows import Row
 from hunts.breaks import FUNCTIONS
+from hunts.drawer import Drawer
 from hunts.exhaustive import exhaust, is_index_map
 from hunts.mutants import OTHER, Mutant, mutants
 

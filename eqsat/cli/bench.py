@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -52,10 +51,7 @@ def bench(
         runs = {str(f): eqsat.load(f) for f in folders}
         progress = (lambda _: None) if quiet else say
         found = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
-    if output_format is o.Format.json:
-        print(json.dumps(found.to_json()))
-    else:
-        print(found.to_text(), end="")
+    o.print_found(found, output_format)
     return 0
 
 

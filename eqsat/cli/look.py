@@ -53,10 +53,7 @@ def compare(
     from eqsat.report.compare import compare_runs
 
     found = compare_runs(eqsat.load(a), eqsat.load(b), (str(a), str(b)))
-    if output_format is o.Format.json:
-        print(json.dumps(found.to_json()))
-    else:
-        print(found.to_text(), end="")
+    o.print_found(found, output_format)
     return 0
 
 
@@ -93,10 +90,7 @@ def explain(
 
         limit = o.seconds(time_limit)
         found = eqsat.load(what).explain(value, price=price, time_limit=limit)
-    if output_format is o.Format.json:
-        print(json.dumps(found.to_json()))
-    else:
-        print(found.to_text(), end="")
+    o.print_found(found, output_format)
     return 0
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -167,6 +168,40 @@ DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
+
+
+class Printable(Protocol):
+    """What a command found, for a person and for programs."""
+
+    def to_text(self) -> str: ...
+    def to_json(self) -> Any: ...
+
+
+def print_found(found: Printable, output_format: Format) -> None:
+    """On stdout, as it is asked for."""
+    if output_format is Format.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(found.to_text(), end="")
+
+
+def search_request(
+    rules: list[str] | None,
+    without: list[str] | None,
+    budget: list[str] | None,
+    limit: list[str] | None,
+    time_limit: str,
+) -> dict[str, Any]:
+    """What every search is asked, as `eqsat.optimize` takes it; EqsatError as each option."""
+    from eqsat.lang.units import read_budget
+
+    return {
+        "rules": tuple(rules or ("default",)),
+        "without": tuple(without or ()),
+        "budget": dict(read_budget(t) for t in budget or ()),
+        "limits": search_limits(limit),
+        "time_limit": seconds(time_limit),
+    }
 
 
 def seconds(time_limit: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +61,6 @@ def pareto(
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
-        from eqsat.lang.units import read_budget
         from eqsat.tradeoffs import check_place
 
         if out is not None:
@@ -70,33 +68,22 @@ def pareto(
         with progress(watch, quiet or output_format is o.Format.json):
             found = eqsat.pareto(
                 eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
-                rules=tuple(rules or ("default",)),
+                **o.search_request(rules, without, budget, limit, time_limit),
                 target=target,
-                without=tuple(without or ()),
                 unchecked=unchecked,
-                budget=dict(read_budget(t) for t in budget or ()),
                 settings=o.settings(setting, originals),
                 goals=tuple(goal or eqsat.api.DEFAULT_GOALS),
-                limits=o.search_limits(limit),
                 points=points,
-                time_limit=o.seconds(time_limit),
                 seed=seed,
                 stop=stop,
                 progress=watch,
             )
     if out is not None:
         found.save(out)
-    _print(found, output_format)
+    o.print_found(found, output_format)
     if not quiet:
         _talk(found, out)
     return KEPT if found.stop == STOPPED else 0
-
-
-def _print(found: Front, output_format: o.Format) -> None:
-    if output_format is o.Format.json:
-        print(json.dumps(found.to_json()))
-    else:
-        print(found.to_text(), end="")
 
 
 def _talk(found: Front, out: Path | None) -> None:

@@ -16,7 +16,6 @@ from eqsat.model.work import WORK_LIMIT
 
 if TYPE_CHECKING:
     from eqsat.api import Run
-    from eqsat.lab.experiment import Results
 
 
 def optimize(
@@ -76,17 +75,13 @@ def optimize(
     with stops_at_once(stop, watch):
         _check_place(out)
         request = {
-            "rules": tuple(rules or ("default",)),
-            "target": target,
             "goals": _goals(goal),
-            "without": tuple(without or ()),
+            **o.search_request(rules, without, budget, limit, time_limit),
+            "target": target,
             "unchecked": unchecked,
-            "budget": _budget(budget),
             "settings": o.settings(setting, originals),
             "layouts": o.layouts(layout),
-            "limits": o.search_limits(limit),
             "devices": devices,
-            "time_limit": o.seconds(time_limit),
             "stop_after": stop_after.value if stop_after else None,
             "measure": measure,
             "seed": seed,
@@ -157,7 +152,7 @@ def experiment(
         check_writable(out)
         plan = Experiment.read(file)
         results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
-    _print_results(results, output_format)
+    o.print_found(results, output_format)
     written = results.write(out)
     if not quiet:
         say("\n".join(f"wrote {path}" for path in written))
@@ -197,12 +192,6 @@ def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     return parse_goals(texts or DEFAULT_GOALS)
 
 
-def _budget(texts: list[str] | None) -> dict[str, int]:
-    from eqsat.lang.units import read_budget
-
-    return dict(read_budget(t) for t in texts or ())
-
-
 def _print_run(found: Run, output_format: o.Format) -> None:
     from eqsat.report.text import summary_text
 
@@ -236,10 +225,3 @@ def _row_progress(quiet: bool) -> Any:
     if quiet:
         return lambda name, text: None
     return lambda name, text: say(f"{name}: {text}")
-
-
-def _print_results(results: Results, output_format: o.Format) -> None:
-    if output_format is o.Format.json:
-        print(json.dumps(results.to_json()))
-    else:
-        print(results.to_text(), end="")

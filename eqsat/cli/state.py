@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +50,6 @@ def state(
     """
     import eqsat
     from eqsat.artefact import check_place
-    from eqsat.lang.units import read_budget
     from eqsat.reading import read_state
 
     if out is not None:
@@ -63,21 +61,16 @@ def state(
             eqsat.read(program, weights=o.names(weights)),
             state=given,
             layouts=o.layouts(layout),
-            rules=tuple(rules or ("default",)),
+            **o.search_request(rules, without, budget, limit, time_limit),
             target=target,
-            without=tuple(without or ()),
             unchecked=unchecked,
-            budget=dict(read_budget(t) for t in budget or ()),
             settings=tuple(setting or ()),
-            limits=o.search_limits(limit),
-            time_limit=o.seconds(time_limit),
             seed=seed,
             progress=watch,
         )
     if out is not None:
         found.run.save(out)
-    as_json = output_format is o.Format.json
-    print(json.dumps(found.to_json()) if as_json else found.to_text(), end="\n" if as_json else "")
+    o.print_found(found, output_format)
     if out is not None and not quiet:
         say(f"wrote {out}")
     return 0

@@ -60,11 +60,6 @@ class Findings:
     complete: bool = True  # an exhaustive check that left nothing of its domain out
 
     @property
-    def can_pad(self) -> bool:
-        """Whether padding occurred at all."""
-        return self.padded > 0
-
-    @property
     def is_short(self) -> bool:
         """Fewer instances than asked for could be made."""
         return self.counterexample is None and self.instances < self.wanted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
@@ -55,7 +55,7 @@ def _matches(rule: Rule, program: Program) -> Iterator[_Found]:
 def _match(program: Program, term: Term, node: int, known: _Found) -> Iterator[_Found]:
     if isinstance(term, Var):
         if known.nodes.get(term.name, node) == node:
-            yield _with(known, nodes={**known.nodes, term.name: node})
+            yield replace(known, nodes={**known.nodes, term.name: node})
         return
     n = program.nodes[node]
     if not isinstance(term, Apply) or n.op != term.op:
@@ -63,11 +63,11 @@ def _match(program: Program, term: Term, node: int, known: _Found) -> Iterator[_
     if term.name:
         if known.nodes.get(term.name, node) != node:
             return
-        known = _with(
+        known = replace(
             known, nodes={**known.nodes, term.name: node}, named=known.named | {term.name}
         )
     attr: Attr = n.attr if isinstance(n.attr, Result) or n.op != "result" else Result(0)
-    yield from _operands(program, term, n.operands, _with(known, attrs=(*known.attrs, attr)))
+    yield from _operands(program, term, n.operands, replace(known, attrs=(*known.attrs, attr)))
 
 
 def _operands(
@@ -109,14 +109,10 @@ def _splat(
         nodes = [program.nodes[t] for t in taken]
         if any(n.op != inner.op for n in nodes):
             return
-        known = _with(known, attrs=(*known.attrs, *(n.attr for n in nodes)))
+        known = replace(known, attrs=(*known.attrs, *(n.attr for n in nodes)))
         taken = tuple(n.operands[0] for n in nodes)
     if known.splats.get(name, taken) == taken:
-        yield _with(known, splats={**known.splats, name: taken})
-
-
-def _with(known: _Found, **changes: object) -> _Found:
-    return _Found(**({**vars(known), **changes}))  # type: ignore[arg-type]
+        yield replace(known, splats={**known.splats, name: taken})
 
 
 def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:

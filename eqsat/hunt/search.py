@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.drawer import rows_at
 from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, value_text
 from eqsat.hunt.instances import Functions, Instance, draw
 from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
-from eqsat.hunt.trial import Attempt, attempt
+from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule

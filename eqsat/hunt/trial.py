@@ -37,6 +37,8 @@ from eqsat.saturate.rows import Row
 
 MOST_ROWS = 6  # of one match that are compared
 CONFIRMATIONS = 4  # other values tried when rounding could be what differs
+# what attribute functions fail with on a match that their author did not think of
+SLIPS = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,14 @@ class Attempt:
     is_valid: bool = True  # the left side can be what it says
 
 
+def rows_at(instance: Instance, rule: Rule, functions: Functions | None = None) -> list[Row] | None:
+    """What the rule makes of a match; None if its functions fail there."""
+    try:
+        return instance.rows(rule, functions)
+    except (EqsatError, *SLIPS):
+        return None
+
+
 def attempt(
     instance: Instance, rng: Random, rule: Rule | None = None, functions: Functions | None = None
 ) -> Attempt:
@@ -58,7 +68,7 @@ def attempt(
         rows = instance.rows(tried, functions)
     except EqsatError as error:
         return Attempt(1, why=_sentence(tried, error))
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except SLIPS as error:
         return Attempt(1, why=f"its functions fail: {type(error).__name__}: {error}")
     if not rows:
         return Attempt(0)

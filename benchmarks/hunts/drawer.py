@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
-from eqsat.hunt.instances import Functions, Instance, draw
+from eqsat.hunt.instances import Instance, draw
 from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
+from eqsat.hunt.trial import rows_at
 from eqsat.hunt.vary import vary
-from eqsat.model.diag import EqsatError
 from eqsat.model.rules import Rule
-from eqsat.saturate.rows import Row
 
 POOL = 300  # instances kept to be varied
 RARE = 0.25  # below this share of matches with a right side, instances are varied as well
 TRIAL = 40  # draws before the share means anything
-FAILURES = (EqsatError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
-
-
-def rows_at(instance: Instance, rule: Rule, functions: Functions | None = None) -> list[Row] | None:
-    """What the rule makes of a match; None if its functions fail there."""
-    try:
-        return instance.rows(rule, functions)
-    except FAILURES:
-        return None
 
 
 class Drawer:
