@@ -29,6 +29,13 @@ class FoldedPad:
     relaxed: Layout | None
 
 
+def whole_tiles(layout: Layout) -> Layout:
+    """The layout of a tensor that is as large as its tiles."""
+    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
+    padded = [cdiv(s, tiles.get(d, 1)) * tiles.get(d, 1) for d, s in enumerate(layout.source)]
+    return replace(layout, source=tuple(padded), pads=("-",) * len(layout.pads))
+
+
 def keeps_order(layout: Layout) -> bool:
     """Whether the strip-mined order equals the packed order, once extents of 1 are dropped."""
     rank = len(layout.source)

@@ -7,17 +7,15 @@ where it does nothing. Section numbers are those of docs/rules.md.
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape
-from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
+from eqsat.ops.layout import whole_tiles
 from eqsat.ops.lists import is_open, same_tiles
-
-Part = tuple[int, int, int]  # (dim of the plain tensor, its digit from the major one, extent)
+from eqsat.ops.view import Steps, as_steps, view_of
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,12 @@ def relayout(m: Layout, n: Layout) -> Relayout | None:
     or the order of elements stays, then only the shape changes. The lanes beyond the end hold what
     n asks for. None otherwise, and where nothing moves at all (`pack-of-unpack`).
     """
-    found = _digits(m, n)
-    if found is None:
+    steps = _steps(m, n)
+    if steps is None:
         return None
-    mine, wanted, relaxed = found
-    if mine == wanted:
-        view = Reshape(m.packed_shape, n.packed_shape)
-        return Relayout(None if view.source == view.shape else view, None, None, relaxed)
+    relaxed = n if is_open(n) else None
+    if steps.order is None:
+        return Relayout(steps.join, None, None, relaxed)
     perm = block_order(m, n)
     return None if perm is None else Relayout(None, perm, None, relaxed)
 
@@ -54,30 +51,20 @@ def retile(m: Layout, n: Layout) -> Relayout | None:
     Per dim one tile divides the other and both complete the same padded extent; the lanes beyond
     the end hold what n asks for. None where `relayout` knows better.
     """
-    found = _digits(m, n)
-    if found is None or found[0] == found[1] or block_order(m, n) is not None:
+    steps = None if block_order(m, n) is not None else _steps(m, n)
+    if steps is None or steps.order is None:
         return None
-    mine, wanted, relaxed = found
-    groups, order = _merged(mine, wanted)
-    split = tuple(math.prod(extent for _, _, extent in g) for g in groups)
-    moved = tuple(split[i] for i in order)
-    return Relayout(
-        Reshape(m.packed_shape, split) if split != m.packed_shape else None,
-        tuple(order),
-        Reshape(moved, n.packed_shape) if moved != n.packed_shape else None,
-        relaxed,
-    )
+    return Relayout(steps.split, steps.order, steps.join, n if is_open(n) else None)
 
 
-def _digits(m: Layout, n: Layout) -> tuple[list[Part], list[Part], Layout | None] | None:
-    """Both packed indices in digits but for those of extent 1; n if it leaves lanes open."""
+@lru_cache(maxsize=10_000)
+def _steps(m: Layout, n: Layout) -> Steps | None:
+    """How the lanes move, those beyond the end too: these hold what n asks for."""
     if m.source != n.source or same_tiles(m, n) or not _keeps_pads(m, n):
         return None
-    before, after = _parts(m, n), _parts(n, m)
-    if before is None or after is None:
-        return None
-    mine, wanted = ([p for p in parts if p[2] != 1] for parts in (before, after))
-    return mine, wanted, n if "?" in n.pads else None
+    plain, packed = view_of("unpack", whole_tiles(m)), view_of("pack", whole_tiles(n))
+    lanes = None if plain is None or packed is None else plain.then(packed)
+    return None if lanes is None else as_steps(lanes)
 
 
 def _keeps_pads(m: Layout, n: Layout) -> bool:
@@ -85,36 +72,6 @@ def _keeps_pads(m: Layout, n: Layout) -> bool:
     held, asked = (dict(zip(x.pos, x.pads, strict=True)) for x in (m, n))
     dims = held.keys() | asked.keys()
     return all(asked.get(d, "-") in ("?", held.get(d, "-")) for d in dims)
-
-
-def _parts(one: Layout, other: Layout) -> list[Part] | None:
-    """The digits of the packed index of `one`, cut so that `other` has the same digits."""
-    mine, theirs = (dict(zip(x.pos, x.tiles, strict=True)) for x in (one, other))
-    outer: list[Part] = []
-    inner: dict[int, list[Part]] = {}
-    for d in one.outer:
-        a, b = mine.get(d, 1), theirs.get(d, 1)
-        large, small = max(a, b), min(a, b)
-        extent = cdiv(one.source[d], a) * a
-        if large % small or extent != cdiv(one.source[d], b) * b:
-            return None
-        major, middle, minor = (d, 0, extent // large), (d, 1, large // small), (d, 2, small)
-        outer += [major] if a == large else [major, middle]
-        inner[d] = [middle, minor] if a == large else [minor]
-    return outer + [p for d in one.pos for p in inner[d]]
-
-
-def _merged(mine: list[Part], wanted: list[Part]) -> tuple[list[list[Part]], list[int]]:
-    """Runs of digits that stay together, in the order of `mine`, and their order in `wanted`."""
-    after = dict(itertools.pairwise(wanted))
-    groups: list[list[Part]] = []
-    for p in mine:
-        if groups and after.get(groups[-1][-1]) == p:
-            groups[-1].append(p)
-        else:
-            groups.append([p])
-    heads = {g[0]: i for i, g in enumerate(groups)}
-    return groups, [heads[p] for p in wanted if p in heads]
 
 
 def block_order(m: Layout, n: Layout) -> tuple[int, ...] | None:

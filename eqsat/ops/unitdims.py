@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape
-from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.layout import Perm, keeps_order, moves_units_only
+from eqsat.ops.layout import Perm, keeps_order, moves_units_only, whole_tiles
 from eqsat.ops.moves import pad_of, slice_of
 
 
@@ -43,11 +42,6 @@ class UnitTiles:
     groups: Reshape
 
 
-def _padded_shape(layout: Layout) -> Shape:
-    tiles = dict(zip(layout.pos, layout.tiles, strict=True))
-    return tuple(cdiv(s, tiles.get(d, 1)) * tiles.get(d, 1) for d, s in enumerate(layout.source))
-
-
 def in_order(layout: Layout) -> InOrder | None:
     """pack(x) = reshape(pad(x)) if nothing moves and one value fills all padding.
 
@@ -56,7 +50,7 @@ def in_order(layout: Layout) -> InOrder | None:
     values = sorted(set(layout.pads) - {"-", "?"})
     if len(values) > 1 or not keeps_order(layout):
         return None
-    padded = _padded_shape(layout)
+    padded = whole_tiles(layout).source
     groups = Reshape(padded, layout.packed_shape)
     if not layout.is_padded:
         return InOrder(None, groups, None, None)

@@ -250,40 +250,55 @@ def _parts(e: Affine, radix: Sequence[int], extents: Sequence[int]) -> list[Affi
 
 
 # ---- views as nouns ------------------------------------------------------------------------------
-def as_transpose(v: View) -> tuple[int, ...] | None:
-    """The permutation, dims of extent 1 in the order in which they are found."""
-    if v.guards or any(len(g) > 1 for g in v.digits) or sorted(v.source) != sorted(v.shape):
-        return None
-    home = [k for k, g in enumerate(v.digits) for _ in g]
-    perm: dict[int, int] = {}
-    for d, (e, size) in enumerate(zip(v.index, v.source, strict=True)):
-        if size > 1:
-            if e.dim is None or v.shape[home[e.dim]] != size:
-                return None
-            perm[home[e.dim]] = d
-    units = iter([d for d, size in enumerate(v.source) if size == 1])
-    if len(perm) != sum(s != 1 for s in v.shape):
-        return None
-    return tuple([perm[k] if k in perm else next(units) for k in range(len(v.shape))])
+@dataclass(frozen=True)
+class Steps:
+    """A reshape, a transpose and a reshape; None: not needed."""
+
+    split: Reshape | None
+    order: tuple[int, ...] | None
+    join: Reshape | None
 
 
-def as_reshape(v: View) -> Reshape | None:
-    """A view in which every element keeps its place in memory."""
-    if v.guards or math.prod(v.source) != math.prod(v.shape):
+def as_steps(v: View) -> Steps | None:
+    """How every element gets to its place in memory, if none is left out, doubled or made."""
+    places = _places(v)
+    if places is None:
         return None
-    flat = [e.constant * w for e, w in zip(v.index, _weights(v.source), strict=True)]
-    places: dict[int, int] = {}
-    for e, w in zip(v.index, _weights(v.source), strict=True):
+    extents = [e for g in v.digits for e in g]
+    runs: list[list[int]] = []  # digits that stay together, in the order of the source
+    for d in sorted(places, key=lambda d: -places[d]):
+        if runs and runs[-1][-1] == d - 1:
+            runs[-1].append(d)
+        else:
+            runs.append([d])
+    split = tuple([math.prod([extents[d] for d in run]) for run in runs])
+    order = tuple(sorted(range(len(runs)), key=lambda i: runs[i][0]))
+    if len(runs) < 2:
+        return Steps(None, None, None if v.source == v.shape else Reshape(v.source, v.shape))
+    moved = tuple([split[i] for i in order])
+    return Steps(
+        None if split == v.source else Reshape(v.source, split),
+        order,
+        None if moved == v.shape else Reshape(moved, v.shape),
+    )
+
+
+def _places(v: View) -> dict[int, int] | None:
+    """Per digit: how far apart in memory its neighbours are; None if not all of it is read."""
+    digits = Digits(v.shape, v.digits)
+    ranges = zip(map(digits.range, v.index), v.source, strict=True)
+    if v.guards or any(low < 0 or high >= size for (low, high), size in ranges):
+        return None
+    places = dict.fromkeys(range(len(digits.extents)), 0)
+    for e, weight in zip(v.index, _weights(v.source), strict=True):
         for d, s in e.terms:
-            places[d] = places.get(d, 0) + s * w
-    wanted = [
-        low * w
-        for group, low in zip(v.digits, _weights(v.shape), strict=True)
-        for w in _weights(group)
-    ]
-    if any(flat) or any(places.get(d) != w for d, w in enumerate(wanted)):
-        return None
-    return Reshape(v.source, v.shape)
+            places[d] += s * weight
+    below = 1
+    for d in sorted(places, key=places.__getitem__):
+        if places[d] != below:
+            return None
+        below *= digits.extents[d]
+    return places if below == math.prod(v.source) == math.prod(v.shape) else None
 
 
 @dataclass(frozen=True)
