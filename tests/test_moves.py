@@ -143,7 +143,7 @@ def test_join_slices():
         concat = concat_of([a.shape, b.shape], axis)
         found = moves.join_slices(concat, a, b)
         if count(found):
-            same(move(concat, move(a, x), move(b, x)), move(found.move, x))
+            same(move(concat, move(a, x), move(b, x)), move(found.slice, x))
         assert moves.join_slices(concat_of([b.shape, a.shape], axis), b, a) is None
     assert count.met > 100 and count.missed > 20
 
@@ -227,7 +227,8 @@ def test_every_function_is_in_its_table(module):
     makers = {
         moves.pad_of, moves.slice_of, moves.concat_of, moves.gather_of,
         moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
-        layout.reassociation, layout.pack_reshape, layout.unpack_reshape,
+        layout.reassociation, layout.large_groups, layout.whole_tiles, layout.pack_reshape,
+        layout.unpack_reshape,
         moved_generics.slice_generic, moved_generics.pad_generic,
     }  # fmt: skip
     assert public - makers == known

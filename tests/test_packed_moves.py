@@ -25,7 +25,7 @@ def test_packs_as_reshapes_are_all_there_are():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = None if layout.is_padded else unitdims.in_order(layout)
+        found = None if layout.is_padded else unitdims.padded_reshape(layout)
         if count(found):
             assert found.pad is None and found.slice is None and found.relaxed is None
             same(y, do("reshape", found.groups, x))
@@ -41,7 +41,7 @@ def test_padding_packs_as_pads():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = unitdims.in_order(layout)
+        found = unitdims.padded_reshape(layout)
         if count(found):
             padded = do("reshape", found.groups, move(found.pad, x))
             same(y, do("relax", found.relaxed, padded))

@@ -12,7 +12,7 @@ from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.ops.tiling import make_layout
-from eqsat.ops.view import Steps, View, as_steps, as_window, view, view_of
+from eqsat.ops.view import Steps, View, as_padded_slice, as_steps, normal_view, view_of
 
 NOUNS = ("transpose", "reshape", "slice", "pad", "pack", "unpack", "relax", "retype")
 
@@ -155,7 +155,7 @@ def test_nouns_are_recognised_again():
         v = view_of("pad", pad)
         both = v.then(view_of("slice", cut)) if v else None  # type: ignore[arg-type]
         assert both is not None
-        found = as_window(both)
+        found = as_padded_slice(both)
         if found is not None:
             x = make.array(shape)
             same(move(found.pad, move(found.slice, x)), move(cut, move(pad, x)))
@@ -165,23 +165,23 @@ def test_nouns_are_recognised_again():
 
 def test_reversals_and_broadcasts_are_views_too():
     x = np.arange(12.0).reshape(3, 4)
-    reverse = view((3, 4), (3, 4), ((3,), (4,)), [Affine(((0, -1),), 2), Affine(((1, 1),))])
+    reverse = normal_view((3, 4), (3, 4), ((3,), (4,)), [Affine(((0, -1),), 2), Affine(((1, 1),))])
     same(seen(reverse, x), x[::-1])
     twice = reverse.then(reverse)
     assert twice is not None and as_steps(twice) == Steps(None, None, None)
     flat = view_of("reshape", Reshape((12,), (3, 4)))
     assert flat is not None
     turned = flat.then(reverse)
-    whole = view((12,), (12,), ((12,),), [Affine(((0, -1),), 11)])
+    whole = normal_view((12,), (12,), ((12,),), [Affine(((0, -1),), 11)])
     assert turned is not None
     same(seen(turned, x.reshape(12)), x[::-1])
     cut = whole.then(flat)
     assert cut is not None
     same(seen(cut, x.reshape(12)), x.reshape(12)[::-1].reshape(3, 4))
     backwards = flat.then(
-        view((3, 4), (3, 4), ((3,), (4,)), [Affine(((0, -1),), 2), Affine(((1, -1),), 3)])
+        normal_view((3, 4), (3, 4), ((3,), (4,)), [Affine(((0, -1),), 2), Affine(((1, -1),), 3)])
     )
     assert backwards == cut
-    rows = view((4,), (3, 4), ((3,), (4,)), [Affine(((1, 1),))])
+    rows = normal_view((4,), (3, 4), ((3,), (4,)), [Affine(((1, 1),))])
     same(seen(rows, np.arange(4.0)), np.broadcast_to(np.arange(4.0), (3, 4)))
-    assert as_steps(rows) is None and as_window(rows) is None and as_steps(reverse) is None
+    assert as_steps(rows) is None and as_padded_slice(rows) is None and as_steps(reverse) is None

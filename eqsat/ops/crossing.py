@@ -25,9 +25,9 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.layout import (
     Perm,
+    large_groups,
     moves_units_only,
     pack_reshape,
-    reassociation,
     unpack_reshape,
 )
 from eqsat.ops.lists import inverse, undone
@@ -345,17 +345,15 @@ def _transpose_above_reshape(groups: Reshape, perm: Perm) -> Crossed | None:
     """
     if moves_units_only(groups.shape, perm) or 0 in groups.shape:
         return None
-    source, target = ([d for d, s in enumerate(v) if s != 1] for v in (groups.source, groups.shape))
-    found = reassociation(
-        tuple([groups.source[d] for d in source]), tuple([groups.shape[d] for d in target])
-    )
-    large = [target.index(p) for p in perm if p in target]
+    found = large_groups(groups.source, groups.shape)
+    large = [p for p in perm if groups.shape[p] != 1]
     order = None if found is None else _whole_groups([right for _, right in found], large)
     if found is None or order is None:
         return None
     moved = list(range(len(groups.source)))
-    for slot, at in zip(source, (at for g in order for at in found[g][0]), strict=True):
-        moved[slot] = source[at]
+    slots = [d for left, _ in found for d in left]
+    for slot, d in zip(slots, (d for g in order for d in found[g][0]), strict=True):
+        moved[slot] = d
     shape = tuple([groups.source[d] for d in moved])
     return Crossed(groups=Reshape(shape, tuple([groups.shape[p] for p in perm])), perm=tuple(moved))
 

@@ -116,6 +116,15 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
     return groups
 
 
+def large_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """The same of the dims above extent 1 alone."""
+    left, right = ([d for d, s in enumerate(v) if s != 1] for v in (a, b))
+    found = reassociation(tuple([a[d] for d in left]), tuple([b[d] for d in right]))
+    if found is None:
+        return None
+    return [([left[i] for i in own], [right[j] for j in other]) for own, other in found]
+
+
 def _through(layout: Layout, a: Shape, b: Shape) -> Layout | None:
     """`layout` packs b, one side of a reshape a ↔ b: the layout of a that holds the same blocks.
 

@@ -20,13 +20,6 @@ MAX_OPERANDS = 6  # of a concat that a rule makes: any-operand rules are compile
 
 
 @dataclass(frozen=True)
-class Moved:
-    """One move, or None where nothing is left to move."""
-
-    move: Move | None
-
-
-@dataclass(frozen=True)
 class SlicedConcat:
     """A shorter concat, what is cut from its operands, and what is cut from its result."""
 
@@ -164,7 +157,7 @@ def flatten_concat(outer: Move, operand: int, inner: Move) -> Move | None:
     return concat_of(sources, outer.args[0])
 
 
-def join_slices(concat: Move, a: Move, b: Move) -> Moved | None:
+def join_slices(concat: Move, a: Move, b: Move) -> SlicedConcat | None:
     """concat(slice(x), slice(x)) as one slice of x, if the second begins where the first ends."""
     (axis,) = concat.args
     for d, (one, two) in enumerate(zip(_bounds(a), _bounds(b), strict=True)):
@@ -177,7 +170,8 @@ def join_slices(concat: Move, a: Move, b: Move) -> Moved | None:
         return None
     limit = list(a.args[1])
     limit[axis] = last
-    return Moved(unless_identity(slice_of(a.sources[0], a.args[0], limit, a.args[2])))
+    whole = slice_of(a.sources[0], a.args[0], limit, a.args[2])
+    return SlicedConcat((), None, unless_identity(whole))
 
 
 def _bounds(cut: Move) -> list[tuple[int, int, int]]:

@@ -16,6 +16,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.nest import Scalar
+from eqsat.ops.layout import large_groups
 from eqsat.ops.nest_loops import ZERO, Loops, Point, total
 
 
@@ -116,7 +117,7 @@ _LAYOUTS = {
 def _reshaped(at: Point, shape: Shape, source: Shape, loops: Loops) -> Step:
     """Dims of equal products belong together: joined to a number, then taken apart again."""
     found, layers = [ZERO] * len(source), []
-    for own, below in _groups(shape, source):
+    for own, below in large_groups(shape, source) or ():
         if len(own) == len(below) == 1:
             found[below[0]] = at[own[0]]
             continue
@@ -137,22 +138,3 @@ def joined_index(at: Sequence[Affine], sizes: Sequence[int]) -> Affine:
         parts.append((index, stride))
         stride *= size
     return total(parts)
-
-
-def _groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]]:
-    """The dims of two shapes of equal size, cut where both products agree; no dims of extent 1."""
-    found: list[tuple[list[int], list[int]]] = []
-    left = [d for d, s in enumerate(a) if s != 1]
-    right = [d for d, s in enumerate(b) if s != 1]
-    while left and right:
-        own, below = [left.pop(0)], [right.pop(0)]
-        high, low = a[own[0]], b[below[0]]
-        while high != low:
-            if high < low:
-                own.append(left.pop(0))
-                high *= a[own[-1]]
-            else:
-                below.append(right.pop(0))
-                low *= b[below[-1]]
-        found.append((own, below))
-    return found

@@ -67,7 +67,7 @@ def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
     found = join_slices(concat, one.attr, two.attr)
     if found is None:
         return None
-    return one.operands[0] if found.move is None else b.add("slice", one.operands, found.move)
+    return one.operands[0] if found.slice is None else b.add("slice", one.operands, found.slice)
 
 
 def _whole(b: Builder, operands: Sequence[int], axis: int) -> tuple[int, Whole] | None:

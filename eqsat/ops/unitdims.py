@@ -18,7 +18,7 @@ from eqsat.ops.moves import pad_of, slice_of
 
 
 @dataclass(frozen=True)
-class InOrder:
+class PaddedReshape:
     """A pack that moves nothing: pad, reshape, and forget the padding that may hold anything.
 
     slice: what undoes the pad. None: not needed.
@@ -42,7 +42,7 @@ class UnitTiles:
     groups: Reshape
 
 
-def in_order(layout: Layout) -> InOrder | None:
+def padded_reshape(layout: Layout) -> PaddedReshape | None:
     """pack(x) = reshape(pad(x)) if nothing moves and one value fills all padding.
 
     Lanes that may hold anything are written with that value, and then forgotten.
@@ -53,10 +53,10 @@ def in_order(layout: Layout) -> InOrder | None:
     padded = whole_tiles(layout).source
     groups = Reshape(padded, layout.packed_shape)
     if not layout.is_padded:
-        return InOrder(None, groups, None, None)
+        return PaddedReshape(None, groups, None, None)
     high = [p - s for p, s in zip(padded, layout.source, strict=True)]
     none = [0] * len(high)
-    return InOrder(
+    return PaddedReshape(
         pad_of(layout.source, none, high, values[0] if values else "0"),
         groups,
         layout if "?" in layout.pads else None,
@@ -90,4 +90,4 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
     return Reshape(shape, tuple(shape[p] for p in perm))
 
 
-FUNCTIONS = attr_functions(in_order, drop_unit_tiles, transpose_as_reshape)
+FUNCTIONS = attr_functions(padded_reshape, drop_unit_tiles, transpose_as_reshape)

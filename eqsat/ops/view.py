@@ -23,7 +23,7 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.moves import pad_of, pad_value, slice_of
-from eqsat.ops.viewform import ZERO, Digits, Groups, Guard, normal
+from eqsat.ops.viewform import ZERO, Digits, Groups, Guard, normal_form
 
 Piece = tuple[int, int]  # of a digit: (extent, weight)
 
@@ -49,7 +49,7 @@ class View:
         return None if pieces is None else _composed(self, outer, pieces)
 
 
-def view(
+def normal_view(
     source: Shape,
     shape: Shape,
     digits: Sequence[Sequence[int]],
@@ -57,7 +57,7 @@ def view(
     guards: Iterable[Guard] = (),
 ) -> View:
     """The view in its normal form."""
-    return View(tuple(source), tuple(shape), *normal(source, shape, digits, index, guards))
+    return View(tuple(source), tuple(shape), *normal_form(source, shape, digits, index, guards))
 
 
 # ---- nouns as views ------------------------------------------------------------------------------
@@ -67,17 +67,17 @@ def view_of(op: str, attr: Attr) -> View | None:
     match attr:
         case Transpose(source=source, perm=perm):
             index = [dim(perm.index(d)) for d in range(len(perm))]
-            return view(source, attr.result_shape, _whole(attr.result_shape), index)
+            return normal_view(source, attr.result_shape, _whole(attr.result_shape), index)
         case Reshape(source=source, shape=shape):
             return _reshape(source, shape)
         case Move(op="slice", sources=(source,), args=(start, _, step), shape=shape):
             index = [affine([(d, k)], a) for d, (a, k) in enumerate(zip(start, step, strict=True))]
-            return view(source, shape, _whole(shape), index)
+            return normal_view(source, shape, _whole(shape), index)
         case Move(op="pad", sources=(source,), args=(low, _, text), shape=shape):
             index = [affine([(d, 1)], -a) for d, a in enumerate(low)]
             value = pad_value(text)
             guards = [Guard(e, 0, s, value) for e, s in zip(index, source, strict=True)]
-            return view(source, shape, _whole(shape), index, guards)
+            return normal_view(source, shape, _whole(shape), index, guards)
         case Layout():
             return _LAYOUTS[op](attr)
     return None
@@ -90,7 +90,7 @@ def _whole(shape: Shape) -> Groups:
 def _reshape(source: Shape, shape: Shape) -> View | None:
     """Both shapes cut at every place where one of them is."""
     if 0 in shape:
-        return view(source, shape, _whole(shape), [ZERO] * len(source))
+        return normal_view(source, shape, _whole(shape), [ZERO] * len(source))
     cuts = {w for s in (source, shape) for w in _weights(s)} | {math.prod(shape)}
     points = sorted(cuts)
     if any(b % a for a, b in pairwise(points)):
@@ -104,7 +104,7 @@ def _reshape(source: Shape, shape: Shape) -> View | None:
         [e for e, w in places if low <= w < low * size]
         for size, low in zip(shape, _weights(shape), strict=True)
     ]
-    return view(source, shape, groups, index)
+    return normal_view(source, shape, groups, index)
 
 
 def _weights(shape: Sequence[int]) -> list[int]:
@@ -131,7 +131,7 @@ def _padding(layout: Layout, open_only: bool = False) -> list[Guard]:
 
 def _pack(layout: Layout) -> View:
     packed = layout.packed_shape
-    return view(layout.source, packed, _whole(packed), _lanes(layout), _padding(layout))
+    return normal_view(layout.source, packed, _whole(packed), _lanes(layout), _padding(layout))
 
 
 def _unpack(layout: Layout) -> View:
@@ -146,13 +146,13 @@ def _unpack(layout: Layout) -> View:
         groups.append([cdiv(size, t), t])
         count += 2
     index = [*(dim(outer[d]) for d in layout.outer), *(dim(inner[d]) for d in layout.pos)]
-    return view(layout.packed_shape, layout.source, groups, index)
+    return normal_view(layout.packed_shape, layout.source, groups, index)
 
 
 def _masked(layout: Layout, open_only: bool) -> View:
     packed = layout.packed_shape
     same = [dim(d) for d in range(len(packed))]
-    return view(packed, packed, _whole(packed), same, _padding(layout, open_only))
+    return normal_view(packed, packed, _whole(packed), same, _padding(layout, open_only))
 
 
 _LAYOUTS = {
@@ -215,7 +215,7 @@ def _composed(inner: View, outer: View, pieces: list[list[Piece]]) -> View | Non
         put += own
     at = iter(pieces)
     groups = [[e for own in (next(at) for _ in g) for e, _ in own] for g in outer.digits]
-    return view(
+    return normal_view(
         inner.source,
         outer.shape,
         groups,
@@ -302,14 +302,14 @@ def _places(v: View) -> dict[int, int] | None:
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedSlice:
     """`pad(slice(x))`; None: there is nothing to do."""
 
     slice: Move | None
     pad: Move | None
 
 
-def as_window(v: View) -> Window | None:
+def as_padded_slice(v: View) -> PaddedSlice | None:
     """What is left of a value, and one value around it."""
     if len(v.source) != len(v.shape) or len({g.fill for g in v.guards}) > 1:
         return None
@@ -335,18 +335,18 @@ def as_window(v: View) -> Window | None:
     above = [s - high for s, (_, high) in zip(v.shape, held, strict=True)]
     value = v.guards[0].fill if v.guards else "0"
     around = pad_of(inside.shape, [low for low, _ in held], above, value)
-    return Window(None if inside.shape == v.source else inside, around if v.guards else None)
+    return PaddedSlice(None if inside.shape == v.source else inside, around if v.guards else None)
 
 
 # ---- what rules ask ------------------------------------------------------------------------------
-def compose_moves(inner: Move, outer: Move) -> Window | None:
+def compose_moves(inner: Move, outer: Move) -> PaddedSlice | None:
     """Pads and slices, one behind another, as a slice and a pad; None of two paddings.
 
     None too where nothing is left of the value.
     """
     first, second = view_of(inner.op, inner), view_of(outer.op, outer)
     both = None if first is None or second is None else first.then(second)
-    found = None if both is None else as_window(both)
+    found = None if both is None else as_padded_slice(both)
     if found is None or found.pad is None:
         return found
     low, high, value = found.pad.args

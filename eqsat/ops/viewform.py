@@ -33,7 +33,7 @@ class Guard(NamedTuple):
 Parts = tuple[Groups, tuple[Affine, ...], tuple[Guard, ...]]  # digits, index, guards
 
 
-def normal(
+def normal_form(
     source: Shape,
     shape: Shape,
     digits: Sequence[Sequence[int]],
@@ -108,7 +108,7 @@ def _range(terms: list[tuple[int, int]], extents: Sequence[int], size: int) -> t
     return min(a for a, _ in ends), max(b for _, b in ends)
 
 
-def renamed(e: Affine, new: dict[int, int]) -> Affine:
+def renumbered(e: Affine, new: dict[int, int]) -> Affine:
     """The expression over renumbered digits, without those that are gone."""
     return Affine(tuple([(new[d], s) for d, s in e.terms if d in new]), e.constant)
 
@@ -141,8 +141,8 @@ def _without_units(
         return tuple(groups), index, guards
     return (
         tuple(groups),
-        tuple([renamed(e, new) for e in index]),
-        tuple([g.over(renamed(g.number, new)) for g in guards]),
+        tuple([renumbered(e, new) for e in index]),
+        tuple([g.over(renumbered(g.number, new)) for g in guards]),
     )
 
 
@@ -175,8 +175,8 @@ def _joined(
         return groups, index, guards
     return (
         tuple(out),
-        tuple([renamed(e, new) for e in index]),
-        tuple([g.over(renamed(g.number, new)) for g in guards]),
+        tuple([renumbered(e, new) for e in index]),
+        tuple([g.over(renumbered(g.number, new)) for g in guards]),
     )
 
 
