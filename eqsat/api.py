@@ -319,12 +319,12 @@ def _map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
 
 def _placed(program: Program, devices: DeviceMap | None) -> Program:
     """The program with a transfer at every border between devices."""
-    from eqsat.ops.placement import place, refuse_transfers
+    from eqsat.ops.placement import put_on_devices, refuse_transfers
 
     if devices is None:
         refuse_transfers(program)
         return program
-    return place(program, devices)
+    return put_on_devices(program, devices)
 
 
 def _with_budget(machine: Target, budget: Mapping[str, int | str]) -> Target:

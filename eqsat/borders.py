@@ -15,7 +15,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.border_layouts import held_of, laid_out, refuse_other
 from eqsat.ops.resolution import is_encoded, resolution, resolved
 from eqsat.ops.squeeze import drop_unit_dims
-from eqsat.ops.weightnames import root
+from eqsat.ops.weightnames import first_name
 from eqsat.source import Source
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor
@@ -33,7 +33,7 @@ def labels_of(source: Source) -> list[str]:
 def arguments_of(source: Source, name: str) -> list[int]:
     """Numbers of the inputs that a named argument is made of; [] if there are none."""
     labels = labels_of(source)
-    return [i for i, label in enumerate(labels) if name in (label, root(label))]
+    return [i for i, label in enumerate(labels) if name in (label, first_name(label))]
 
 
 def results_of(source: Source, number: int) -> list[int]:
@@ -80,7 +80,7 @@ def _borders(source: Source, name: str) -> list[Border]:
     if results:
         return [Border("result", r) for r in results]
     labels = labels_of(source)
-    known = [*map(root, labels), *labels, *(f"result{i}" for i in range(_count(source)))]
+    known = [*map(first_name, labels), *labels, *(f"result{i}" for i in range(_count(source)))]
     message = f"`{name}` is no argument or result of `{source.program.name}`"
     raise fail("E394", message, help=did_you_mean(name, dict.fromkeys(known)))
 

@@ -15,7 +15,7 @@ from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
-from eqsat.ops.weightnames import argument_numbers, with_weights
+from eqsat.ops.weightnames import argument_numbers, as_weights
 from eqsat.source import Source
 
 
@@ -68,7 +68,7 @@ def name_weights(read: Source, weights: Sequence[str]) -> Source:
     numbers = argument_numbers(read.program, weights, labels)
     if not numbers:
         return read
-    program, keys = with_weights(read.program, numbers)
+    program, keys = as_weights(read.program, numbers)
     traced = None if traced is None else traced.with_weights(program, keys)
     return replace(read, program=program, traced=traced, places=_moved_up(read.places, numbers))
 

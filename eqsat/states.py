@@ -27,7 +27,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.ops.border_layouts import demanded, put_in, refuse_other, taken_out
-from eqsat.ops.weightnames import root
+from eqsat.ops.weightnames import first_name
 from eqsat.reading import source_of
 from eqsat.run import Run
 from eqsat.source import Source
@@ -347,7 +347,7 @@ def _inputs_of(source: Source, name: str) -> list[int]:
     found = arguments_of(source, name)
     if not found:
         labels = labels_of(source)
-        known = dict.fromkeys([*map(root, labels), *labels])
+        known = dict.fromkeys([*map(first_name, labels), *labels])
         raise fail(
             "E397", f"`{name}` is no argument that a state could be", help=did_you_mean(name, known)
         )

@@ -18,7 +18,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.program import Program
 from eqsat.ops.binding import bind_program
-from eqsat.ops.border_layouts import stated, with_open_results
+from eqsat.ops.border_layouts import packed_borders, with_open_results
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.resolution import resolved
@@ -68,7 +68,7 @@ def test_text_and_json_keep_the_layouts_of_a_border() -> None:
     assert [str(program.leaf(i).plain) for i in program.inputs] == [
         "f32[s, 30]", "f32[30, 8]", "f32[8, 4]",
     ]  # fmt: skip
-    assert stated(bound) == {
+    assert packed_borders(bound) == {
         Border("input", 0): Layout((6, 30), (0, 1), (2, 16), (0, 1), ("-", "0")),
         Border("input", 1): Layout((30, 8), (), (), (1, 0), ()),
         Border("result", 0): Layout((6, 8), (1,), (3,), (0, 1), ("?",)),
@@ -79,7 +79,7 @@ def test_what_arrives_packed_is_the_packed_tensor() -> None:
     program = bind_program(parse_program(TEXT.replace('"b c"', "b")), {"s": 6})
     rng = np.random.default_rng(0)
     a, b, d = (rng.standard_normal(s) for s in ((6, 30), (30, 8), (8, 4)))
-    layouts = stated(program)
+    layouts = packed_borders(program)
     given = [pack(layouts[Border("input", i)], x) for i, x in enumerate((a, b))]
     y, same = evaluate_program(program, [*given, d], {})
     np.testing.assert_allclose(unpack(layouts[Border("result", 0)], y), a @ b)
@@ -121,7 +121,7 @@ def test_resolving_changes_layouts_only(seed: int) -> None:
     found.verify()
     draw = np.random.default_rng(seed)
     plain = [draw.standard_normal(program.nodes[i].type.shape) for i in program.inputs]
-    layouts = stated(found)
+    layouts = packed_borders(found)
     borders = [Border("input", i) for i in range(len(plain))]
     pairs = zip(borders, plain, strict=True)
     given = [pack(layouts[b], x) if b in layouts else x for b, x in pairs]
@@ -135,7 +135,7 @@ def test_a_target_without_tiles_turns_encodings_into_nothing() -> None:
     program = encoded_matmul(100, 60, 250)
     found = resolved(program, eqsat.target("no-data-tiling"))
     assert [n.op for n in found.nodes] == ["input", "input", "generic"]
-    assert stated(found) == {}
+    assert packed_borders(found) == {}
     assert resolved(found, eqsat.target("avx512-xla")) is found
 
 
@@ -324,7 +324,7 @@ def test_one_fixed_side_of_a_state_fixes_the_other() -> None:
     program = parse_program("input a: f32[32, 16]\ny = add(a, a)\nreturn y\n")
     layouts: dict[str, Any] = {"a": "pack(pos=[0], tiles=[16])"}
     found = eqsat.keep_state(program, state={"a": 0}, layouts=layouts, target="reference")
-    assert [*stated(found.run.program)] == [Border("input", 0), Border("result", 0)]
+    assert [*packed_borders(found.run.program)] == [Border("input", 0), Border("result", 0)]
     assert len(found.alternatives) == 1
     other = layouts | {"result0": "transpose(perm=[1, 0])"}
     with pytest.raises(EqsatError, match="E393"):

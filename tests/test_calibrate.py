@@ -80,7 +80,7 @@ def test_shapes_are_what_their_rows_say():
     """Every shape of a regime satisfies its conditions, and none of those before it."""
     from eqsat.lang.tileformat import KERNEL_ROLES, condition
     from eqsat.ops.kernels import facts
-    from eqsat.ops.tiles import holds
+    from eqsat.ops.tiles import is_met
 
     for kind, regimes in (("conv2d", shapes.CONVOLUTIONS), ("matmul", shapes.MATMULS)):
         roles = (*KERNEL_ROLES, "m", "n")
@@ -89,7 +89,7 @@ def test_shapes_are_what_their_rows_say():
             for g in regime.shapes:
                 assert kernel_kind(g) == kind
                 known = facts(g, kind)
-                first = next(j for j, w in enumerate(whens) if all(holds(c, known) for c in w))
+                first = next(j for j, w in enumerate(whens) if all(is_met(c, known) for c in w))
                 assert first == i, (kind, regime.when, known)
 
 

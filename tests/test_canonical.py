@@ -12,7 +12,13 @@ from eqsat.model.generic import Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import canonical_body, canonical_generic, compose, generic_node, identity
+from eqsat.ops.canonical import (
+    canonical_body,
+    canonical_generic,
+    compose_maps,
+    generic_node,
+    identity,
+)
 
 
 def builder(*types: str) -> Builder:
@@ -108,4 +114,4 @@ def test_constants_come_last_in_bodies():
 
 def test_compose_puts_maps_into_maps():
     inner = (affine([(0, 1), (1, 2)], 3),)
-    assert compose(inner, [dim(3), affine([(1, -1)], 4)]) == (affine([(1, -2), (3, 1)], 11),)
+    assert compose_maps(inner, [dim(3), affine([(1, -1)], 4)]) == (affine([(1, -2), (3, 1)], 11),)

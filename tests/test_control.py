@@ -21,7 +21,7 @@ from eqsat.model.control import CONTROL, Control, controls, every_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning import evaluate_node, evaluate_program
-from eqsat.ops.stacked import NotStackable, stacked
+from eqsat.ops.stacked import NotStackable, stacked_attr
 from eqsat.report.text import rule_facts
 from eqsat.schedule import faults
 
@@ -131,14 +131,14 @@ def test_an_op_on_a_whole_stack_is_the_op_on_every_slice():
             values.append(stack if program.inputs[0] == len(values) else fixed)
             continue
         several = [values[o] is not fixed for o in n.operands]
-        attr = stacked(n.op, n.attr, 3, several)
+        attr = stacked_attr(n.op, n.attr, 3, several)
         values += evaluate_node(n.op, attr, [values[o] for o in n.operands])
     for r, got in zip(program.results, (values[r] for r in program.results), strict=True):
         each = [evaluate_program(program, [s, fixed], {}) for s in stack]
         want = np.stack([e[program.results.index(r)] for e in each])
         assert np.array_equal(got, want)
     with pytest.raises(NotStackable):
-        stacked("opaque", Control("scan", (), 0), 3, [True])
+        stacked_attr("opaque", Control("scan", (), 0), 3, [True])
 
 
 # ---- state stays packed -------------------------------------------------------------------------

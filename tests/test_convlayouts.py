@@ -24,7 +24,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.target import Kernel, Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.kernels import RESULT, calls, facts, kernel_kind
+from eqsat.ops.kernels import RESULT, facts, kernel_choices, kernel_kind
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.orders import lies_in, order_convolution, orders, target_orders
 from eqsat.ops.passes import misread, moves_innermost
@@ -104,10 +104,10 @@ def test_only_orders_of_the_target_are_tried():
 # ---- which kernel runs it --------------------------------------------------------------------
 def test_a_kernel_transposes_what_lies_otherwise():
     g = nchw_conv(16, 8, 5, 3)
-    by_rate = {c.rate: c.misplaced for c in calls(LAST, g)}
+    by_rate = {c.rate: c.misplaced for c in kernel_choices(LAST, g)}
     assert by_rate == {0.8: (0, 1, RESULT), 0.4: ()}
     channels_last = in_dim_order(g, "nhwc", "hwio")
-    assert {c.rate: c.misplaced for c in calls(LAST, channels_last)} == {
+    assert {c.rate: c.misplaced for c in kernel_choices(LAST, channels_last)} == {
         0.8: (),
         0.4: (0, 1, RESULT),
     }
@@ -119,11 +119,11 @@ def test_rows_are_tried_in_order_and_by_regime():
         Kernel(0.9, (), "nhwc", "hwio"),
     )
     target = replace(LAST, untiled=(("conv2d", rows),))
-    assert [c.rate for c in calls(target, nchw_conv(16, 8, 5, 3))] == [0.3]
+    assert [c.rate for c in kernel_choices(target, nchw_conv(16, 8, 5, 3))] == [0.3]
     text = "untiled.conv2d=[{image: nhwc, rate: 0.1, when: c <= 4}, {image: nhwc, rate: 0.9}]"
     target = override(LAST, [text])
-    assert [c.rate for c in calls(target, nchw_conv(3, 8, 5, 3))] == [0.1]
-    assert [c.rate for c in calls(target, nchw_conv(16, 8, 5, 3))] == [0.9]
+    assert [c.rate for c in kernel_choices(target, nchw_conv(3, 8, 5, 3))] == [0.1]
+    assert [c.rate for c in kernel_choices(target, nchw_conv(16, 8, 5, 3))] == [0.9]
 
 
 def test_a_stride_without_a_window_is_a_matmul():
@@ -160,7 +160,7 @@ def test_operands_of_a_product_are_grouped(
         found = permute_operand(g, i, perm)
         assert found is not None
         g = found
-    (call,) = calls(LAST, g)
+    (call,) = kernel_choices(LAST, g)
     assert call.misplaced == lost
 
 

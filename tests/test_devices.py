@@ -26,7 +26,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.occupancy import device_figures
-from eqsat.ops.placement import node_devices, place
+from eqsat.ops.placement import node_devices, put_on_devices
 from eqsat.ops.scalar import held_dtype
 from eqsat.schedule import faults
 
@@ -237,7 +237,7 @@ def test_limits_are_those_of_the_device(tmp_path: Path):
 
 # ---- placement -----------------------------------------------------------------------------------
 def placed(text: str, **values: str) -> Program:
-    return place(parse_program(text), pair("avx512-xla", "avx512-xla", **values))
+    return put_on_devices(parse_program(text), pair("avx512-xla", "avx512-xla", **values))
 
 
 def test_a_value_is_computed_where_its_first_placed_operand_is():
@@ -250,7 +250,7 @@ def test_a_value_is_computed_where_its_first_placed_operand_is():
 
 def test_a_value_crosses_once_however_often_it_is_read():
     text = "input x: f32[4]\ny = exp(x)\nz = tanh(x)\nreturn y, z"
-    program = place(
+    program = put_on_devices(
         parse_program(text),
         replace(pair("avx512-xla", "avx512-xla"), values=(("%1", "b"), ("%2", "b"))),
     )
@@ -297,7 +297,7 @@ def test_what_is_not_there_cannot_be_placed(text: str, values: dict[str, str], c
 def test_a_border_needs_a_link_and_a_map():
     program = parse_program(MLP)
     with pytest.raises(EqsatError, match="has none") as caught:
-        place(program, replace(pair("avx512-xla", "avx512-xla"), links=LINKS[1:]))
+        put_on_devices(program, replace(pair("avx512-xla", "avx512-xla"), links=LINKS[1:]))
     assert caught.value.diagnostics[0].code == "E392"
     with pytest.raises(EqsatError, match="which machines") as caught:
         eqsat.optimize(program, target="reference")

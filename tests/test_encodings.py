@@ -28,13 +28,13 @@ from eqsat.ops.encodings import (
     encode_contraction,
     encode_operands,
     encode_result,
+    encoded_contraction,
     encoding_after,
     encoding_before,
     encoding_layout,
     encoding_tiles,
     explicit,
     is_plain_contraction,
-    root,
 )
 from eqsat.ops.layout import before_transpose
 from eqsat.ops.lists import inverse
@@ -138,9 +138,9 @@ def test_an_older_encoding_is_a_plain_matmul():
     e = Encoding((5, 64, 32), "rhs", "matmul", FLOATS)
     layout = encoding_layout(e, Tile((("m", 8), ("n", 16), ("k", 4)), 1.0))
     assert layout == Layout((5, 64, 32), (2, 1), (16, 4), (0, 2, 1), ("-", "-"))
-    assert root(replace(e, contraction="other")) is None
-    assert root(replace(e, dtypes=())) is None
-    assert root(replace(e, source=(7,))) is None
+    assert encoded_contraction(replace(e, contraction="other")) is None
+    assert encoded_contraction(replace(e, dtypes=())) is None
+    assert encoded_contraction(replace(e, source=(7,))) is None
 
 
 @pytest.mark.parametrize(

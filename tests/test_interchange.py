@@ -19,7 +19,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Program
 from eqsat.ops.access import access
-from eqsat.ops.interchange import as_read, as_written, executed_map, in_order
+from eqsat.ops.interchange import as_read, as_written, executed_map, with_order
 from eqsat.ops.meaning import evaluate_program
 from eqsat.ops.passes import misread, miswrites
 from eqsat.schedule import faults
@@ -88,7 +88,7 @@ def drawn(seed: int) -> tuple[Generic, Generic]:
     loops = rng.sample(range(3), 3)
     rank = rng.choice((2, 3, 3))
     reader = copies(tuple(sizes[loops.index(d)] for d in range(3)), loops, rank)
-    chosen = [in_order(g, tuple(rng.sample(range(3), 3))) for g in (made, reader)]
+    chosen = [with_order(g, tuple(rng.sample(range(3), 3))) for g in (made, reader)]
     return chosen[0], chosen[1]
 
 
@@ -103,7 +103,7 @@ def test_two_ops_walk_alike_if_they_come_to_the_elements_in_one_order(seed: int)
 @pytest.mark.parametrize("seed", range(60))
 def test_an_order_that_is_asked_for_walks_alike(seed: int):
     made, reader = drawn(seed)
-    plain = in_order(made, ()), in_order(reader, ())
+    plain = with_order(made, ()), with_order(reader, ())
     found = as_written(plain[1], 0, made)
     if found is not None:
         assert walks_alike(made, found, 0)
@@ -123,7 +123,7 @@ def test_nobody_follows_a_reader_of_a_part():
 
 def test_an_order_decides_what_is_read_across_the_innermost_loop():
     across = copies((64, 32), [1, 0], 2)
-    along = in_order(across, (1, 0))
+    along = with_order(across, (1, 0))
     assert (list(misread(across)), miswrites(across)) == ([0], False)
     assert (list(misread(along)), miswrites(along)) == ([], True)
     assert executed_map(along, along.maps[0]) == (dim(0), dim(1))
@@ -133,7 +133,7 @@ def test_an_order_decides_what_is_read_across_the_innermost_loop():
 def test_an_element_of_a_sum_is_there_when_the_sum_is_done():
     rows, scaled = copies((4, 6), [0, 1], 1), copies((4,), [0], 1)
     assert walks_alike(rows, scaled, 0)
-    by_columns = in_order(rows, (1, 0))
+    by_columns = with_order(rows, (1, 0))
     assert not walks_alike(by_columns, scaled, 0)
     assert as_written(scaled, 0, by_columns) is None
 

@@ -42,7 +42,7 @@ def loops(g: Generic, operands):
                 x[tuple(e.constant + sum(s * at[d] for d, s in e.terms) for e in m)]
                 for x, m in zip(operands, g.maps, strict=True)
             ]
-            value = scalar.hold(scalar.evaluate(y.body, xs), y.dtype)[()]
+            value = scalar.hold(scalar.evaluate_body(y.body, xs), y.dtype)[()]
             where = at[: g.rank]
             first = all(i == 0 for i in at[g.rank :])
             combine = scalar.FUNCTIONS[y.combine or "add"].numpy

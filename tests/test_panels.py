@@ -21,7 +21,7 @@ from eqsat.ops.contract import (
     pack_other_loops,
     swap_loops,
 )
-from eqsat.ops.kernels import calls
+from eqsat.ops.kernels import kernel_choices
 from eqsat.ops.tiling import make_layout
 
 PANEL = Tile((("m", 1), ("n", 32), ("k", 1)), 1.0, panel=True)
@@ -124,7 +124,7 @@ def test_an_exchanged_tile_has_a_price_of_its_own(swapped: str, chosen: tuple[in
 def test_a_kernel_row_names_what_lies_innermost():
     rows = (Kernel(0.9, lhs="mk", rhs="kn"), Kernel(0.5, rhs="nk"))
     target = replace(eqsat.target("avx512-xla"), untiled=(("matmul", rows),))
-    plain, across = (calls(target, matmul(rhs)) for rhs in ("d2, d1", "d1, d2"))
+    plain, across = (kernel_choices(target, matmul(rhs)) for rhs in ("d2, d1", "d1, d2"))
     assert [(c.rate, c.misplaced) for c in plain] == [(0.9, ()), (0.5, (1,))]
     assert [(c.rate, c.misplaced) for c in across] == [(0.9, (1,)), (0.5, ())]
 

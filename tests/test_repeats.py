@@ -87,7 +87,7 @@ def elementwise(
 
 def unshared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every record anew."""
-    monkeypatch.setattr(nests, "planned", nests.planned.__wrapped__)
+    monkeypatch.setattr(nests, "planned", nests.planned_nest.__wrapped__)
     monkeypatch.setattr(Context, "elementwise", elementwise)
 
 
@@ -144,7 +144,7 @@ def test_a_chain_is_canonicalised_once_per_distinct_op(
 
     monkeypatch.setattr(nests, "_generic", counted_generic)
     monkeypatch.setattr(Generic, "verify", counted_verify)
-    nests.planned.cache_clear()
+    nests.planned_nest.cache_clear()
     values._elementwise.cache_clear()
     program = trace(chain(constants), (X, X)).program
     assert program.op_count == 300
@@ -167,7 +167,7 @@ def test_constants_that_compare_equal_are_not_confused():
 
 
 def test_what_is_kept_is_bounded():
-    for memo in (nests.planned, values._elementwise):
+    for memo in (nests.planned_nest, values._elementwise):
         assert memo.cache_parameters()["maxsize"] <= 10_000
 
 

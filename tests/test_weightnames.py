@@ -12,7 +12,7 @@ import eqsat
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.ops.weightnames import argument_numbers, with_weights
+from eqsat.ops.weightnames import argument_numbers, as_weights
 
 MLIR = """
 func.func @linear(%x: tensor<64x48xf32>, %w: tensor<48x32xf32>, %2: tensor<64x32xf32>)
@@ -106,4 +106,4 @@ def test_a_weight_has_a_known_shape():
     text = "symbol m size=8\ninput a: f32[m, 4]\nb = add(a, a)\nreturn b\n"
     program = parse_program(text, "t.eqs")
     with pytest.raises(EqsatError, match=r"E324.*`a`.*dim m is not known"):
-        with_weights(program, [0])
+        as_weights(program, [0])

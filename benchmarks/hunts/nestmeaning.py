@@ -109,7 +109,7 @@ class _Run:
             self._cut(self.values[a], box) if isinstance(a, int) else self._read(a, box)
             for a in s.arguments
         ]
-        value = scalar.evaluate(s.body, operands)
+        value = scalar.evaluate_body(s.body, operands)
         if s.bounds:
             other = operands[1] if len(operands) > 1 else s.fill
             value = np.where(self._holds(s.bounds, box), value, other)
@@ -181,7 +181,7 @@ class _Run:
         found = self._sum(a.strides, a.base, box)
         for k in a.lookups:
             read = [self._read(x, box) for x in k.arguments]
-            index = scalar.hold(scalar.evaluate(k.body, read), k.dtype)
+            index = scalar.hold(scalar.evaluate_body(k.body, read), k.dtype)
             found = found + np.clip(index, 0, k.extent - 1).astype(np.int64) * k.stride
         return found
 

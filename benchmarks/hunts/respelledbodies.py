@@ -9,7 +9,7 @@ from eqsat.model.affine import Map, dim
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import compose, identity
+from eqsat.ops.canonical import compose_maps, identity
 from hunts.edit import (
     edges,
     generics,
@@ -107,7 +107,7 @@ def _merged(p: Program, rng: random.Random, is_shared: bool) -> Program | None:
     def write(b: Builder, xs: tuple[int, ...]) -> int:
         reads = list(zip(xs, g.maps, strict=True))
         below = b.nodes[xs[k]].operands
-        reads += [(x, compose(m, g.maps[k])) for x, m in zip(below, inner.maps, strict=True)]
+        reads += [(x, compose_maps(m, g.maps[k])) for x, m in zip(below, inner.maps, strict=True)]
         part = inner.body.substitute({o: arg(n + o) for o in inner.body.operands()})
         body = g.body.substitute({k: part})
         used = sorted(body.operands())

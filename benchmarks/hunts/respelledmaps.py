@@ -11,7 +11,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import Operand, compose, identity
+from eqsat.ops.canonical import Operand, compose_maps, identity
 from hunts.edit import (
     generics,
     inverse,
@@ -136,11 +136,11 @@ def loops_collapsed(p: Program, rng: random.Random) -> Program | None:
         reads: list[Operand] = []
         for x, m, s in zip(xs, g.maps, g.shapes, strict=True):
             if d not in _loops(m):
-                reads.append((x, compose(m, new)))
+                reads.append((x, compose_maps(m, new)))
                 continue
             at = [e.dim for e in m].index(d)
             flat = reshaped(b, x, (*s[:at], s[at] * s[at + 1], *s[at + 2 :]))
-            reads.append((flat, compose((*m[: at + 1], *m[at + 2 :]), new)))
+            reads.append((flat, compose_maps((*m[: at + 1], *m[at + 2 :]), new)))
         sizes = (*g.sizes[:d], g.sizes[d] * g.sizes[d + 1], *g.sizes[d + 2 :])
         y = nest(b, sizes, range(g.rank - 1), reads, g.yields[0], g.precision)
         return reshaped(b, y, g.result_shape)
@@ -179,7 +179,7 @@ def unit_dims(p: Program, rng: random.Random) -> Program | None:
 
     def write(b: Builder, xs: tuple[int, ...]) -> int:
         reads = [
-            (reshaped(b, x, (1, *s)), (dim(0), *compose(m, new)))
+            (reshaped(b, x, (1, *s)), (dim(0), *compose_maps(m, new)))
             for x, m, s in zip(xs, g.maps, g.shapes, strict=True)
         ]
         y = nest(b, (1, *g.sizes), range(g.rank + 1), reads, g.yields[0], g.precision)

@@ -37,7 +37,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, is_float
 from eqsat.ops import scalar
 from eqsat.ops.meaning import evaluate_node
-from eqsat.ops.structured import evaluate_generic, product
+from eqsat.ops.structured import evaluate_generic, product_factors
 
 Array = np.ndarray[Any, Any]
 FOREIGN_ULPS = 8  # of an op whose inside is unknown
@@ -239,7 +239,7 @@ class Noise:
         kinds = types_of(bodies, dtypes)
 
         def step(e: Expr, values: Sequence[Any]) -> Any:
-            found, kind = scalar.apply(e, values, operands), kinds[e]
+            found, kind = scalar.called(e, values, operands), kinds[e]
             count = roundings(e, kinds, self.exact)
             return self.rounded(found, kind, count) if count and kind else found
 
@@ -291,7 +291,7 @@ def _beyond(x: Array, most: float, dtype: str) -> Array:
 
 def _of_squares(g: Generic, y: Yield) -> Generic:
     """The sum of the squares of the terms, as fast as the sum."""
-    factors = product(g)
+    factors = product_factors(g)
     if factors is None:
         body = call("mul", y.body, y.body)
     else:

@@ -13,7 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Node
 from eqsat.model.work import WORK_LIMIT
 from eqsat.ops import scalar
-from eqsat.ops.structured import product
+from eqsat.ops.structured import product_factors
 
 PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
 NOISY = 6  # drawing a rounding for every operation, and the squares of sums
@@ -49,7 +49,7 @@ def operations(node: Node) -> int:
     results = sum(t.size for t in node.types)
     if isinstance(attr, Generic):
         domain = math.prod(attr.sizes)
-        if product(attr) is not None:
+        if product_factors(attr) is not None:
             return PER_OP + domain + PER_ELEMENT * results
         return PER_OP + PER_ELEMENT * domain * sum(1 + scalar.cost(y.body) for y in attr.yields)
     factor = 8 if isinstance(attr, Opaque | Custom) else 1  # nobody knows what is inside

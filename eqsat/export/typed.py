@@ -62,7 +62,7 @@ class Annotator:
         if e.fn == "arg":
             return Typed("arg", (), str(self.dtypes[e.value]), e.value)
         if not args:
-            return constant(scalar.evaluate(e, []), self._type(e) or wanted)
+            return constant(scalar.evaluate_body(e, []), self._type(e) or wanted)
         if e.fn == "cast":
             return convert(args[0], e.value)
         typed = [convert(a, "bool") if _is_condition(e, i) else a for i, a in enumerate(args)]

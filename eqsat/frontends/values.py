@@ -24,12 +24,12 @@ from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops import scalar
 from eqsat.ops.canonical import (
-    Planned,
-    compose,
+    PlannedNest,
+    compose_maps,
     generic_node,
     identity,
     order_of,
-    planned,
+    planned_nest,
 )
 from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
 
@@ -131,7 +131,9 @@ class Context:
             consts = {}
         kept = [i for i in range(len(operands)) if i not in consts]
         number = {i: arg(j) for j, i in enumerate(kept)}
-        used = [(operands[i][0].node, compose(operands[i][0].map, operands[i][1])) for i in kept]
+        used = [
+            (operands[i][0].node, compose_maps(operands[i][0].map, operands[i][1])) for i in kept
+        ]
         yields = [replace(result, body=result.body.substitute(consts | number))]
         return self.full(
             generic_node(self.builder, sizes, result_loops, used, yields, precision=precision)
@@ -159,7 +161,7 @@ _Read = tuple[Shape, Map, TensorType]  # of a value: its shape, its map, the typ
 @lru_cache(maxsize=5_000)  # most equations of a program repeat another on other nodes
 def _elementwise(
     body: Expr, shape: Shape, dtype: str, reads: tuple[Expr | _Read, ...], order: tuple[int, ...]
-) -> Planned:
+) -> PlannedNest:
     """What `Context.elementwise` makes of constants and of reads of nodes in this order."""
     new: dict[int, Expr] = {}
     maps, types = [], []
@@ -170,11 +172,11 @@ def _elementwise(
         seen, inner, of = read
         new[i] = arg(len(maps))
         outer = [dim(d) if s == shape[d] else affine([]) for d, s in enumerate(seen)]
-        maps.append(compose(inner, outer))
+        maps.append(compose_maps(inner, outer))
         types.append(of)
     result = Yield(body.substitute(new), dtype)
     loops = tuple(range(len(shape)))
-    return planned(shape, loops, tuple(maps), tuple(types), order, (result,), NONE)
+    return planned_nest(shape, loops, tuple(maps), tuple(types), order, (result,), NONE)
 
 
 def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
@@ -205,7 +207,7 @@ def _only_unit_dims_differ(value: Value, source: Shape) -> bool:
 def fold(body: Expr, values: Sequence[Value], dtype: str) -> bool | int | float:
     """The body of constants, rounded to the element type as JAX would."""
     held = [np.asarray(v.constant, scalar.held_dtype(v.dtype)) for v in values]
-    return round_to(scalar.evaluate(body, held), dtype)
+    return round_to(scalar.evaluate_body(body, held), dtype)
 
 
 def round_to(value: Any, dtype: str) -> bool | int | float:

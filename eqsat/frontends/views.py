@@ -9,7 +9,7 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import literal
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import is_float
-from eqsat.ops.canonical import compose
+from eqsat.ops.canonical import compose_maps
 
 Shape = tuple[int, ...]
 Edges = tuple[int, int, int]  # low, high, interior, as `lax.pad` has them
@@ -19,7 +19,7 @@ def view(value: Value, shape: Shape, outer: Sequence[Affine]) -> Value:
     """Element i of the result is `value[outer(i)]`."""
     if value.is_constant:
         return Value(shape, value.dtype, constant=value.constant)
-    return Value(shape, value.dtype, value.node, compose(value.map, outer))
+    return Value(shape, value.dtype, value.node, compose_maps(value.map, outer))
 
 
 def reshaped(ctx: Context, x: Value, shape: Shape) -> Value:

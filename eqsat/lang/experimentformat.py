@@ -34,7 +34,7 @@ class SaturationRecord(Record):
         return {k: v for k in KEYS if (v := getattr(self, k)) is not None}
 
 
-class LimitsRecord(SaturationRecord):
+class RunLimitsRecord(SaturationRecord):
     """Limits of one run; time: wall time of all of it."""
 
     time: Duration | None = None
@@ -81,5 +81,5 @@ class ExperimentRecord(Record):
     vary: dict[str, list[Any]] = Field(default={})
     rows: list[RowRecord] = Field(default=[])
     repeat: int = Field(default=1, ge=1)
-    limits: LimitsRecord = LimitsRecord()
+    limits: RunLimitsRecord = RunLimitsRecord()
     measure: MeasureRecord | None = None

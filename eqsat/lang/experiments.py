@@ -119,16 +119,16 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
 def load_experiment(name: str | Path, folders: Folders = ()) -> Sweep:
     """An experiment by name or path; EqsatError holds all problems of its file."""
     folders = tuple(folders)
-    return _Reader(load_yaml(find_experiment(name, folders)), folders).read()
+    return _CellReader(load_yaml(find_experiment(name, folders)), folders).read()
 
 
 def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> Sweep:
     """Experiment YAML text → Experiment."""
-    return _Reader(read_yaml(text, file), tuple(folders)).read()
+    return _CellReader(read_yaml(text, file), tuple(folders)).read()
 
 
 @dataclass
-class _Reader:
+class _CellReader:
     source: Source
     folders: tuple[str | Path, ...]
     problems: list[Diagnostic] = field(default_factory=list)

@@ -33,7 +33,7 @@ class NotPlain(Exception):
     """The text is no YAML, or the two versions could read it differently."""
 
 
-def compose(text: str) -> Any:
+def compose_yaml(text: str) -> Any:
     """The root node of a document: PyYAML's nodes, with the indices of characters as marks.
 
     Raises NotPlain.
@@ -59,7 +59,7 @@ def compose(text: str) -> Any:
     return root
 
 
-def scalar(node: Any) -> Any:
+def scalar_value(node: Any) -> Any:
     """The value of a scalar node; NotPlain if that takes more than a look."""
     value = node.value
     if node.style or not _OTHER.fullmatch(value):

@@ -91,7 +91,7 @@ def parse_program(
 def _read(
     text: str, file: str, sizes: Mapping[str, int] | None
 ) -> tuple[Program, dict[Border, Span]]:
-    reader = _Reader(Path(file).stem if file != "<text>" else "program", sizes)
+    reader = _ProgramReader(Path(file).stem if file != "<text>" else "program", sizes)
     lines = Lines(file, text.replace("\r\n", "\n"))
     for statement in _statements(lines):
         if not reader.body(statement):
@@ -115,7 +115,7 @@ def parse_term(
 
     want: the types the term must have (E305).
     """
-    reader = _Reader(name)
+    reader = _ProgramReader(name)
     for operand, text in given:
         is_weight = text.startswith("weight ")
         found = reader.type(text.removeprefix("weight "), places[operand])
@@ -153,7 +153,7 @@ def _depth(text: str) -> int:
     return sum(blank.count(c) for c in "([{") - sum(blank.count(c) for c in ")]}")
 
 
-class _Reader:
+class _ProgramReader:
     """Reads statements one by one; problems are collected."""
 
     def __init__(self, name: str, sizes: Mapping[str, int] | None = None):
@@ -168,7 +168,7 @@ class _Reader:
         self.problems: list[Diagnostic] = []
         self.last: Placed | None = None
         self.bodies: dict[str, Program | None] = {}  # of loops and branches; None: refused
-        self.open: tuple[str, Placed, _Reader] | None = None  # the body that is being read
+        self.open: tuple[str, Placed, _ProgramReader] | None = None  # the body that is being read
 
     def report(self, code: str, message: str, span: Span, help: str = "") -> None:
         self.problems.append(Diagnostic(code, message, span, help=help))
@@ -195,7 +195,7 @@ class _Reader:
             if self.depth >= MOST_NESTED:
                 deep = f"bodies stand at most {MOST_NESTED} deep inside of each other"
                 raise EqsatError(Diagnostic("E332", deep, s.whole()))
-            inner = _Reader(found["name"], self.sizes)
+            inner = _ProgramReader(found["name"], self.sizes)
             inner.symbols, inner.depth = self.symbols, self.depth + 1
             self.open = found["name"], s, inner
             return True
@@ -208,7 +208,7 @@ class _Reader:
         self._body_done(name, begin, inner)
         return True
 
-    def _body_done(self, name: str, begin: Placed, inner: _Reader) -> None:
+    def _body_done(self, name: str, begin: Placed, inner: _ProgramReader) -> None:
         if inner.results is None and not inner.problems:
             inner.report("E313", f"the body `{name}` returns nothing", begin.whole())
         self.problems += inner.problems

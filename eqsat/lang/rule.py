@@ -15,7 +15,7 @@ from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term
 
 
 @dataclass
-class _Sides:
+class _RuleSides:
     """What was read of a rule; a part that could not be read is missing."""
 
     left: Apply | None
@@ -59,7 +59,7 @@ class RuleReader:
     def _texts(self, key: str) -> list[Placed]:
         return self.source.strings((*self.path, key))
 
-    def _sides(self, left: str, right: str, problems: list[Diagnostic]) -> _Sides:
+    def _sides(self, left: str, right: str, problems: list[Diagnostic]) -> _RuleSides:
         """Read in the order of evaluation: patterns, foreach, let, where, right side."""
         reader = TermReader(problems=problems)
         start = len(problems)
@@ -72,7 +72,7 @@ class RuleReader:
         last = reader.right(self.source.placed((*self.path, right)))
         if len(problems) == start:
             self._refuse_unused(reader, [x[0] for x in (*loops, *lets) if x], problems)
-        return _Sides(
+        return _RuleSides(
             first, last,
             tuple(x for x in also if x),
             tuple(x for x in loops if x),
@@ -101,7 +101,9 @@ class RuleReader:
                 span = reader.scope.known[name][1]
                 problems.append(Diagnostic("E019", f"`{name}` is never used", span))
 
-    def _rule(self, sides: _Sides, left: Apply, right: Term, examples: tuple[Example, ...]) -> Rule:
+    def _rule(
+        self, sides: _RuleSides, left: Apply, right: Term, examples: tuple[Example, ...]
+    ) -> Rule:
         r = self.record
         return Rule(
             r.name, self.ruleset.ruleset, r.doc, left, right, sides.lets, sides.where,

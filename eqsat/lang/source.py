@@ -141,11 +141,11 @@ def _read_plainly(lines: Lines) -> Source | None:
     It reads YAML 1.1 and says less of what is wrong, so whatever the two versions could see in two
     ways, and every problem, is left to `_read`.
     """
-    from eqsat.lang.plainyaml import NotPlain, compose, scalar
+    from eqsat.lang.plainyaml import NotPlain, compose_yaml, scalar_value
 
-    walk = _Walk(lines, scalar)
+    walk = _Walk(lines, scalar_value)
     try:
-        data = walk.node(compose(lines.text), (), ())
+        data = walk.node(compose_yaml(lines.text), (), ())
     except (NotPlain, EqsatError, RecursionError):
         return None
     return None if walk.problems else walk.source(data)

@@ -23,7 +23,7 @@ from eqsat.ops.declare import attr_functions
 from eqsat.ops.linear import (
     ONE,
     REALS,
-    converted,
+    as_dtype,
     factors,
     fold_scale,
     terms,
@@ -137,8 +137,8 @@ def _scaled(
     dtype, scale = x[2], uncast(scale, g.dtypes)
     own = result_dtype(scale, g.dtypes)
     wide = wider(dtype, own or dtype)
-    product = times(converted(scale, own, wide), converted(arg(i), dtype, wide))
-    body = converted(product, wide, dtype)
+    product = times(as_dtype(scale, own, wide), as_dtype(arg(i), dtype, wide))
+    body = as_dtype(product, wide, dtype)
     return _with_operand(g, i, x, loops, sizes, len(sizes), Yield(body, dtype))
 
 
@@ -288,7 +288,7 @@ def _bias(
     """b @ w: the contraction over w's loops, w in the place of operand i of e."""
     kept = [*parallel, *h.reductions]
     new = {d: n for n, d in enumerate(kept)}
-    b = converted(shift, result_dtype(shift, e.dtypes), e.yields[0].dtype)
+    b = as_dtype(shift, result_dtype(shift, e.dtypes), e.yields[0].dtype)
     body = h.body.substitute({side: arg(i), 1 - side: b})
     w = (renamed(h.maps[side], new), h.shapes[side], h.dtypes[side])
     sizes = tuple(h.sizes[d] for d in kept)

@@ -82,7 +82,7 @@ def refuse_other(what: str, held: Held | None, asked: Held | None, span: Span | 
     )
 
 
-def stated(program: Program) -> dict[Border, Layout]:
+def packed_borders(program: Program) -> dict[Border, Layout]:
     """The arguments and results that cross packed, with their layouts."""
     found: dict[Border, Layout] = {}
     for number, i in enumerate(program.inputs):

@@ -24,7 +24,7 @@ from eqsat.ops.scalar import FUNCTIONS
 Operand = tuple[int, Map]  # a node of the builder, and how the loops index it
 
 
-def compose(inner: Map, outer: Sequence[Affine]) -> Map:
+def compose_maps(inner: Map, outer: Sequence[Affine]) -> Map:
     """Put `outer[i]` in place of dim i of every expression of `inner`.
 
     compose((d0 + 2*d1,), [d3, d1]) = (2*d1 + d3,)
@@ -76,7 +76,7 @@ def canonical_generic(
 
 
 @dataclass(frozen=True)
-class _Nest:
+class _LoopNest:
     """A canonical loop nest without its bodies: programs repeat few of them."""
 
     sizes: Shape
@@ -104,12 +104,12 @@ class _Nest:
 @lru_cache(maxsize=10_000)
 def _nest(
     sizes: Shape, result_loops: tuple[int, ...], maps: tuple[Map, ...], shapes: tuple[Shape, ...]
-) -> _Nest:
+) -> _LoopNest:
     plain = [tuple(_without_units(e, sizes) for e in m) for m in maps]
     order = _loop_order(sizes, result_loops, plain)
     new = {d: i for i, d in enumerate(order)}
     renamed = tuple(tuple(e.rename(new) for e in m) for m in plain)
-    return _Nest(tuple(sizes[d] for d in order), len(result_loops), renamed, shapes)
+    return _LoopNest(tuple(sizes[d] for d in order), len(result_loops), renamed, shapes)
 
 
 def _without_units(e: Affine, sizes: Sequence[int]) -> Affine:
@@ -182,7 +182,7 @@ def generic_node(
     order, and a plain copy of a whole operand is that operand.
     """
     nodes = [n for n, _ in operands]
-    nest = planned(
+    nest = planned_nest(
         tuple(sizes),
         tuple(result_loops),
         tuple([m for _, m in operands]),
@@ -201,7 +201,7 @@ def order_of(nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedNest:
     """What a loop nest becomes on any operands of these types in this order."""
 
     attr: Generic
@@ -216,7 +216,7 @@ class Planned:
 
 
 @lru_cache(maxsize=5_000)  # equal ops of a program share one record: made and verified once
-def planned(
+def planned_nest(
     sizes: Shape,
     result_loops: tuple[int, ...],
     maps: tuple[Map, ...],
@@ -224,7 +224,7 @@ def planned(
     order: tuple[int, ...],
     yields: tuple[Yield, ...],
     precision: str,
-) -> Planned:
+) -> PlannedNest:
     """A loop nest over operands of these types; order: that of their nodes, see `order_of`."""
     used = tuple(sorted({o for y in yields for o in y.body.operands()}))
     plans = _plans(sizes, result_loops, maps, types, order, used, _is_swappable(yields))
@@ -232,14 +232,14 @@ def planned(
     # of two nests that nothing else tells apart the bodies decide
     by_text = TextOrder().key
     attr, plan = made[0] if len(made) == 1 else min(made, key=lambda m: by_text(m[0].body))
-    return Planned(attr, plan.kept, _is_copy([types[i] for i in plan.kept], attr))
+    return PlannedNest(attr, plan.kept, _is_copy([types[i] for i in plan.kept], attr))
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _OperandPlan:
     """What becomes of the operands of a loop nest: which are left, and what each is then."""
 
-    nest: _Nest
+    nest: _LoopNest
     dtypes: tuple[str, ...]
     kept: tuple[int, ...]
     new: tuple[tuple[int, Expr], ...]  # operand as given → as it is called in the bodies
@@ -254,21 +254,21 @@ def _plans(
     nodes: tuple[int, ...],
     used: tuple[int, ...],
     is_swappable: bool,
-) -> tuple[_Plan, ...]:
+) -> tuple[_OperandPlan, ...]:
     """The plan for operands that bodies use, or two that are equally good; nodes: their order."""
     first: dict[tuple[int, Map], int] = {}
     for i in used:
         first.setdefault((nodes[i], maps[i]), i)
     kept = tuple(first.values())
 
-    def plan(kept: tuple[int, ...]) -> _Plan:
+    def plan(kept: tuple[int, ...]) -> _OperandPlan:
         place = {(nodes[i], maps[i]): k for k, i in enumerate(kept)}
         new = tuple((i, arg(place[nodes[i], maps[i]])) for i in used)
         shapes = tuple(types[i].shape for i in kept)
         nest = _nest(sizes, result_loops, tuple(maps[i] for i in kept), shapes)
-        return _Plan(nest, tuple(types[i].dtype for i in kept), kept, new)
+        return _OperandPlan(nest, tuple(types[i].dtype for i in kept), kept, new)
 
-    def order(p: _Plan) -> tuple[object, ...]:
+    def order(p: _OperandPlan) -> tuple[object, ...]:
         # the operand of the earlier result dims first, so that m loops come before n loops
         loops = tuple(tuple(sorted(loops_of(m))) for m in p.nest.maps)
         terms = tuple(tuple((e.terms, e.constant) for e in m) for m in p.nest.maps)
@@ -279,7 +279,7 @@ def _plans(
     return tuple(p for p in plans if order(p) == best)
 
 
-def _generic(plan: _Plan, yields: Sequence[Yield], precision: str) -> Generic:
+def _generic(plan: _OperandPlan, yields: Sequence[Yield], precision: str) -> Generic:
     new = dict(plan.new)
     bodies = [canonical_body(y.body.substitute(new)) for y in yields]
     return plan.nest.generic(bodies, yields, (), plan.dtypes, precision)

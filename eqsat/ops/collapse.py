@@ -28,7 +28,7 @@ Dim = tuple[Affine, int]  # an expression of a map, and the extent of the operan
 
 
 @dataclass(frozen=True)
-class Group:
+class LoopGroup:
     """Loops that become others of the same number of iterations, in row-major order."""
 
     loops: tuple[int, ...]
@@ -104,7 +104,7 @@ def reshape_result(g: Generic, groups: Reshape) -> Regrouped | None:
     found = (
         None
         if parts is None or g.tile or len(g.yields) != 1
-        else regroup(g, [Group(*p) for p in parts])
+        else regroup(g, [LoopGroup(*p) for p in parts])
     )
     return None if found is None or found.sig.result_shape != groups.shape else found
 
@@ -155,7 +155,7 @@ def before_reshape(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | No
     loops = [e.dim for e in g.maps[i]]
     if parts is None or g.tile or None in loops or groups.shape != g.shapes[i]:
         return None
-    named = [Group(tuple(loops[q] or 0 for q in dims), sizes) for dims, sizes in parts]
+    named = [LoopGroup(tuple(loops[q] or 0 for q in dims), sizes) for dims, sizes in parts]
     if any(math.prod(p.sizes) != math.prod(g.sizes[d] for d in p.loops) for p in named):
         return None
     found = regroup(g, named)
@@ -181,7 +181,7 @@ def _partition(shape: Shape, other: Shape) -> list[tuple[tuple[int, ...], Shape]
 
 
 # ---- regrouping the iteration domain ---------------------------------------------------------
-def regroup(g: Generic, groups: Sequence[Group]) -> Regrouped | None:
+def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
     """The generic over other loops; loops that no group names stay.
 
     None if some operand or the result does not keep a group together, or a group mixes result
@@ -194,7 +194,7 @@ def regroup(g: Generic, groups: Sequence[Group]) -> Regrouped | None:
     if any(len({d < g.rank for d in p.loops}) > 1 for p in changed):
         return None
     sizes = list(g.sizes)
-    new: dict[Group, list[int]] = {}
+    new: dict[LoopGroup, list[int]] = {}
     for p in changed:
         new[p] = list(range(len(sizes), len(sizes) + len(p.sizes)))
         sizes += p.sizes
@@ -229,11 +229,15 @@ def _reshape(source: Shape, shape: Shape) -> Reshape | None:
 
 
 def _regrouped(
-    g: Generic, m: Map, shape: Shape, group_of: dict[int, Group], new: dict[Group, list[int]]
+    g: Generic,
+    m: Map,
+    shape: Shape,
+    group_of: dict[int, LoopGroup],
+    new: dict[LoopGroup, list[int]],
 ) -> list[Dim] | None:
     """A map over the new loops with the extent of each dim, -1 where it is that of its loop."""
     out: list[Dim] = []
-    done: set[Group] = set()
+    done: set[LoopGroup] = set()
     work = list(range(len(m)))
     while work:
         at = work.pop(0)
@@ -259,7 +263,7 @@ def _regrouped(
     return out
 
 
-def _rest_of_run(m: Map, dims: list[int], group: Group, shape: Shape) -> list[int]:
+def _rest_of_run(m: Map, dims: list[int], group: LoopGroup, shape: Shape) -> list[int]:
     """The dims of a group that follow, with nothing but dims of extent 1 in between."""
     found: list[int] = []
     for q in dims:
@@ -271,7 +275,7 @@ def _rest_of_run(m: Map, dims: list[int], group: Group, shape: Shape) -> list[in
 
 
 # ---- which loops stay together ---------------------------------------------------------------
-def _runs(g: Generic) -> list[Group]:
+def _runs(g: Generic) -> list[LoopGroup]:
     """Maximal runs of loops that are neighbours wherever they occur; units vanish."""
     orders = [_large_dims(g, m, s) for m, s in zip(g.maps, g.shapes, strict=True)]
     orders.append([d for d in range(g.rank) if g.sizes[d] > 1])
@@ -283,8 +287,8 @@ def _runs(g: Generic) -> list[Group]:
             groups.append([d])
         else:
             home.append(d)
-    units = [Group((d,), ()) for d, s in enumerate(g.sizes) if s == 1]
-    return units + [Group(tuple(p), (math.prod(g.sizes[d] for d in p),)) for p in groups]
+    units = [LoopGroup((d,), ()) for d, s in enumerate(g.sizes) if s == 1]
+    return units + [LoopGroup(tuple(p), (math.prod(g.sizes[d] for d in p),)) for p in groups]
 
 
 def _large_dims(g: Generic, m: Map, shape: Shape) -> list[int | None]:

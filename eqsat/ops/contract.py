@@ -62,7 +62,7 @@ class ReadLoops:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Packing:
     """How a tile packs a contraction: extents per role, the order of tile dims and of blocks.
 
     tile: as the target has it; its kernel may ask for an order.
@@ -121,7 +121,7 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     order = tuple({"m": "n", "n": "m"}.get(r, r) for r in tile.order)
     roles = plan.roles
     rank = _ranks(roles.batch, roles.n, roles.m, roles.k)
-    swapped = _Plan(roles, extents, order, rank, tile)
+    swapped = _Packing(roles, extents, order, rank, tile)
     cuts = _innermost(g, swapped)
     if _padded_size(g, cuts) >= _padded_size(g, _innermost(g, plan)):
         return None
@@ -175,7 +175,7 @@ def _packed_by(
 
 # ---- plans ----------------------------------------------------------------------------------
 @lru_cache(maxsize=100_000)
-def _plan(g: Generic, tile: Tile) -> _Plan | None:
+def _plan(g: Generic, tile: Tile) -> _Packing | None:
     roles = contraction_roles(g)
     if roles is None or g.tile or not roles.k:
         return None
@@ -183,20 +183,20 @@ def _plan(g: Generic, tile: Tile) -> _Plan | None:
     if "c" not in dict(tile.sizes):
         rank = _ranks(roles.batch, roles.m, roles.n, roles.k)
         order = PANEL if tile.panel else tile.order
-        return _Plan(roles, {"m": m, "n": n, "k": k}, order, rank, tile)
+        return _Packing(roles, {"m": m, "n": n, "k": k}, order, rank, tile)
     found = convolution(g)
     if found is None:
         return None
     extents = {"m": m, "n": n, "k": k} if found.image == 0 else {"m": n, "n": m, "k": k}
     rank = panel_rank(found) if tile.panel else block_rank(found)
-    return _Plan(roles, extents, ("k", "m", "n"), rank, tile)
+    return _Packing(roles, extents, ("k", "m", "n"), rank, tile)
 
 
 def _ranks(*groups: Sequence[int]) -> dict[int, int]:
     return {d: i for i, d in enumerate(d for g in groups for d in g)}
 
 
-def _innermost(g: Generic, plan: _Plan) -> Cuts:
+def _innermost(g: Generic, plan: _Packing) -> Cuts:
     """Per role the last loop that is not of extent 1, if the tile cuts the role at all."""
     cuts: Cuts = {}
     for role, extent in plan.extents.items():
@@ -220,7 +220,7 @@ def _padded_size(g: Generic, cuts: Cuts) -> int:
     return size
 
 
-def _packed(g: Generic, plan: _Plan, cuts: Cuts) -> PackedLoops | None:
+def _packed(g: Generic, plan: _Packing, cuts: Cuts) -> PackedLoops | None:
     tiling = [cuts[r] for r in plan.order if r in cuts]
     if not tiling:
         return None
@@ -241,7 +241,7 @@ def _packed(g: Generic, plan: _Plan, cuts: Cuts) -> PackedLoops | None:
     return PackedLoops(tiled.operands, tiled.sig, tiled.result)
 
 
-def _is_streamed(g: Generic, plan: _Plan) -> bool:
+def _is_streamed(g: Generic, plan: _Packing) -> bool:
     return is_streamed(g, plan.tile, plan.extents)
 
 
@@ -284,7 +284,7 @@ def pack_loops_reading_pack(g: Generic, i: int, layout: Layout, tile: Tile) -> R
     return None if found is None or (found.layout == layout and not is_open(layout)) else found
 
 
-def _cuts_of(g: Generic, plan: _Plan, i: int, layout: Layout) -> Cuts | None:
+def _cuts_of(g: Generic, plan: _Packing, i: int, layout: Layout) -> Cuts | None:
     """The cuts a layout of operand i stands for; the other operand's role is cut by the tile."""
     role_of = {d: r for r in ROLES for d in getattr(plan.roles, r)}
     cuts: Cuts = {}

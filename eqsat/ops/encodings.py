@@ -83,7 +83,7 @@ def _plain_maps(e: Encoding) -> tuple[Map, ...] | None:
     return tuple(tuple(dim(d) for d in (*batch, *side)) for side in sides)
 
 
-def root(e: Encoding) -> Generic | None:
+def encoded_contraction(e: Encoding) -> Generic | None:
     """The contraction an encoding speaks of; None if its maps or element types are not known."""
     found = explicit(e)
     if found is None or len(found.dtypes) != len(ROLES):
@@ -146,7 +146,7 @@ def is_plain_contraction(g: Generic) -> bool:
 # ---- into packs ----------------------------------------------------------------------------------
 def encoding_tiles(target: Target, e: Encoding) -> tuple[Tile, ...]:
     """The target's tiles for the contraction behind an encoding; none if it does no data tiling."""
-    g = root(e)
+    g = encoded_contraction(e)
     return () if g is None else tiles_of(target, g)
 
 
@@ -160,7 +160,7 @@ def encoding_layout(e: Encoding, tile: Tile) -> Layout | None:
 
     None if the tile cuts no dim that this tensor has.
     """
-    g = root(e)
+    g = encoded_contraction(e)
     packed = None if g is None else pack_loops(g, tile)
     if packed is None:
         return None

@@ -21,7 +21,7 @@ from eqsat.ops.declare import attr_functions
 from eqsat.ops.lists import inverse, is_block_diagonal
 
 
-def in_order(g: Generic, order: tuple[int, ...]) -> Generic:
+def with_order(g: Generic, order: tuple[int, ...]) -> Generic:
     """The generic with its loops executed in this order; () is the canonical one."""
     return replace(g, order=() if order == tuple(range(len(order))) else order)
 

@@ -19,36 +19,38 @@ from eqsat.ops.contraction import Roles
 from eqsat.ops.convolution import spatial_contraction
 from eqsat.ops.orders import lies_in, orders
 from eqsat.ops.streams import lies_in_order
-from eqsat.ops.tiles import Facts, holds
+from eqsat.ops.tiles import Facts, is_met
 
 RESULT = 2  # the result among operands 0 and 1
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelChoice:
     """A kernel for a contraction; misplaced: operands (RESULT: the result) it transposes."""
 
     rate: float
     misplaced: tuple[int, ...]
 
 
-def calls(target: Target, g: Generic) -> tuple[Call, ...]:
+def kernel_choices(target: Target, g: Generic) -> tuple[KernelChoice, ...]:
     """What may run an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
     kind = kernel_kind(g)
     return _calls(target.untiled_kernels(kind), target.untiled_rate, kind, g)
 
 
 @lru_cache(maxsize=10_000)
-def _calls(kernels: tuple[Kernel, ...], default: float, kind: str, g: Generic) -> tuple[Call, ...]:
+def _calls(
+    kernels: tuple[Kernel, ...], default: float, kind: str, g: Generic
+) -> tuple[KernelChoice, ...]:
     known = facts(g, kind)
-    found: dict[tuple[str, ...], Call] = {}
+    found: dict[tuple[str, ...], KernelChoice] = {}
     for k in kernels:
         order = (k.image, k.filters, k.lhs, k.rhs)
-        if order not in found and all(holds(c, known) for c in k.when):
+        if order not in found and all(is_met(c, known) for c in k.when):
             lost = _unstreamed(g, k) if kind == "matmul" else _misplaced(g, k)
-            found[order] = Call(k.rate, tuple(lost))
+            found[order] = KernelChoice(k.rate, tuple(lost))
     if not found:
-        return (Call(default, tuple(_ungrouped(g)) if kind == "matmul" else ()),)
+        return (KernelChoice(default, tuple(_ungrouped(g)) if kind == "matmul" else ()),)
     return tuple(found.values())
 
 

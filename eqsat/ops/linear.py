@@ -23,7 +23,7 @@ Test = Callable[[int], bool]  # of an operand number
 
 
 @dataclass(frozen=True)
-class Form:
+class LinearForm:
     """`scale · x + shift`; scale None: no x in it, shift None: nothing added."""
 
     scale: Expr | None
@@ -45,7 +45,7 @@ def times(a: Expr, b: Expr) -> Expr:
     return call("mul", a, b)
 
 
-def over(a: Expr, b: Expr) -> Expr:
+def quotient(a: Expr, b: Expr) -> Expr:
     """a / b."""
     return a if b == ONE else call("div", a, b)
 
@@ -64,7 +64,7 @@ def minus(a: Expr | None, b: Expr | None) -> Expr | None:
     return call("sub", a, b)
 
 
-def converted(e: Expr, source: str | None, dtype: str) -> Expr:
+def as_dtype(e: Expr, source: str | None, dtype: str) -> Expr:
     """`e` of type `source` as `dtype`; a constant (None) takes the type of what is beside it."""
     return e if source in (None, dtype) else cast(e, dtype)
 
@@ -105,22 +105,22 @@ def replaced(e: Expr, old: Expr, new: Expr) -> Expr:
 
 
 # ---- a body that is affine in one operand --------------------------------------------------------
-def affine_in(e: Expr, i: int) -> Form | None:
+def affine_in(e: Expr, i: int) -> LinearForm | None:
     """`e` as scale · x_i + shift over add, sub, mul, div, neg and float casts, or None."""
     return affine_parts(i)(e)
 
 
-def affine_parts(i: int) -> BottomUp[Expr, Form | None]:
+def affine_parts(i: int) -> BottomUp[Expr, LinearForm | None]:
     """`affine_in` for many parts of a body, each computed once."""
 
     def parts(e: Expr) -> tuple[Expr, ...]:
         return e.args if i in e.operands() else ()  # the others are shifts as they stand
 
-    def step(e: Expr, forms: Sequence[Form | None]) -> Form | None:
+    def step(e: Expr, forms: Sequence[LinearForm | None]) -> LinearForm | None:
         if i not in e.operands():
-            return Form(None, e)
+            return LinearForm(None, e)
         if e.fn == "arg":
-            return Form(ONE, None)
+            return LinearForm(ONE, None)
         if e.fn == "cast" and not is_float(e.value):
             return None
         if e.fn not in ("add", "sub", "mul", "div", "neg", "cast"):
@@ -131,27 +131,27 @@ def affine_parts(i: int) -> BottomUp[Expr, Form | None]:
     return BottomUp(step, parts)
 
 
-def _combined(e: Expr, parts: list[Form]) -> Form | None:
+def _combined(e: Expr, parts: list[LinearForm]) -> LinearForm | None:
     a = parts[0]
     if len(parts) == 1:
         if e.fn == "neg":
-            return Form(_map(a.scale, lambda s: call("neg", s)), minus(None, a.shift))
-        return Form(*(_map(s, lambda s: _cast(s, e.value)) for s in (a.scale, a.shift)))
+            return LinearForm(_map(a.scale, lambda s: call("neg", s)), minus(None, a.shift))
+        return LinearForm(*(_map(s, lambda s: _cast(s, e.value)) for s in (a.scale, a.shift)))
     b = parts[1]
     if e.fn == "add":
-        return Form(plus(a.scale, b.scale), plus(a.shift, b.shift))
+        return LinearForm(plus(a.scale, b.scale), plus(a.shift, b.shift))
     if e.fn == "sub":
-        return Form(minus(a.scale, b.scale), minus(a.shift, b.shift))
+        return LinearForm(minus(a.scale, b.scale), minus(a.shift, b.shift))
     if e.fn == "div":
-        return None if b.scale else _scaled(a, lambda s: over(s, b.shift or ONE))
+        return None if b.scale else _scaled(a, lambda s: quotient(s, b.shift or ONE))
     if a.scale and b.scale:
         return None
     form, factor = (a, b.shift) if a.scale else (b, a.shift)
     return _scaled(form, lambda s: times(s, factor or ONE))
 
 
-def _scaled(form: Form, by: Callable[[Expr], Expr]) -> Form:
-    return Form(_map(form.scale, by), _map(form.shift, by))
+def _scaled(form: LinearForm, by: Callable[[Expr], Expr]) -> LinearForm:
+    return LinearForm(_map(form.scale, by), _map(form.shift, by))
 
 
 def _map(e: Expr | None, by: Callable[[Expr], Expr]) -> Expr | None:
@@ -181,7 +181,7 @@ def fold_scale(body: Expr, i: int, dtypes: tuple[str, ...], allowed: Test) -> Fo
         marked = replaced(body, part, MARK)
         if i in marked.operands():
             continue
-        unscaled = converted(arg(i), dtypes[i], types(part) or dtypes[i])
+        unscaled = as_dtype(arg(i), dtypes[i], types(part) or dtypes[i])
         new = unscaled if form.shift is None else call("add", unscaled, form.shift)
         return Folded(form.scale, replaced(marked, MARK, new))
     return None
@@ -224,7 +224,7 @@ def factors(e: Expr, allowed: Test) -> tuple[Expr, Expr]:
         if e.fn == "cast":
             return _cast(a, e.value), x if x.fn == "const" else cast(x, e.value)
         (b, y) = inner[1]
-        combine = times if e.fn == "mul" else over
+        combine = times if e.fn == "mul" else quotient
         return combine(a, b), combine(x, y)
 
     return BottomUp(step, parts)(e)
@@ -256,7 +256,7 @@ def terms(e: Expr, allowed: Test) -> Sum:
             by = (lambda x: call("neg", x)) if e.fn == "neg" else (lambda x: _cast(x, e.value))
             return _map(p, by), _map(b, by)
         s = _distributed(e, allowed)[1]
-        scaled = (lambda y: times(y, s)) if e.fn == "mul" else (lambda y: over(y, s))
+        scaled = (lambda y: times(y, s)) if e.fn == "mul" else (lambda y: quotient(y, s))
         return (e, None) if b is None else (_map(p, scaled), _map(b, scaled))
 
     return BottomUp(step, parts)(e)

@@ -20,12 +20,12 @@ from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.canonical import Operand, compose, generic_node
+from eqsat.ops.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.interchange import without_orders
 from eqsat.ops.normal import normal
 from eqsat.ops.parts import shared
-from eqsat.ops.reductions import joined
+from eqsat.ops.reductions import without_nested_reductions
 from eqsat.ops.scalar import FUNCTIONS
 from eqsat.ops.squeeze import drop_unit_dims
 from eqsat.ops.trips import with_trips
@@ -48,7 +48,7 @@ def canonical(program: Program) -> Program:
 def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
     while True:
-        found = normal(through_views(joined(merge_elementwise(shared(program)))))
+        found = normal(through_views(without_nested_reductions(merge_elementwise(shared(program)))))
         if found == program:
             return found
         program = found
@@ -64,7 +64,7 @@ def merge_elementwise(program: Program) -> Program:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Chain:
     """A generic with what it took in: what all of it reads, over the generic's own loops.
 
     places: per operand of the generic, the number in `reads` of what it stands for; those of all
@@ -74,7 +74,7 @@ class _Part:
     generic: Generic
     reads: tuple[Operand, ...]
     places: tuple[tuple[int, ...], ...]
-    taken: dict[int, _Part]
+    taken: dict[int, _Chain]
     operations: int
     function: str  # the outermost one
 
@@ -102,9 +102,9 @@ def _once(program: Program) -> Program:
 
 
 # ---- what is merged ------------------------------------------------------------------------------
-def _decided(program: Program) -> dict[int, _Part]:
+def _decided(program: Program) -> dict[int, _Chain]:
     """Every op that may take in what it reads, with what it takes."""
-    parts: dict[int, _Part] = {}
+    parts: dict[int, _Chain] = {}
     for i, n in enumerate(program.nodes):
         if _is_consumer(n):
             parts[i] = _part(program, n, parts)
@@ -116,12 +116,12 @@ def _is_consumer(n: Node) -> bool:
     return isinstance(g, Generic) and len(g.yields) == 1 and contraction_roles(g) is None
 
 
-def _part(program: Program, n: Node, parts: dict[int, _Part]) -> _Part:
+def _part(program: Program, n: Node, parts: dict[int, _Chain]) -> _Chain:
     g = n.attr
     assert isinstance(g, Generic)
     reads: list[Operand] = []
     places: list[tuple[int, ...]] = []
-    taken: dict[int, _Part] = {}
+    taken: dict[int, _Chain] = {}
     operands, operations = MOST_OPERANDS - len(n.operands), g.body.count()
     for j, (o, m) in enumerate(zip(n.operands, g.maps, strict=True)):
         p = parts.get(o) if program.uses[o] == 1 else None
@@ -130,7 +130,7 @@ def _part(program: Program, n: Node, parts: dict[int, _Part]) -> _Part:
             operands -= len(p.reads) - 1
             operations += p.operations
             taken[j] = p
-            found = [(x, compose(inner, m)) for x, inner in p.reads]
+            found = [(x, compose_maps(inner, m)) for x, inner in p.reads]
         places.append(tuple(range(len(reads), len(reads) + len(found))))
         reads += found
     function = g.body.fn
@@ -141,11 +141,11 @@ def _part(program: Program, n: Node, parts: dict[int, _Part]) -> _Part:
     # what is left out has no number, and nobody asks for it
     new = [number.get(r, 0) for r in reads]
     at = tuple(tuple(new[k] for k in ks) for ks in places)
-    return _Part(g, tuple(kept), at, taken, operations, function)
+    return _Chain(g, tuple(kept), at, taken, operations, function)
 
 
 def _is_mergeable(
-    program: Program, part: _Part, g: Generic, m: Map, operands: int, operations: int
+    program: Program, part: _Chain, g: Generic, m: Map, operands: int, operations: int
 ) -> bool:
     """The part is elementwise over exactly the loops of g and does not shrink what is kept."""
     p = part.generic
@@ -189,7 +189,7 @@ def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
 
 
 # ---- the body of an op and all it took in --------------------------------------------------------
-def _body(whole: _Part) -> Expr:
+def _body(whole: _Chain) -> Expr:
     """The body over `whole.reads`: every generic's own body is walked once."""
     numbers = {id(whole): tuple(range(len(whole.reads)))}  # of what each part reads
     order = [whole]

@@ -41,7 +41,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Product:
     """One contraction seen from x: its loops are numbered as x's map names them, then n loops."""
 
     leaf: Leaf
@@ -61,7 +61,7 @@ class _Part:
         return range(self.rank, len(self.sizes))
 
 
-def _part(g: Generic, leaf: Leaf, side: int) -> _Part | None:
+def _part(g: Generic, leaf: Leaf, side: int) -> _Product | None:
     """`side` is the operand of g that is the weight; None if g is no plain contraction with k."""
     roles = contraction_roles(g)
     if roles is None or not roles.k or g.tile:
@@ -80,7 +80,7 @@ def _part(g: Generic, leaf: Leaf, side: int) -> _Part | None:
     order = [i for i, d in enumerate(loops) if d < g.rank]
     y = g.yields[0]
     body = y.body if side else y.body.substitute({0: arg(1), 1: arg(0)})
-    return _Part(
+    return _Product(
         leaf,
         tuple(e.rename(new) for e in x),
         g.shapes[1 - side],
@@ -100,7 +100,7 @@ def _in_order(e: Affine, g: Generic) -> list[int]:
     return [d for d, _ in sorted(e.terms, key=lambda t: (abs(t[1]), t[1], t[0] >= g.rank, t[0]))]
 
 
-def _merge(parts: tuple[_Part | None, ...]) -> Merged | None:
+def _merge(parts: tuple[_Product | None, ...]) -> Merged | None:
     """The merge of all parts, for the contraction that is the first of them."""
     known = [p for p in parts if p is not None]
     if len(known) < len(parts) or len({p.leaf for p in known}) < len(parts):
@@ -143,7 +143,7 @@ def _order(leaf: Leaf) -> tuple[object, ...]:
     return [(w.isdigit(), int(w) if w.isdigit() else 0, w) for w in words], leaf.key, leaf.index
 
 
-def _fits(a: _Part, b: _Part) -> bool:
+def _fits(a: _Product, b: _Product) -> bool:
     """Equal but for the extent of one n loop and the order of the weight's dims."""
     seen = (a.x, a.x_shape, a.rank, a.parallel, a.body, a.dtypes, len(a.sizes), sorted(a.w))
     other = (b.x, b.x_shape, b.rank, b.parallel, b.body, b.dtypes, len(b.sizes), sorted(b.w))
@@ -151,7 +151,7 @@ def _fits(a: _Part, b: _Part) -> bool:
     return alike and a.sizes[: a.rank] == b.sizes[: b.rank]
 
 
-def _axis(parts: list[_Part]) -> int | None:
+def _axis(parts: list[_Product]) -> int | None:
     """The n loop to merge along: the one whose extents differ, else the outermost."""
     first = parts[0]
     if not first.n or any(len(p.sizes) != len(first.sizes) for p in parts):

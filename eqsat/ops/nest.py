@@ -25,9 +25,18 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops import scalar
 from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.nest_draft import Computed, Constant, Element, Found, Made, Piece, Value, Written
+from eqsat.ops.nest_draft import (
+    ComputedValue,
+    Constant,
+    Element,
+    LookupNumber,
+    Made,
+    Piece,
+    ReadValue,
+    Written,
+)
 from eqsat.ops.nest_finish import finished
-from eqsat.ops.nest_loops import Group, Loops, Point, Uneven, total
+from eqsat.ops.nest_loops import LoopRun, Loops, Point, Uneven, affine_sum
 from eqsat.ops.nest_numbers import Numbers, found_now
 from eqsat.ops.nest_reading import Layer, Step, mapped, step
 
@@ -62,7 +71,9 @@ def nest_of(ops: Iterable[Member], reads: Iterable[int], writes: Iterable[int]) 
             for m in records
         ]
     )
-    found = _nest(_Group(key, tuple([at[w] for w in writes]), tuple([m.types for m in records])))
+    found = _nest(
+        _NestMembers(key, tuple([at[w] for w in writes]), tuple([m.types for m in records]))
+    )
     numbers = [m.number for m in records]
     if isinstance(found, str):
         raise NoNest(re.sub(r"%(\d+)", lambda m: f"%{numbers[int(m[1])]}", found))
@@ -98,7 +109,7 @@ class _Op(NamedTuple):
     operands: tuple[int, ...]
 
 
-class _Group:
+class _NestMembers:
     """Ops and what they write: equal where both are, as the types follow from the ops."""
 
     __slots__ = ("_hash", "key", "types")
@@ -116,7 +127,7 @@ class _Group:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Group) and self.key == other.key
+        return isinstance(other, _NestMembers) and self.key == other.key
 
 
 class _Cut(Exception):
@@ -128,7 +139,7 @@ class _Cut(Exception):
 
 
 @lru_cache(maxsize=20_000)
-def _nest(group: _Group) -> Nest | str:
+def _nest(group: _NestMembers) -> Nest | str:
     """The nest of ops that name each other by place, or why there is none."""
     concats = any(o.op == "concat" for o in group.key[0])
     try:
@@ -142,19 +153,19 @@ def _nest(group: _Group) -> Nest | str:
         return str(why)
 
 
-def _built(group: _Group, chooses: bool) -> Nest:
+def _built(group: _NestMembers, chooses: bool) -> Nest:
     """The nest; concats cut what is written, or choose what is read."""
     pieces: list[Piece] | None = None
     while True:
         try:
-            b = _Builder(group, pieces, chooses)
+            b = _NestBuilder(group, pieces, chooses)
             return finished(b.loops, b.made, b.written)
         except _Cut as cut:
             pieces = cut.pieces
 
 
-class _Builder:
-    def __init__(self, group: _Group, pieces: list[Piece] | None, chooses: bool):
+class _NestBuilder:
+    def __init__(self, group: _NestMembers, pieces: list[Piece] | None, chooses: bool):
         self.ops, writes = group.key
         self.types, self.chooses = group.types, chooses
         self.loops = Loops()
@@ -190,28 +201,32 @@ class _Builder:
         for d, index in enumerate(at):
             for loop, _ in index.terms:
                 self._dims[loop] = (number, d)
-        self.loops.groups.append(Group((), at, piece.sizes, reduces=False))
+        self.loops.groups.append(LoopRun((), at, piece.sizes, reduces=False))
         offset = zip(at, piece.offsets, strict=True)
-        value = self.read(piece.node, tuple([total([(i, 1)], a) for i, a in offset]))
+        value = self.read(piece.node, tuple([affine_sum([(i, 1)], a) for i, a in offset]))
         wanted = self.types[piece.node][0]
         self.written.append(Written(piece, wanted.shape, wanted.dtype, at, value))
 
     # ---- reading
-    def read(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> Value:
+    def read(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> ReadValue:
         """The value of a node at a point."""
         found = self._reach(node, at, layers)
-        if isinstance(found, Computed):
-            return Value(self._stage(found.node, found.op, found.result, found.at), found.layers)
+        if isinstance(found, ComputedValue):
+            return ReadValue(
+                self._stage(found.node, found.op, found.result, found.at), found.layers
+            )
         return found
 
-    def _reach(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> Value | Computed:
+    def _reach(
+        self, node: int, at: Point, layers: tuple[Layer, ...] = ()
+    ) -> ReadValue | ComputedValue:
         """What is read at a point, down to elements and to what is computed."""
         result = 0
         while True:
             _, attr, operands = self.ops[node]
             base = self._buffer(node)
             if base is not None:
-                return Value(self._element(base, self.types[node][0].shape, at), layers)
+                return ReadValue(self._element(base, self.types[node][0].shape, at), layers)
             if isinstance(attr, Fill):
                 return self._constant(node, Constant(attr.value, attr.type.dtype), layers)
             if isinstance(attr, Result):
@@ -225,7 +240,7 @@ class _Builder:
             node, at, layers = operands[below.operand], below.at, (*layers, *below.layers)
         if not isinstance(attr, Generic):
             raise NoNest(f"{self._name(node)} is no loop nest")
-        return Computed(node, attr, result, at, layers)
+        return ComputedValue(node, attr, result, at, layers)
 
     def _buffer(self, node: int) -> int | None:
         """The buffer whose bytes a node is, if there are only views between."""
@@ -253,12 +268,12 @@ class _Builder:
             earlier.append(at)
         return Element(buffer, self.types[buffer][0].dtype, shape, at)
 
-    def _constant(self, node: int, fill: Constant, layers: tuple[Layer, ...]) -> Value:
+    def _constant(self, node: int, fill: Constant, layers: tuple[Layer, ...]) -> ReadValue:
         if not layers:
-            return Value(fill, ())
+            return ReadValue(fill, ())
         body = const(fill.value)
         self.made.append(Made(node, 0, (), (), body, (), fill.dtype))
-        return Value(len(self.made) - 1, layers)
+        return ReadValue(len(self.made) - 1, layers)
 
     def _stage(self, node: int, g: Generic, result: int, at: Point) -> int:
         """The number of the stage that computes a generic's result at a point."""
@@ -274,7 +289,7 @@ class _Builder:
         reduced = tuple([loops.new(g.sizes[d], is_contraction) for d in g.reductions])
         if g.reductions:
             sizes = tuple([g.sizes[d] for d in g.reductions])
-            loops.groups.append(Group(at, reduced, sizes, reduces=True))
+            loops.groups.append(LoopRun(at, reduced, sizes, reduces=True))
         y = g.yields[result]
         body, arguments = self._arguments(node, y.body, g, (*at, *reduced), y.dtype)
         self.made.append(
@@ -287,8 +302,8 @@ class _Builder:
 
     def _arguments(
         self, node: int, body: Expr, g: Generic, at: Point, dtype: str
-    ) -> tuple[Expr, tuple[Value, ...]]:
-        found: list[Value] = []
+    ) -> tuple[Expr, tuple[ReadValue, ...]]:
+        found: list[ReadValue] = []
         new: dict[int, Expr] = {}
         for i in body.operands():
             value = self.read(self.ops[node].operands[i], mapped(g, i, at))
@@ -306,7 +321,7 @@ class _Builder:
         (axis,) = attr.args
         if attr.op == "concat":
             operand, start = self._part(node, attr, at[axis])
-            moved = total([(at[axis], 1)], -start)
+            moved = affine_sum([(at[axis], 1)], -start)
             return Step(operand, (*at[:axis], moved, *at[axis + 1 :]))
         end = axis + len(attr.sources[1])
         numbers = Numbers(self._reach, lambda i: self.ops[i].operands, self.loops)
@@ -318,28 +333,28 @@ class _Builder:
         row = self._lookup(found, attr.sources[0][axis])
         return Step(0, (*at[:axis], row, *at[end:]))
 
-    def _lookup(self, found: Found, size: int) -> Affine:
+    def _lookup(self, found: LookupNumber, size: int) -> Affine:
         """The row that is looked up: known, or as if it were a loop; one loop per number."""
         if not found.arguments:
-            index = int(scalar.hold(scalar.evaluate(found.body, []), found.dtype))
+            index = int(scalar.hold(scalar.evaluate_body(found.body, []), found.dtype))
             return Affine((), min(max(index, 0), size - 1))
         found = found_now(found, self.loops)
         for loop, other in self.loops.lookups.items():
-            assert isinstance(other, Found)
+            assert isinstance(other, LookupNumber)
             if self.loops.sizes[loop] == size and found_now(other, self.loops) == found:
                 return dim(loop)
         return self.loops.lookup(found, size)
 
-    def _chosen(self, node: int, attr: Move, at: Point, layers: tuple[Layer, ...]) -> Value:
+    def _chosen(self, node: int, attr: Move, at: Point, layers: tuple[Layer, ...]) -> ReadValue:
         """A concat's element as a choice between its operands'."""
         (axis,) = attr.args
         operands, dtype = self.ops[node].operands, self.types[node][0].dtype
         start = attr.shape[axis]
-        found: Value | None = None
+        found: ReadValue | None = None
         for i in reversed(range(len(operands))):
             size = attr.sources[i][axis]
             start -= size
-            index = total([(at[axis], 1)], -start)
+            index = affine_sum([(at[axis], 1)], -start)
             low, high = self.loops.span(self.loops.now(index))
             if size == 0 or high < 0 or low >= size:
                 continue
@@ -351,11 +366,11 @@ class _Builder:
                 both = (value, found)
                 made = Made(node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice)
                 self.made.append(made)
-                found = Value(len(self.made) - 1, ())
+                found = ReadValue(len(self.made) - 1, ())
             else:
                 found = value
         assert found is not None
-        return Value(found.source, (*layers, *found.layers))
+        return ReadValue(found.source, (*layers, *found.layers))
 
     def _part(self, node: int, attr: Move, index: Affine) -> tuple[int, int]:
         """Which operand of a concat holds these elements, and where it starts; else cut."""
@@ -376,7 +391,7 @@ class _Builder:
         """Start again, with what is written in two where this index reaches the border."""
         loop, stride = max(index.terms, key=lambda t: t[1])
         number, d = self._dims.get(loop, (-1, -1))
-        rest = total([(index, 1)], -border)
+        rest = affine_sum([(index, 1)], -border)
         rest = Affine(tuple(t for t in rest.terms if t[0] != loop), rest.constant)
         where = -rest.constant // stride
         low, high = self.loops.span(rest)

@@ -28,7 +28,7 @@ class Constant(NamedTuple):
     dtype: str
 
 
-class Value(NamedTuple):
+class ReadValue(NamedTuple):
     """What is read at a point: an element, a constant, or the value of stage number `source`."""
 
     source: Element | Constant | int
@@ -41,7 +41,7 @@ class Value(NamedTuple):
         yield from (at for layer in self.layers for at, _ in layer.bounds)
 
 
-class Computed(NamedTuple):
+class ComputedValue(NamedTuple):
     """The value of a result of a generic at a point."""
 
     node: int
@@ -51,11 +51,11 @@ class Computed(NamedTuple):
     layers: tuple[Layer, ...]
 
 
-class Found(NamedTuple):
+class LookupNumber(NamedTuple):
     """An integer that a gather looks up by: `body` over elements of buffers, as `dtype`."""
 
     body: Expr
-    arguments: tuple[Value, ...]
+    arguments: tuple[ReadValue, ...]
     dtype: str
 
 
@@ -68,7 +68,7 @@ class Made:
     at: Point
     reduced: Point
     body: Expr
-    arguments: tuple[Value, ...]
+    arguments: tuple[ReadValue, ...]
     dtype: str
     combine: str = ""
     shape: Shape = ()  # of the whole result
@@ -88,4 +88,4 @@ class Written(NamedTuple):
     shape: Shape
     dtype: str
     at: Point  # in the piece
-    value: Value
+    value: ReadValue

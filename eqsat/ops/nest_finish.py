@@ -11,8 +11,8 @@ from typing import NamedTuple
 from eqsat.model.affine import Affine
 from eqsat.model.expr import Expr, arg, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Scalar, Stage, Store
-from eqsat.ops.nest_draft import Constant, Element, Found, Made, Value, Written
-from eqsat.ops.nest_loops import Loops, Point, names_of, total
+from eqsat.ops.nest_draft import Constant, Element, LookupNumber, Made, ReadValue, Written
+from eqsat.ops.nest_loops import Loops, Point, affine_sum, loops_named
 from eqsat.ops.nest_reading import Layer, joined_index
 
 Bounds = tuple[tuple[Affine, int], ...]
@@ -24,7 +24,7 @@ def finished(loops: Loops, made: list[Made], written: list[Written]) -> Nest:
 
 
 @dataclass
-class _Read:
+class _UnnumberedRead:
     """An access whose loops are not numbered yet."""
 
     buffer: int
@@ -44,7 +44,7 @@ class _Read:
 
 
 class _Lookup(NamedTuple):
-    arguments: tuple[_Read, ...]
+    arguments: tuple[_UnnumberedRead, ...]
     body: Expr
     dtype: str
     stride: int
@@ -56,7 +56,7 @@ class _Stage:
     node: int
     names: set[int]
     body: Expr
-    arguments: tuple[_Read | int, ...]
+    arguments: tuple[_UnnumberedRead | int, ...]
     dtype: str
     combine: str = ""
     reduced: set[int] = field(default_factory=set)
@@ -66,7 +66,7 @@ class _Stage:
 
 @dataclass
 class _Store:
-    access: _Read
+    access: _UnnumberedRead
     stage: int
     names: set[int]
     bounds: Bounds
@@ -93,22 +93,22 @@ class _Finish:
         return self._numbered()
 
     # ---- reading
-    def _read(self, e: Element) -> _Read:
+    def _read(self, e: Element) -> _UnnumberedRead:
         """The element at its address, where it has one."""
         at = self.loops.all_now(e.at)
         address = joined_index(at, e.shape)
         bounds = self._bounds(at, e.shape)
         if not self.loops.lookups:
-            return _Read(e.buffer, e.dtype, address, bounds)
+            return _UnnumberedRead(e.buffer, e.dtype, address, bounds)
         found = [t for t in address.terms if t[0] in self.loops.lookups]
         lookups = tuple([self._lookup(loop, stride) for loop, stride in found])
         plain = Affine(tuple(t for t in address.terms if t not in found), address.constant)
-        return _Read(e.buffer, e.dtype, plain, bounds, None, lookups)
+        return _UnnumberedRead(e.buffer, e.dtype, plain, bounds, None, lookups)
 
     def _lookup(self, loop: int, stride: int) -> _Lookup:
         index = self.loops.lookups[loop]
-        assert isinstance(index, Found)
-        arguments: list[_Read] = []
+        assert isinstance(index, LookupNumber)
+        arguments: list[_UnnumberedRead] = []
         for v in index.arguments:
             x, pads = self._padded_read(v)
             if pads:
@@ -121,7 +121,7 @@ class _Finish:
         found = []
         for index, size in zip(self.loops.all_now(at), shape, strict=True):
             if not self.loops.is_within(index, size):
-                if names_of([index]) & self.loops.lookups.keys():
+                if loops_named([index]) & self.loops.lookups.keys():
                     raise NoNest("a gather reads beyond the rows of a padded table")
                 found.append((index, size))
         return tuple(found)
@@ -130,9 +130,9 @@ class _Finish:
         every = [b for at, shape in layer.bounds for b in self._bounds(at, shape)]
         return tuple(dict.fromkeys(every))
 
-    def _value(self, v: Value, node: int, number: list[int]) -> _Read | int:
+    def _value(self, v: ReadValue, node: int, number: list[int]) -> _UnnumberedRead | int:
         """What a stage reads; a stage of its own for every pad that no access can hold."""
-        found: _Read | int
+        found: _UnnumberedRead | int
         if isinstance(v.source, Element):
             found, pads = self._padded_read(v)
             dtype = v.source.dtype
@@ -145,7 +145,7 @@ class _Finish:
             found = self._padded(found, node, dtype, bounds, fill) if bounds else found
         return found
 
-    def _padded_read(self, v: Value) -> tuple[_Read, list[tuple[Bounds, Scalar]]]:
+    def _padded_read(self, v: ReadValue) -> tuple[_UnnumberedRead, list[tuple[Bounds, Scalar]]]:
         """An element with the pads that its access can hold, innermost first; the other pads."""
         assert isinstance(v.source, Element)
         found, pads = self._read(v.source), []
@@ -161,21 +161,21 @@ class _Finish:
         return found, pads
 
     def _padded(
-        self, value: _Read | int, node: int, dtype: str, bounds: Bounds, fill: Scalar
+        self, value: _UnnumberedRead | int, node: int, dtype: str, bounds: Bounds, fill: Scalar
     ) -> int:
-        names = names_of([i for i, _ in bounds])
-        names |= self.stages[value].names if isinstance(value, int) else names_of(_all(value))
+        names = loops_named([i for i, _ in bounds])
+        names |= self.stages[value].names if isinstance(value, int) else loops_named(_all(value))
         self.stages.append(_Stage(node, names, arg(0), (value,), dtype, bounds=bounds, fill=fill))
         return len(self.stages) - 1
 
     # ---- stages and stores
     def _stage(self, m: Made, at: Point, number: list[int]) -> int:
         arguments = tuple([self._value(v, m.node, number) for v in m.arguments])
-        reduced = names_of(self.loops.all_now(m.reduced))
+        reduced = loops_named(self.loops.all_now(m.reduced))
         names = self._names(at)
         bounds = self._layer(m.choice) if m.choice else ()
         if m.choice:
-            names |= names_of([i for i, _ in bounds])
+            names |= loops_named([i for i, _ in bounds])
             arguments = arguments if bounds else arguments[:1]
         if m.combine:
             self._check_once(m, at)
@@ -186,17 +186,17 @@ class _Finish:
 
     def _names(self, at: Point) -> set[int]:
         """The loops of a point, also those by which something is looked up."""
-        names = names_of(at)
+        names = loops_named(at)
         for d in names & self.loops.lookups.keys():
             index = self.loops.lookups[d]
-            assert isinstance(index, Found)
+            assert isinstance(index, LookupNumber)
             own = [self._names(self.loops.all_now(p)) for v in index.arguments for p in v.points()]
             names = (names - {d}).union(*own)
         return names
 
     def _check_once(self, m: Made, at: Point) -> None:
         """NoNest if a reduction would run more often than it has values."""
-        counts = [(math.prod(self.loops.sizes[d] for d in names_of([i])), n)
+        counts = [(math.prod(self.loops.sizes[d] for d in loops_named([i])), n)
                   for i, n in zip(at, m.shape, strict=True)]  # fmt: skip
         self.points[m.node, m.result] += math.prod(map(min, counts))
         if not self._is_once(at) or self.points[m.node, m.result] > math.prod(m.shape):
@@ -206,9 +206,9 @@ class _Finish:
         """Whether all points of the loops are other points of a value."""
         seen: set[int] = set(self.loops.lookups)
         for index in at:
-            if names_of([index]) & seen:
+            if loops_named([index]) & seen:
                 return False
-            seen |= names_of([index])
+            seen |= loops_named([index])
             reach = 0
             for loop, stride in sorted(index.terms, key=lambda t: abs(t[1])):
                 if abs(stride) <= reach:
@@ -218,22 +218,22 @@ class _Finish:
 
     def _store(self, w: Written, number: list[int]) -> None:
         at = self.loops.all_now(w.at)
-        offset = [total([(i, 1)], a) for i, a in zip(at, w.piece.offsets, strict=True)]
-        access = _Read(w.piece.node, w.dtype, joined_index(offset, w.shape))
+        offset = [affine_sum([(i, 1)], a) for i, a in zip(at, w.piece.offsets, strict=True)]
+        access = _UnnumberedRead(w.piece.node, w.dtype, joined_index(offset, w.shape))
         value, outer = w.value, None
         if isinstance(value.source, int) and value.layers:
             # the outermost pad is written with what is stored
             *inner, outer = [*reversed(value.layers)]
-            value = Value(value.source, tuple(reversed(inner)))
+            value = ReadValue(value.source, tuple(reversed(inner)))
             access.bounds, access.fill = self._layer(outer), outer.fill
         if isinstance(value.source, int):
             found = self._value(value, w.piece.node, number)
         else:
             found = self._copied(w, value, number)
         assert isinstance(found, int)
-        self.stores.append(_Store(access, found, names_of(at), self._bounds(at, w.piece.sizes)))
+        self.stores.append(_Store(access, found, loops_named(at), self._bounds(at, w.piece.sizes)))
 
-    def _copied(self, w: Written, value: Value, number: list[int]) -> int:
+    def _copied(self, w: Written, value: ReadValue, number: list[int]) -> int:
         """The stage of what is written without being computed."""
         node = w.piece.node
         if isinstance(value.source, Constant):
@@ -241,7 +241,7 @@ class _Finish:
             return len(self.stages) - 1
         found = self._value(value, node, number)
         if not isinstance(found, int):
-            self.stages.append(_Stage(node, names_of(_all(found)), arg(0), (found,), w.dtype))
+            self.stages.append(_Stage(node, loops_named(_all(found)), arg(0), (found,), w.dtype))
             found = len(self.stages) - 1
         return found
 
@@ -257,7 +257,9 @@ class _Finish:
         for s in self.stages:
             order.update(dict.fromkeys([*sorted(s.names), *sorted(s.reduced)]))
         used = order.keys()
-        bounds = [(i, n) for i, n in uneven if names_of([i]) & used and self.loops.span(i)[1] >= n]
+        bounds = [
+            (i, n) for i, n in uneven if loops_named([i]) & used and self.loops.span(i)[1] >= n
+        ]
         return _Columns(self, list(order), bounds).nest()
 
 
@@ -265,7 +267,7 @@ def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
     return a is None or b is None or (type(a) is type(b) and repr(a) == repr(b))
 
 
-def _all(read: _Read) -> list[Affine]:
+def _all(read: _UnnumberedRead) -> list[Affine]:
     return list(read.indices())
 
 
@@ -283,7 +285,7 @@ class _Columns:
         for s in found.stages:
             self.indices += [i for i, _ in s.bounds]
             for a in s.arguments:
-                if isinstance(a, _Read):
+                if isinstance(a, _UnnumberedRead):
                     self.indices += a.indices()
         for s in found.stores:
             self.indices += [*s.access.indices(), *(i for i, _ in s.bounds)]
@@ -348,7 +350,7 @@ class _Columns:
     def _loops(self, names: set[int]) -> tuple[int, ...]:
         return tuple([n for n, d in enumerate(self.order) if d in names])
 
-    def _access(self, r: _Read) -> Access:
+    def _access(self, r: _UnnumberedRead) -> Access:
         lookups = tuple(
             [
                 Lookup(tuple([self._access(x) for x in k.arguments]), k.body, k.dtype, k.stride,

@@ -17,7 +17,7 @@ Point = tuple[Affine, ...]
 ZERO = Affine(())
 
 
-def total(parts: Sequence[tuple[Affine, int]], constant: int = 0) -> Affine:
+def affine_sum(parts: Sequence[tuple[Affine, int]], constant: int = 0) -> Affine:
     """Σ factor · index + constant."""
     if len(parts) == 1:  # as most are
         ((only, factor),) = parts
@@ -38,7 +38,7 @@ class Uneven(Exception):
 
 
 @dataclass
-class Group:
+class LoopRun:
     """Loops that are executed together: those a stage or store runs over, in index space.
 
     What they become has to run over the same points once: reductions exactly, and apart from the
@@ -64,7 +64,7 @@ class Loops:
     uneven: list[int] = field(default_factory=list)  # loops cut by what does not divide them
     lookups: dict[int, object] = field(default_factory=dict)
     contracted: set[int] = field(default_factory=set)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[LoopRun] = field(default_factory=list)
 
     def new(self, size: int, contracted: bool = False) -> Affine:
         """A loop of this extent; 0 if that is 1."""
@@ -94,7 +94,7 @@ class Loops:
                 return index
             parts = [(became[d], s) for d, s in index.terms if d in became]
             rest = Affine(tuple([t for t in index.terms if t[0] not in became]), index.constant)
-            index = total([*parts, (rest, 1)])
+            index = affine_sum([*parts, (rest, 1)])
         return index
 
     def all_now(self, indices: Point) -> Point:
@@ -144,7 +144,7 @@ class Loops:
     def _cut(self, loop: int, by: int) -> None:
         size, contracted = self.sizes[loop], loop in self.contracted
         outer, inner = self.new(-(-size // by), contracted), self.new(by, contracted)
-        self.became[loop] = total([(outer, by), (inner, 1)])
+        self.became[loop] = affine_sum([(outer, by), (inner, 1)])
         if size % by:
             self.uneven.append(loop)
 
@@ -220,7 +220,7 @@ class Loops:
             step *= self.sizes[loop]
         return index.constant == 0
 
-    def _is_kept(self, g: Group) -> bool:
+    def _is_kept(self, g: LoopRun) -> bool:
         """Whether a group still runs over all of its points once."""
         seen = {d for i in self.all_now(g.point) for d, _ in i.terms}
         points = 1
@@ -261,6 +261,6 @@ def _loop(d: int) -> Affine:
     return Affine(((d, 1),))
 
 
-def names_of(indices: Sequence[Affine]) -> set[int]:
+def loops_named(indices: Sequence[Affine]) -> set[int]:
     """The loops that indices are made of."""
     return {d for i in indices for d, _ in i.terms}

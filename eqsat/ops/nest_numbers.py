@@ -13,12 +13,12 @@ from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Generic
 from eqsat.model.nest import NoNest
 from eqsat.ops import scalar
-from eqsat.ops.nest_draft import Computed, Constant, Found, Value
+from eqsat.ops.nest_draft import ComputedValue, Constant, LookupNumber, ReadValue
 from eqsat.ops.nest_loops import Loops, Point
 from eqsat.ops.nest_reading import mapped
 
 
-class Typed(NamedTuple):
+class TypedBody(NamedTuple):
     body: Expr
     dtype: str
 
@@ -28,34 +28,34 @@ class Numbers:
 
     def __init__(
         self,
-        reach: Callable[[int, Point], Value | Computed],
+        reach: Callable[[int, Point], ReadValue | ComputedValue],
         operands: Callable[[int], tuple[int, ...]],
         loops: Loops,
     ):
         self.reach, self.operands, self.loops = reach, operands, loops
-        self.arguments: list[Value] = []
-        self.known: dict[tuple[int, int, Point], Typed] = {}
+        self.arguments: list[ReadValue] = []
+        self.known: dict[tuple[int, int, Point], TypedBody] = {}
 
-    def found(self, node: int, at: Point) -> Found:
+    def found(self, node: int, at: Point) -> LookupNumber:
         """The number a node holds at a point; NoNest if no body over elements is that."""
         typed = self._typed(node, at)
-        return Found(typed.body, tuple(self.arguments), typed.dtype)
+        return LookupNumber(typed.body, tuple(self.arguments), typed.dtype)
 
-    def _typed(self, node: int, at: Point) -> Typed:
+    def _typed(self, node: int, at: Point) -> TypedBody:
         value = self.reach(node, at)
-        if isinstance(value, Computed):
+        if isinstance(value, ComputedValue):
             return self._computed(value)
         source = value.source
         if isinstance(source, int) or (isinstance(source, Constant) and value.layers):
             raise NoNest("looks up by indices that a pad or concat chooses inside")
         if isinstance(source, Constant):
-            return Typed(cast(const(source.value), source.dtype), source.dtype)
+            return TypedBody(cast(const(source.value), source.dtype), source.dtype)
         value = _now(value, self.loops)
         if value not in self.arguments:
             self.arguments.append(value)
-        return Typed(arg(self.arguments.index(value)), source.dtype)
+        return TypedBody(arg(self.arguments.index(value)), source.dtype)
 
-    def _computed(self, c: Computed) -> Typed:
+    def _computed(self, c: ComputedValue) -> TypedBody:
         if c.op.reductions:
             raise NoNest("looks up by indices that a reduction computes inside")
         if any(layer.fill is not None for layer in c.layers):
@@ -65,7 +65,7 @@ class Numbers:
             self.known[key] = self._body(c, c.op)
         return self.known[key]
 
-    def _body(self, c: Computed, g: Generic) -> Typed:
+    def _body(self, c: ComputedValue, g: Generic) -> TypedBody:
         y = g.yields[c.result]
         parts = {
             i: self._typed(self.operands(c.node)[i], mapped(g, i, c.at)).body
@@ -73,10 +73,10 @@ class Numbers:
         }
         known = scalar.result_dtype(y.body, g.dtypes)
         body = y.body.substitute(parts)
-        return Typed(body if known == y.dtype else cast(body, y.dtype), y.dtype)
+        return TypedBody(body if known == y.dtype else cast(body, y.dtype), y.dtype)
 
 
-def _now(v: Value, loops: Loops) -> Value:
+def _now(v: ReadValue, loops: Loops) -> ReadValue:
     """A value over the loops there are now."""
     source = v.source
     assert not isinstance(source, int | Constant)
@@ -86,9 +86,9 @@ def _now(v: Value, loops: Loops) -> Value:
             for k in v.layers
         ]
     )
-    return Value(source._replace(at=loops.all_now(source.at)), layers)
+    return ReadValue(source._replace(at=loops.all_now(source.at)), layers)
 
 
-def found_now(found: Found, loops: Loops) -> Found:
+def found_now(found: LookupNumber, loops: Loops) -> LookupNumber:
     """A number over the loops there are now."""
     return found._replace(arguments=tuple([_now(v, loops) for v in found.arguments]))

@@ -17,7 +17,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.nest import Scalar
 from eqsat.ops.layout import large_groups
-from eqsat.ops.nest_loops import ZERO, Loops, Point, total
+from eqsat.ops.nest_loops import ZERO, Loops, Point, affine_sum
 
 
 class Layer(NamedTuple):
@@ -39,7 +39,7 @@ def mapped(g: Generic, operand: int, at: Sequence[Affine]) -> Point:
         [
             at[e.terms[0][0]]
             if len(e.terms) == 1 and e.terms[0][1] == 1 and not e.constant
-            else total([(at[d], s) for d, s in e.terms], e.constant)
+            else affine_sum([(at[d], s) for d, s in e.terms], e.constant)
             for e in g.maps[operand]
         ]
     )
@@ -56,9 +56,9 @@ def step(op: str, attr: Attr, at: Point, loops: Loops) -> Step | None:
             return _LAYOUTS[op](attr, at, loops)
         case Move(op="slice", args=(start, _, strides)):
             parts = zip(at, start, strides, strict=True)
-            return Step(0, tuple([total([(i, k)], a) for i, a, k in parts]))
+            return Step(0, tuple([affine_sum([(i, k)], a) for i, a, k in parts]))
         case Move(op="pad", args=(low, _, text)):
-            moved = tuple([total([(i, 1)], -a) for i, a in zip(at, low, strict=True)])
+            moved = tuple([affine_sum([(i, 1)], -a) for i, a in zip(at, low, strict=True)])
             layer = Layer(((moved, attr.sources[0]),), read_literal(str(text)))
             return Step(0, moved, (layer,))
         case Generic(yields=(only,)) if only.body.fn == "arg" and not attr.reductions:
@@ -85,7 +85,7 @@ def _unpacked_point(layout: Layout, at: Point) -> Point:
         index = at[layout.outer.index(d)]
         if d in layout.pos:
             n = layout.pos.index(d)
-            index = total([(index, layout.tiles[n]), (at[rank + n], 1)])
+            index = affine_sum([(index, layout.tiles[n]), (at[rank + n], 1)])
         found.append(index)
     return tuple(found)
 
@@ -137,4 +137,4 @@ def joined_index(at: Sequence[Affine], sizes: Sequence[int]) -> Affine:
     for index, size in zip(reversed(at), reversed(sizes), strict=True):
         parts.append((index, stride))
         stride *= size
-    return total(parts)
+    return affine_sum(parts)

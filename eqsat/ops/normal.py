@@ -21,7 +21,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
-from eqsat.ops.canonical import Operand, compose, generic_node
+from eqsat.ops.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.lists import inverse
 from eqsat.ops.moves import (
@@ -31,7 +31,7 @@ from eqsat.ops.moves import (
     slice_of,
     slice_operands,
 )
-from eqsat.ops.operandorder import ordered
+from eqsat.ops.operandorder import ordered_operands
 from eqsat.ops.simplify import permuted_copy, simplified
 from eqsat.ops.splits import put_together
 from eqsat.ops.view import compose_moves
@@ -69,7 +69,7 @@ def _generic(b: Builder, op: str, operands: tuple[int, ...], g: Attr) -> int:
         return b.add(op, operands, replace(g, yields=yields))
     y = replace(g.yields[0], body=bodies[0])
     reads = _through_copies(b, list(zip(operands, g.maps, strict=True)), g)
-    reads, body = ordered(b, reads, y.body)
+    reads, body = ordered_operands(b, reads, y.body)
     y = replace(y, body=body)
     node = generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
     return _as_a_move(b, node)
@@ -85,7 +85,9 @@ def _through_copies(b: Builder, reads: list[Operand], g: Generic) -> list[Operan
     found: list[Operand] = []
     for node, m in reads:
         copy = _copy_map(b, node)
-        found.append((node, m) if copy is None else (b.nodes[node].operands[0], compose(copy, m)))
+        found.append(
+            (node, m) if copy is None else (b.nodes[node].operands[0], compose_maps(copy, m))
+        )
     return found
 
 
@@ -145,7 +147,7 @@ def _read_by(b: Builder, copy: int, shape: Shape, m: Map) -> int | None:
         return None
     (x,) = b.nodes[copy].operands
     y = Yield(arg(0), b.type(x).dtype)
-    reads = [(x, compose(inner, m))]
+    reads = [(x, compose_maps(inner, m))]
     return _as_a_move(b, generic_node(b, shape, range(len(shape)), reads, [y], precision=NONE))
 
 

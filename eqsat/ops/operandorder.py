@@ -21,7 +21,9 @@ from eqsat.ops.scalar import FUNCTIONS
 Key = tuple[bool, tuple[int, ...], str, tuple[int, ...], str]
 
 
-def ordered(b: Builder, reads: Sequence[Operand], body: Expr) -> tuple[list[Operand], Expr]:
+def ordered_operands(
+    b: Builder, reads: Sequence[Operand], body: Expr
+) -> tuple[list[Operand], Expr]:
     """What is read, each once and in order, and the body over it."""
     if len(body.operands()) < 2 and len(reads) < 2:
         return list(reads), body

@@ -31,7 +31,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderedConvolution:
     """A convolution over transposed operands with a transposed result; None: as it is."""
 
     lhs: Perm | None
@@ -101,7 +101,7 @@ def _perm(letters: Sequence[str], order: str) -> Perm | None:
     return None if perm == tuple(range(len(perm))) else perm
 
 
-def order_convolution(g: Generic, image: str, filters: str) -> Ordered | None:
+def order_convolution(g: Generic, image: str, filters: str) -> OrderedConvolution | None:
     """The convolution on operands in these orders, its result in that of the image.
 
     None if `g` is no convolution of so many places, or lies so already.
@@ -120,20 +120,20 @@ def order_convolution(g: Generic, image: str, filters: str) -> Ordered | None:
         sig = permute_result(sig, result)
     if sig is None or sig == g:
         return None
-    return Ordered(lhs, rhs, sig, None if result is None else inverse(result))
+    return OrderedConvolution(lhs, rhs, sig, None if result is None else inverse(result))
 
 
 # ---- the orders of a target ----------------------------------------------------------------------
 COMMON = (("nhwc", "hwio"), ("nchw", "oihw"), ("nwc", "wio"), ("ncw", "oiw"))
 
 
-def common_orders(g: Generic) -> list[Ordered]:
+def common_orders(g: Generic) -> list[OrderedConvolution]:
     """The two orders in common use, where no target says which ones it has kernels for."""
     found = [order_convolution(g, *pair) for pair in COMMON]
     return [o for o in found if o is not None]
 
 
-def target_orders(target: Target, g: Generic) -> list[Ordered]:
+def target_orders(target: Target, g: Generic) -> list[OrderedConvolution]:
     """The convolution in every order that the target has a kernel for."""
     found = spatial_contraction(g)
     if found is None:

@@ -44,7 +44,7 @@ def node_devices(program: Program, inputs: Mapping[str, str], default: str) -> t
     return tuple(found)
 
 
-def place(program: Program, devices: DeviceMap) -> Program:
+def put_on_devices(program: Program, devices: DeviceMap) -> Program:
     """The program with a transfer wherever a value is read on another device.
 
     EqsatError E391 if the map, or a transfer of the program, names what is not there; E392 if two

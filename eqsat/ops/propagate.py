@@ -79,10 +79,10 @@ def _pad_of_operands(g: Generic, index: int, d: int, pad: str) -> str | None:
     """What operands hold beyond loop d for the result to hold `pad` there; None if nothing does."""
     if pad in ("-", "?"):
         return pad
-    wanted = read(pad, g.yields[index].dtype)
+    wanted = padding_value(pad, g.yields[index].dtype)
     carriers = [t for t, m in zip(g.dtypes, g.maps, strict=True) if d in bare_dims(m)]
     for candidate in dict.fromkeys(("0", pad)):
-        if not all(read(candidate, t) == read_literal(candidate) for t in carriers):
+        if not all(padding_value(candidate, t) == read_literal(candidate) for t in carriers):
             continue  # an integer operand holds no inf
         value = folded_padding(g, index, d, candidate)
         if value is not None and _same(value, wanted) and _survives_itself(g, index, value):
@@ -99,7 +99,7 @@ def _survives_itself(g: Generic, index: int, value: Value) -> bool:
         return _same(twice(value, value), value)
 
 
-def read(pad: str, dtype: str) -> Value:
+def padding_value(pad: str, dtype: str) -> Value:
     """The padding as a scalar of an element type, in held form; NaN where it has no zero."""
     value = scalar.hold(read_literal(pad), dtype)[()]
     return np.float64(np.nan) if dtype in NO_ZERO and value == 0 else value
@@ -107,9 +107,9 @@ def read(pad: str, dtype: str) -> Value:
 
 def folded_padding(g: Generic, index: int, d: int, pad: str) -> Value | None:
     """The body where loop d is beyond its end and every operand that runs over it holds `pad`."""
-    known = {j: read(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)}
+    known = {j: padding_value(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)}
     y = g.yields[index]
-    value = scalar.folded(y.body, known)
+    value = scalar.constant_value(y.body, known)
     return None if value is None else scalar.hold(value, y.dtype)[()]
 
 

@@ -14,14 +14,14 @@ from eqsat.model.generic import Generic
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import is_float
-from eqsat.ops.canonical import canonical_generic, compose
+from eqsat.ops.canonical import canonical_generic, compose_maps
 from eqsat.ops.contraction import contraction_roles
 from eqsat.ops.declare import attr_functions
 
 ORDERLESS = ("max", "min", "and", "or")  # of any element type
 
 
-def joined(program: Program) -> Program:
+def without_nested_reductions(program: Program) -> Program:
     """The program with exact reductions of reductions as one, where nobody else reads the first."""
     b = Builder(program.name)
     new: dict[int, int] = {}
@@ -64,7 +64,7 @@ def join_sums(g: Generic, e: Generic) -> Generic | None:
         return None
     sizes = (*g.sizes, *(e.sizes[d] for d in e.reductions))
     at = [*g.maps[0], *(dim(len(g.sizes) + k) for k in range(len(e.reductions)))]
-    maps = [compose(m, at) for m in e.maps]
+    maps = [compose_maps(m, at) for m in e.maps]
     return canonical_generic(
         sizes, range(g.rank), maps, e.shapes, [replace(inner)], (), e.dtypes, precision=NONE
     )

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     """One scalar function.
 
     result: "same" (the type of its operands) or "bool". cost: operations, an addition being 1.
@@ -106,65 +106,65 @@ INTEGER_ONLY = frozenset(
 )
 
 _TABLE = (
-    Function("add", 2, np.add, commutative=True),
-    Function("sub", 2, np.subtract),
-    Function("mul", 2, np.multiply, commutative=True),
-    Function("div", 2, _div, 4),
-    Function("max", 2, np.maximum, commutative=True),
-    Function("min", 2, np.minimum, commutative=True),
-    Function("pow", 2, _pow, 16),
-    Function("rem", 2, _rem, 8),
-    Function("neg", 1, np.negative),
-    Function("abs", 1, np.abs),
-    Function("sign", 1, np.sign),
-    Function("exp", 1, np.exp, 8),
-    Function("exp2", 1, np.exp2, 8),
-    Function("expm1", 1, np.expm1, 10),
-    Function("log", 1, np.log, 8),
-    Function("log1p", 1, np.log1p, 10),
-    Function("sqrt", 1, np.sqrt, 4),
-    Function("rsqrt", 1, _rsqrt, 4),
-    Function("cbrt", 1, np.cbrt, 12),
-    Function("sin", 1, np.sin, 12),
-    Function("cos", 1, np.cos, 12),
-    Function("tan", 1, np.tan, 16),
-    Function("tanh", 1, np.tanh, 12),
-    Function("sinh", 1, np.sinh, 12),
-    Function("cosh", 1, np.cosh, 12),
-    Function("asin", 1, np.arcsin, 16),
-    Function("acos", 1, np.arccos, 16),
-    Function("atan", 1, np.arctan, 16),
-    Function("atan2", 2, np.arctan2, 20),
-    Function("asinh", 1, np.arcsinh, 16),
-    Function("acosh", 1, np.arccosh, 16),
-    Function("atanh", 1, np.arctanh, 16),
-    Function("logistic", 1, _logistic, 12),
-    Function("erf", 1, _special("erf"), 12),
-    Function("erfc", 1, _special("erfc"), 14),
-    Function("erf_inv", 1, _special("erfinv"), 20),
-    Function("floor", 1, np.floor),
-    Function("ceil", 1, np.ceil),
-    Function("round_even", 1, np.rint),
-    Function("round_away", 1, _round_away, 2),
-    Function("select", 3, np.where),
-    Function("clamp", 3, _clamp, 2),
-    Function("eq", 2, np.equal, commutative=True, result="bool"),
-    Function("ne", 2, np.not_equal, commutative=True, result="bool"),
-    Function("lt", 2, np.less, result="bool"),
-    Function("le", 2, np.less_equal, result="bool"),
-    Function("gt", 2, np.greater, result="bool"),
-    Function("ge", 2, np.greater_equal, result="bool"),
-    Function("and", 2, np.bitwise_and, commutative=True),
-    Function("or", 2, np.bitwise_or, commutative=True),
-    Function("xor", 2, np.bitwise_xor, commutative=True),
-    Function("not", 1, np.invert),
-    Function("shift_left", 2, np.left_shift),
-    Function("shift_right_arithmetic", 2, np.right_shift),
-    Function("shift_right_logical", 2, _shift_right_logical),
-    Function("is_finite", 1, np.isfinite, result="bool"),
-    Function("nextafter", 2, np.nextafter, 4),
+    ScalarFunction("add", 2, np.add, commutative=True),
+    ScalarFunction("sub", 2, np.subtract),
+    ScalarFunction("mul", 2, np.multiply, commutative=True),
+    ScalarFunction("div", 2, _div, 4),
+    ScalarFunction("max", 2, np.maximum, commutative=True),
+    ScalarFunction("min", 2, np.minimum, commutative=True),
+    ScalarFunction("pow", 2, _pow, 16),
+    ScalarFunction("rem", 2, _rem, 8),
+    ScalarFunction("neg", 1, np.negative),
+    ScalarFunction("abs", 1, np.abs),
+    ScalarFunction("sign", 1, np.sign),
+    ScalarFunction("exp", 1, np.exp, 8),
+    ScalarFunction("exp2", 1, np.exp2, 8),
+    ScalarFunction("expm1", 1, np.expm1, 10),
+    ScalarFunction("log", 1, np.log, 8),
+    ScalarFunction("log1p", 1, np.log1p, 10),
+    ScalarFunction("sqrt", 1, np.sqrt, 4),
+    ScalarFunction("rsqrt", 1, _rsqrt, 4),
+    ScalarFunction("cbrt", 1, np.cbrt, 12),
+    ScalarFunction("sin", 1, np.sin, 12),
+    ScalarFunction("cos", 1, np.cos, 12),
+    ScalarFunction("tan", 1, np.tan, 16),
+    ScalarFunction("tanh", 1, np.tanh, 12),
+    ScalarFunction("sinh", 1, np.sinh, 12),
+    ScalarFunction("cosh", 1, np.cosh, 12),
+    ScalarFunction("asin", 1, np.arcsin, 16),
+    ScalarFunction("acos", 1, np.arccos, 16),
+    ScalarFunction("atan", 1, np.arctan, 16),
+    ScalarFunction("atan2", 2, np.arctan2, 20),
+    ScalarFunction("asinh", 1, np.arcsinh, 16),
+    ScalarFunction("acosh", 1, np.arccosh, 16),
+    ScalarFunction("atanh", 1, np.arctanh, 16),
+    ScalarFunction("logistic", 1, _logistic, 12),
+    ScalarFunction("erf", 1, _special("erf"), 12),
+    ScalarFunction("erfc", 1, _special("erfc"), 14),
+    ScalarFunction("erf_inv", 1, _special("erfinv"), 20),
+    ScalarFunction("floor", 1, np.floor),
+    ScalarFunction("ceil", 1, np.ceil),
+    ScalarFunction("round_even", 1, np.rint),
+    ScalarFunction("round_away", 1, _round_away, 2),
+    ScalarFunction("select", 3, np.where),
+    ScalarFunction("clamp", 3, _clamp, 2),
+    ScalarFunction("eq", 2, np.equal, commutative=True, result="bool"),
+    ScalarFunction("ne", 2, np.not_equal, commutative=True, result="bool"),
+    ScalarFunction("lt", 2, np.less, result="bool"),
+    ScalarFunction("le", 2, np.less_equal, result="bool"),
+    ScalarFunction("gt", 2, np.greater, result="bool"),
+    ScalarFunction("ge", 2, np.greater_equal, result="bool"),
+    ScalarFunction("and", 2, np.bitwise_and, commutative=True),
+    ScalarFunction("or", 2, np.bitwise_or, commutative=True),
+    ScalarFunction("xor", 2, np.bitwise_xor, commutative=True),
+    ScalarFunction("not", 1, np.invert),
+    ScalarFunction("shift_left", 2, np.left_shift),
+    ScalarFunction("shift_right_arithmetic", 2, np.right_shift),
+    ScalarFunction("shift_right_logical", 2, _shift_right_logical),
+    ScalarFunction("is_finite", 1, np.isfinite, result="bool"),
+    ScalarFunction("nextafter", 2, np.nextafter, 4),
 )
-FUNCTIONS: dict[str, Function] = {f.name: f for f in _TABLE}
+FUNCTIONS: dict[str, ScalarFunction] = {f.name: f for f in _TABLE}
 
 
 def held_dtype(dtype: str) -> np.dtype[Any]:
@@ -213,18 +213,18 @@ def _saturate(x: Array, dtype: str, held: np.dtype[Any]) -> Array:
     return np.where(inside, whole, ends)
 
 
-def evaluate(expr: Expr, operands: Sequence[Array]) -> Array:
+def evaluate_body(expr: Expr, operands: Sequence[Array]) -> Array:
     """The body on operands that broadcast against one another, with NumPy float64 meaning."""
     return evaluate_all([expr], operands)[0]
 
 
 def evaluate_all(bodies: Sequence[Expr], operands: Sequence[Array]) -> list[Array]:
-    """`evaluate` of several bodies; what they share is computed once."""
+    """`evaluate_body` of several bodies; what they share is computed once."""
 
-    return computed(bodies, lambda e, values: apply(e, values, operands))
+    return computed(bodies, lambda e, values: called(e, values, operands))
 
 
-def apply(e: Expr, values: Sequence[Any], operands: Sequence[Array]) -> Any:
+def called(e: Expr, values: Sequence[Any], operands: Sequence[Array]) -> Any:
     """The root of an expression on the values of its arguments."""
     if e.fn == "arg":
         return operands[e.value]
@@ -256,7 +256,7 @@ def computed(bodies: Sequence[Expr], step: Callable[[Expr, Sequence[Any]], Any])
     return [np.asarray(values[body]) for body in bodies]
 
 
-def _typed(function: Function, values: Sequence[Any]) -> list[Array]:
+def _typed(function: ScalarFunction, values: Sequence[Any]) -> list[Array]:
     """Python scalars take the element type of the operands beside them."""
     peers = values[1:] if function.name == "select" else values
     strong = [v.dtype for v in peers if isinstance(v, np.ndarray | np.generic)]
@@ -315,7 +315,7 @@ def cost_all(bodies: tuple[Expr, ...]) -> int:
     )
 
 
-def folded(expr: Expr, known: Mapping[int, Any]) -> Any:
+def constant_value(expr: Expr, known: Mapping[int, Any]) -> Any:
     """The value of a body from the operands that are `known`, None if it depends on others.
 
     Values are scalars in held form. 0 · x is 0 only if x is known and finite, because 0 · NaN is

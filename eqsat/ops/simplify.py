@@ -16,7 +16,7 @@ from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.canonical import canonical_body, canonical_generic, compose, identity
+from eqsat.ops.canonical import canonical_body, canonical_generic, compose_maps, identity
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.linear import MARK, replaced
 from eqsat.ops.scalar import FUNCTIONS as SCALARS
@@ -34,7 +34,7 @@ _IDEMPOTENT = ("abs", "floor", "ceil", "round_even", "round_away", "sign")  # f(
 _SAME = ("max", "min", "and", "or")  # f(x, x) = x
 
 
-def holds(dtype: str, wide: str) -> bool:
+def keeps_values(dtype: str, wide: str) -> bool:
     """Whether every value of `dtype` survives a cast to `wide` and back."""
     (bits, kind), (room, other) = DTYPES[dtype], DTYPES[wide]
     if dtype == wide or kind == "b":
@@ -85,7 +85,7 @@ def _cast(e: Expr, a: Expr, types: Types) -> Expr | None:
         return a
     if a.fn != "cast" or types(a.args[0]) != e.value:
         return None
-    return a.args[0] if holds(e.value, a.value) else None
+    return a.args[0] if keeps_values(e.value, a.value) else None
 
 
 def _pair(e: Expr, a: Expr, b: Expr, types: Types) -> Expr | None:
@@ -133,7 +133,7 @@ def shorter_chain(g: Generic, e: Generic) -> Generic | None:
     body = simplified(g.body.substitute({0: e.body}), e.dtypes)
     if cost(body) >= cost(g.body) + cost(e.body) or 0 not in body.operands():
         return None
-    maps = [compose(e.maps[0], g.maps[0])]
+    maps = [compose_maps(e.maps[0], g.maps[0])]
     yields = [replace(g.yields[0], body=body)]
     return canonical_generic(
         g.sizes, range(g.rank), maps, e.shapes, yields, (), e.dtypes, precision=NONE
@@ -194,14 +194,14 @@ def permuted_copy(g: Generic) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True)
-class Hoisted:
+class HoistedPart:
     """A part of a body as a generic of its own, over the loops it needs, and what reads it."""
 
     part: Generic
     rest: Generic
 
 
-def hoist_part(g: Generic, i: int) -> Hoisted | None:
+def hoist_part(g: Generic, i: int) -> HoistedPart | None:
     """The largest part of a body that reads two operands or more and needs fewer loops than g.
 
     It takes the place of operand i, the first that nothing else reads, so arities stay; both
@@ -238,7 +238,7 @@ def hoist_part(g: Generic, i: int) -> Hoisted | None:
     rest = canonical_generic(
         g.sizes, range(g.rank), maps, shapes, yields, (), dtypes, precision=NONE
     )
-    return Hoisted(small, rest)
+    return HoistedPart(small, rest)
 
 
 def _operations() -> BottomUp[Expr, int]:

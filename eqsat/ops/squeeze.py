@@ -24,7 +24,7 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import CONVERSIONS, LEAVES
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.unionfind import union_find
-from eqsat.ops.canonical import Operand, compose, generic_node
+from eqsat.ops.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.contraction import contraction_roles
 
 LAYOUTS = CONVERSIONS - {"transpose"}
@@ -96,7 +96,7 @@ def _generic(s: _Squeezer, i: int, n: Node) -> int:
     reads: list[Operand] = []
     for o, m, shape in zip(n.operands, g.maps, g.shapes, strict=True):
         inner = tuple(e for e, size in zip(m, shape, strict=True) if size != 1)
-        reads.append((s.small(o), compose(inner, outer)))
+        reads.append((s.small(o), compose_maps(inner, outer)))
     rank = sum(d < g.rank for d in left)
     sizes = [g.sizes[d] for d in left]
     return generic_node(s.builder, sizes, range(rank), reads, g.yields, precision=g.precision)

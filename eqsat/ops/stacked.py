@@ -20,7 +20,7 @@ class NotStackable(Exception):
     """This op has no form with one more dim in front."""
 
 
-def stacked(op: str, attr: Attr, length: int, stacks: Sequence[bool]) -> Attr:
+def stacked_attr(op: str, attr: Attr, length: int, stacks: Sequence[bool]) -> Attr:
     """The attribute for operands of which those in `stacks` have one more dim in front.
 
     NotStackable if there is none.

@@ -33,7 +33,7 @@ _REDUCE: dict[str, np.ufunc] = {
 }
 
 
-def view(x: Array, m: Map, sizes: Sequence[int]) -> Array:
+def strided_view(x: Array, m: Map, sizes: Sequence[int]) -> Array:
     """The operand over the loops, without a copy; extent 1 where the map names no loop."""
     strides, extents = [0] * len(sizes), [1] * len(sizes)
     for axis, e in enumerate(m):
@@ -56,12 +56,12 @@ def evaluate_generic(
     """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
-    factors = product(g)
+    factors = product_factors(g)
     if factors is not None and _operand_elements(g) <= limit:
         return [_matmul(g, factors, operands, bodies)]
     if math.prod(g.sizes) > limit:
         return _halves(g, operands, limit, bodies)
-    views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
+    views = [strided_view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
     values = bodies([y.body for y in g.yields], views)
     return [_reduce(g, v, y.combine, y.dtype) for y, v in zip(g.yields, values, strict=True)]
 
@@ -108,7 +108,7 @@ def _shift(e: Affine, loop: int, start: int) -> Affine:
     return Affine(e.terms, e.constant + start * dict(e.terms).get(loop, 0))
 
 
-def product(g: Generic) -> tuple[Expr, Expr] | None:
+def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
     """The factors (of operand 0, of operand 1) if this is a sum of products, else None."""
     if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
         return None
@@ -132,7 +132,7 @@ def _matmul(
 ) -> Array:
     """A sum of products as a batched matrix product, so that the reference is fast."""
     dtype = scalar.held_dtype(g.yields[0].dtype)
-    views = [view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
+    views = [strided_view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
     lhs = np.asarray(bodies(factors[:1], views)[0], dtype)
     rhs = np.asarray(bodies(factors[1:], views)[0], dtype)
     in_lhs, in_rhs = (loops_of(m) for m in g.maps)

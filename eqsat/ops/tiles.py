@@ -54,7 +54,7 @@ def _vocabulary(target: Target, kind: str, g: Generic) -> tuple[Tile, ...]:
     if target.strategy(kind):
         return _computed(target, kind, g)
     listed = target.vocabulary(kind)
-    return tuple(t for t in listed if all(holds(c, regime(g, kind)) for c in t.when))
+    return tuple(t for t in listed if all(is_met(c, regime(g, kind)) for c in t.when))
 
 
 @lru_cache(maxsize=10_000)
@@ -96,5 +96,5 @@ def _last(g: Generic, loops: tuple[int, ...]) -> int:
     return large[-1] if large else 1
 
 
-def holds(condition: Condition, facts: Facts) -> bool:
+def is_met(condition: Condition, facts: Facts) -> bool:
     return COMPARE[condition.op](facts[condition.left], condition.right)

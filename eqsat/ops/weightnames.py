@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"arg(\d+)")
 _NO_WORD = re.compile(r"\W+", re.ASCII)
 
 
-def root(label: str) -> str:
+def first_name(label: str) -> str:
     """The argument that a path starts with: `params` of `params['w1']`."""
     ends = [label.index(c) for c in "[." if c in label]
     return label[: min(ends)] if ends else label
@@ -45,7 +45,9 @@ def argument_numbers(
 
 def _numbers(name: str, known: Sequence[str]) -> list[int]:
     wanted = _plain(name)
-    found = [i for i, k in enumerate(known) if k == name or wanted in (_plain(k), _plain(root(k)))]
+    found = [
+        i for i, k in enumerate(known) if k == name or wanted in (_plain(k), _plain(first_name(k)))
+    ]
     number = _NUMBERED.fullmatch(wanted)
     if not found and number and int(number[1]) < len(known):
         return [int(number[1])]
@@ -58,7 +60,7 @@ def _plain(name: str) -> str:
 
 
 def _unknown(name: str, program: str, known: Sequence[str]) -> Exception:
-    roots = list(dict.fromkeys(map(root, known)))
+    roots = list(dict.fromkeys(map(first_name, known)))
     message = f"`weights` names `{name}`, which is no argument of `{program}`"
     listed = ", ".join(f"`{k}`" for k in roots[:12]) or "none"
     more = f" and {len(roots) - 12} more" if len(roots) > 12 else ""
@@ -67,7 +69,7 @@ def _unknown(name: str, program: str, known: Sequence[str]) -> Exception:
     return fail("E324", message, help=f"{hint}its arguments: {listed}{more}")
 
 
-def with_weights(program: Program, numbers: Collection[int]) -> tuple[Program, Mapping[int, str]]:
+def as_weights(program: Program, numbers: Collection[int]) -> tuple[Program, Mapping[int, str]]:
     """The program with these arguments as weights, and the key of each; the others move up.
 
     A key stands for a name and a type, as a weight's values come later. Raises EqsatError (E324)

@@ -9,7 +9,7 @@ from eqsat.model.control import COND, controls
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.text import layout_text
-from eqsat.ops.border_layouts import stated
+from eqsat.ops.border_layouts import packed_borders
 from eqsat.ops.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.weights import weights_json
@@ -88,7 +88,7 @@ def border_layouts(program: Program) -> dict[str, str]:
     return {
         program.leaf(program.inputs[b.number]).name if b.kind == "input" else f"result{b.number}":
         layout_text(layout)
-        for b, layout in stated(program).items()
+        for b, layout in packed_borders(program).items()
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import TensorType
-from eqsat.ops.stacked import NotStackable, stacked
+from eqsat.ops.stacked import NotStackable, stacked_attr
 from eqsat.schedule.fused import behind_views
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class _Ahead:
             return self.builder.add("input", (), leaf), is_stack
         inner = [self._copy(program, o) for o in n.operands]
         operands, stacks = tuple(o for o, _ in inner), [s for _, s in inner]
-        attr = stacked(n.op, n.attr, self.attr.length, stacks) if any(stacks) else n.attr
+        attr = stacked_attr(n.op, n.attr, self.attr.length, stacks) if any(stacks) else n.attr
         return self.builder.add(n.op, operands, attr), any(stacks)
 
 

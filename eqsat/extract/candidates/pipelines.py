@@ -18,7 +18,7 @@ from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.collapse import collapse_loops
 from eqsat.ops.contraction import contraction_roles, inner_loops
 from eqsat.ops.kernels import facts
-from eqsat.ops.tiles import holds
+from eqsat.ops.tiles import is_met
 
 NOT_READ, ALONG, APART = range(3)  # how the other members of a dispatch read a root's result
 Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
@@ -84,7 +84,7 @@ def cut(g: Generic, pipeline: Pipeline) -> WorkgroupTile | None:
     aligns all loops comes before one that does not.
     """
     known = facts(g, "matmul")
-    if not all(holds(c, known) for c in pipeline.when):
+    if not all(is_met(c, known) for c in pipeline.when):
         return None
     nest = _collapsed(g) if pipeline.collapse else g
     tried = (_cut(nest, pipeline, u) for u in pipeline.units(g.dtypes, g.precision))

@@ -15,7 +15,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
 from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.kernels import RESULT, Call, calls
+from eqsat.ops.kernels import RESULT, KernelChoice, kernel_choices
 from eqsat.ops.passes import misread, miswrites, moves_innermost
 from eqsat.ops.scalar import cost_all
 from eqsat.ops.tiles import tiles_of
@@ -72,7 +72,7 @@ class Rates:
         call = self._call(node)
         return self.target.untiled_rate if call is None else call.rate
 
-    def _call(self, node: int) -> Call | None:
+    def _call(self, node: int) -> KernelChoice | None:
         """The kernel for a contraction that takes the least time, transposes included.
 
         XLA's library knows no packed forms: it is handed plain ones, so all of them is laid out.
@@ -82,8 +82,8 @@ class Rates:
             return None
         if attr.tile:
             share = self._shares.get(attr.tile, self.target.untiled_rate)
-            return Call(share, (0, 1, RESULT) if self.target.executor == "xla" else ())
-        found = calls(self.target, attr)
+            return KernelChoice(share, (0, 1, RESULT) if self.target.executor == "xla" else ())
+        found = kernel_choices(self.target, attr)
         if len(found) == 1:
             return found[0]
         n, rate = self.space.egraph.nodes[node], self._peak(node) or math.inf

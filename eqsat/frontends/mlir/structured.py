@@ -20,7 +20,7 @@ from eqsat.model.generic import Result, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
 from eqsat.ops import scalar
-from eqsat.ops.canonical import compose, generic_node, identity
+from eqsat.ops.canonical import compose_maps, generic_node, identity
 
 COMBINES = {"add": "add", "mul": "mul", "max": "max", "min": "min", "and": "and", "or": "or",
             MAXNUM: "max", MINNUM: "min"}  # fmt: skip
@@ -262,7 +262,7 @@ def _view(scope: Scope, body: Body, out: _Out, y: Yield) -> Value | None:
         return None
     place = {d: dim(i) for i, d in enumerate(out.loops)}
     outer = [place.get(d, affine([])) for d in range(len(body.sizes))]
-    through = compose(tuple(m), outer)
+    through = compose_maps(tuple(m), outer)
     if x.is_constant:
         return Value(out.shape, x.dtype, constant=x.constant)
     perm = _permutation(through, x.shape)
@@ -284,7 +284,7 @@ def _permutation(m: Map, shape: Shape) -> tuple[int, ...] | None:
 def _together(scope: Scope, body: Body, out: _Out, yields: Sequence[Yield]) -> list[Value]:
     ctx = scope.ctx
     used = [
-        (v.node, compose(v.map, m))
+        (v.node, compose_maps(v.map, m))
         for v, m in ((ctx.full(ctx.materialise(v)), m) if v.is_constant else (v, m)
                      for v, m in body.operands)
     ]  # fmt: skip
