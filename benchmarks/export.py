@@ -42,7 +42,7 @@ from eqsat.execute.rounding import error_limit, moves  # noqa: E402
 from eqsat.execute.work import Work  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
-from eqsat.ops.meaning import evaluate_program  # noqa: E402
+from eqsat.ops.meaning.programs import evaluate_program  # noqa: E402
 
 Row = dict[str, Any]
 SMALL = 100  # ops of programs that IREE computes

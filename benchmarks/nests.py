@@ -5,8 +5,8 @@
 
 Searches random programs (number s on target s mod their count, as `benchmarks/arena.py` does), or
 with `--library` the programs of the library on every target, and builds the nest of every dispatch
-of what is chosen (`eqsat.ops.nest`). A nest is evaluated in NumPy float64 from its strides and
-bounds (`hunts.nestmeaning`) and compared with the reference, unless a stage of it has more than
+of what is chosen (`eqsat.ops.nests.nest`). A nest is evaluated in NumPy float64 from its strides
+and bounds (`hunts.nestmeaning`) and compared with the reference, unless a stage of it has more than
 N points. Prints one JSON object: the share of dispatches that are nests, why the others are none,
 microseconds per nest, and every disagreement; exit code 1 if there is one.
 """
@@ -32,8 +32,8 @@ from eqsat.execute.draw import random_inputs
 from eqsat.model.diag import EqsatError
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Schedule
-from eqsat.ops import meaning
-from eqsat.ops.nest import forget, nest_of_dispatch
+from eqsat.ops.meaning import programs as meaning
+from eqsat.ops.nests.nest import forget, nest_of_dispatch
 
 Row = dict[str, Any]
 

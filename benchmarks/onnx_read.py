@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import onnxmodels as models
 
 from eqsat.frontends.onnxgraph import read_onnx
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 SHAPES = {"resnet50": {"batch": 1}, "minilm": {"batch": 1, "sequence": 128}}
 MODELS: dict[str, Callable[[], Any]] = {

@@ -159,8 +159,8 @@ def measure(run: Any, rounds: int, seed: int = 0) -> dict[str, Any]:
 
 def orders(run: Any) -> dict[str, int]:
     """How many convolutions with windows read their image in which order of dims."""
-    from eqsat.ops.kernels import kernel_kind
-    from eqsat.ops.orders import orders as orders_of
+    from eqsat.ops.contractions.dimorders import orders as orders_of
+    from eqsat.ops.targets.kernels import kernel_kind
 
     found: dict[str, int] = {}
     for n in run.schedule.program.nodes:

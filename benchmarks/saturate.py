@@ -27,7 +27,7 @@ import eqsat
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 
 LAYERS = (3, 6, 12, 24)

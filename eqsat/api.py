@@ -28,7 +28,7 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
-from eqsat.ops.border_layouts import with_open_results
+from eqsat.ops.programs.border_layouts import with_open_results
 from eqsat.reading import read_spec, source_of
 from eqsat.run import Run, timed
 from eqsat.scheduling import PLACING_SECONDS, with_schedules
@@ -104,8 +104,8 @@ def optimize(
     check_measure(measure)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
-        from eqsat.ops.merge import canonical as searched
-        from eqsat.ops.precision import check_precisions
+        from eqsat.ops.spelling.chains import canonical as searched
+        from eqsat.ops.targets.precision import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
@@ -194,7 +194,7 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     known = None if bodies is None else bodies.known
     graph = saturate(program, run.rules, run.target, run.limits, deadline=until, known=known)
     if family is not None:
-        from eqsat.ops.binding import bind_graph
+        from eqsat.ops.programs.binding import bind_graph
 
         family = replace(family, egraph=graph)
         graph = bind_graph(graph, sizes_of(family.symbols)).egraph
@@ -219,7 +219,7 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
 
 def at_sizes(run: Run, family: Family) -> Run:
     """The run with its programs at the sizes its family is priced at, nothing searched yet."""
-    from eqsat.ops.binding import bind_program
+    from eqsat.ops.programs.binding import bind_program
 
     sizes = sizes_of(family.symbols)
     source = replace(run.source, program=bind_program(family.program, sizes))
@@ -267,7 +267,7 @@ def _search_body(
     goals: tuple[GoalRequest, ...],
     options: dict[str, Any],
 ) -> Run:
-    from eqsat.ops.merge import canonical as searched
+    from eqsat.ops.spelling.chains import canonical as searched
 
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
@@ -319,7 +319,7 @@ def _map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
 
 def _placed(program: Program, devices: DeviceMap | None) -> Program:
     """The program with a transfer at every border between devices."""
-    from eqsat.ops.placement import put_on_devices, refuse_transfers
+    from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
 
     if devices is None:
         refuse_transfers(program)

@@ -12,10 +12,10 @@ from eqsat.model.layout import Encoding, Layout
 from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.border_layouts import held_of, laid_out, refuse_other
-from eqsat.ops.resolution import is_encoded, resolution, resolved
-from eqsat.ops.squeeze import drop_unit_dims
-from eqsat.ops.weightnames import first_name
+from eqsat.ops.programs.border_layouts import held_of, laid_out, refuse_other
+from eqsat.ops.programs.resolution import is_encoded, resolution, resolved
+from eqsat.ops.programs.weightnames import first_name
+from eqsat.ops.spelling.squeeze import drop_unit_dims
 from eqsat.source import Source
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor

@@ -15,7 +15,7 @@ from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
-from eqsat.ops.weightnames import argument_numbers, as_weights
+from eqsat.ops.programs.weightnames import argument_numbers, as_weights
 from eqsat.source import Source
 
 

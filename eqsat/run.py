@@ -172,9 +172,9 @@ class Run:
         Calls are those of `jax.jit`, with nothing of ours around them; only weights that come with
         every call and are packed ahead of time are looked up in Python. Where the answer is the
         input and XLA runs it, that is the traced function itself. Arguments and results that have a
-        layout come and go in it (`source.layouts`); `ops.meaning.pack` lays an array out. Programs
-        read from text take flat inputs and return a tuple. EqsatError when a call is traced: E306
-        if its tree differs from the traced one, E503 if an input does not fit.
+        layout come and go in it (`source.layouts`); `ops.meaning.programs.pack` lays an array out.
+        Programs read from text take flat inputs and return a tuple. EqsatError when a call is
+        traced: E306 if its tree differs from the traced one, E503 if an input does not fit.
         """
         return self.executable.flat if self.callee is None else self._compiled
 

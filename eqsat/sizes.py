@@ -10,7 +10,7 @@ from eqsat.model.diag import fail
 from eqsat.model.family import Family
 from eqsat.model.selection import Selection
 from eqsat.model.symbols import resized, sizes_of
-from eqsat.ops.binding import BoundGraph, bind_graph
+from eqsat.ops.programs.binding import BoundGraph, bind_graph
 from eqsat.run import Run, Use
 from eqsat.scheduling import with_schedules
 

@@ -13,8 +13,8 @@ from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.meaning import evaluate_node
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.meaning.programs import evaluate_node
 
 Array = np.ndarray[Any, Any]
 EXTENTS = (1, 1, 2, 3, 4, 5, 6, 7, 8, 12)

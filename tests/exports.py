@@ -14,7 +14,7 @@ from eqsat.execute.rounding import error_limit
 from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
-from eqsat.ops.scalar import FUNCTIONS, INTEGER_ONLY
+from eqsat.ops.meaning.scalar import FUNCTIONS, INTEGER_ONLY
 
 Array = np.ndarray[Any, Any]
 

@@ -18,11 +18,11 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.layout import Perm
-from eqsat.ops.meaning import evaluate_node
-from eqsat.ops.moves import concat_of, gather_of, pad_of, slice_of
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.movement.layout import Perm
+from eqsat.ops.movement.moves import concat_of, gather_of, pad_of, slice_of
+from eqsat.ops.movement.tiling import make_layout
 
 Array = np.ndarray
 SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8)

@@ -11,7 +11,7 @@ from eqsat.execute.draw import random_inputs
 from eqsat.model.nest import Nest
 from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch
-from eqsat.ops import meaning
+from eqsat.ops.meaning import programs as meaning
 
 Array = np.ndarray[Any, Any]
 Values = dict[int, Array]

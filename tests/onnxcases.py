@@ -15,7 +15,7 @@ import onnx
 
 from eqsat.frontends.onnxgraph import read_onnx
 from eqsat.model.diag import EqsatError
-from eqsat.ops.meaning import element_dtype, evaluate_program
+from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 
 # of a 16- or 8-bit float type: a unit in the last place, as the reference does not round on the way
 LOOSE = {"float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3": 0.13, "float8_e5m2": 0.26}

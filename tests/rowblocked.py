@@ -12,8 +12,8 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.model.program import Program
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.nest import Member, nest_of
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan.planner import plan
 from eqsat.plan.rowblocks import RowBlocks
 

@@ -10,8 +10,8 @@ from test_kernel_math import MACHINE
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
-from eqsat.ops import scalar
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan import rows
 
 F32 = np.float32

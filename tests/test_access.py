@@ -13,8 +13,8 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.ops.access import Access, Computed, Index, access, seen_as, through
-from eqsat.ops.moves import concat_of, gather_of, slice_of
+from eqsat.ops.generics.access import Access, Computed, Index, access, seen_as, through
+from eqsat.ops.movement.moves import concat_of, gather_of, slice_of
 
 Step = tuple[str, Attr, Shape]  # an op and the shape of the operand it reads
 

@@ -10,7 +10,7 @@ import pytest
 import eqsat
 from eqsat.api import Run
 from eqsat.model.program import Node
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 # ---- whole programs ------------------------------------------------------------------------------
 RULES = ["layout/transpose", *(f"algebra/{s}" for s in ("merge", "scale", "defer", "hoist"))]

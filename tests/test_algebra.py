@@ -22,7 +22,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.saturate import saturate
 
 SIZES = (1, 2, 3, 5)

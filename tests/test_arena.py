@@ -19,7 +19,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
-from eqsat.ops.meaning import element_dtype, evaluate_program
+from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 from eqsat.run import load
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes

@@ -127,7 +127,8 @@ def test_plugins_that_break_their_word_are_found_out(tmp_path: Path, folder: Pat
     code = f"""
 import contextlib, importlib, io, sys
 from eqsat.cli import run
-from eqsat.ops import registry, tiles
+from eqsat.ops import registry
+from eqsat.ops.targets import tiles
 
 for name, (site, message, exit_code) in {cases!r}.items():
     sys.path.insert(0, site)

@@ -17,7 +17,7 @@ from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import Limits, saturate
 from eqsat.saturate.blocks import FEWEST, find_blocks, shorten
 

@@ -22,8 +22,8 @@ from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.timer import CoreTimer, sample
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
-from eqsat.ops.kernels import kernel_kind
-from eqsat.ops.orders import orders
+from eqsat.ops.contractions.dimorders import orders
+from eqsat.ops.targets.kernels import kernel_kind
 
 LEVELS = (MemoryLevel("l2", 1 << 20, 1 << 19), MemoryLevel("dram", 1 << 34, 1 << 22))
 CALL = 1e-6  # seconds that a call from Python costs on the invented machine
@@ -79,8 +79,8 @@ def test_every_regime_has_a_row_and_every_row_a_probe(found: Calibration):
 def test_shapes_are_what_their_rows_say():
     """Every shape of a regime satisfies its conditions, and none of those before it."""
     from eqsat.lang.tileformat import KERNEL_ROLES, condition
-    from eqsat.ops.kernels import facts
-    from eqsat.ops.tiles import is_met
+    from eqsat.ops.targets.kernels import facts
+    from eqsat.ops.targets.tiles import is_met
 
     for kind, regimes in (("conv2d", shapes.CONVOLUTIONS), ("matmul", shapes.MATMULS)):
         roles = (*KERNEL_ROLES, "m", "n")

@@ -21,7 +21,7 @@ from eqsat.lab.calibrate.probes import Probe
 from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import EqsatError
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 EVERY = {s.name: s for s in probed_programs()}
 SMALL = tuple(EVERY[n] for n in ("25x64x130 kn", "25x64x130 nk", "128x512x10 panels bias"))

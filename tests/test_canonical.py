@@ -12,7 +12,7 @@ from eqsat.model.generic import Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import (
+from eqsat.ops.generics.canonical import (
     canonical_body,
     canonical_generic,
     compose_maps,

@@ -25,16 +25,16 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Reshape
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.collapse import (
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.movement.collapse import (
     collapse_loops,
     expand_loops,
     interchange,
     reshape_operand,
     reshape_result,
 )
-from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 
 SEEDS = range(80)

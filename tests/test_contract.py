@@ -14,7 +14,8 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.contract import (
+from eqsat.ops.contractions.convolution import im2col
+from eqsat.ops.contractions.packing import (
     PackedLoops,
     pack_loops,
     pack_loops_reading,
@@ -24,10 +25,9 @@ from eqsat.ops.contract import (
     pack_other_loops,
     swap_loops,
 )
-from eqsat.ops.contraction import contraction_roles, tile_dims
-from eqsat.ops.convolution import im2col
-from eqsat.ops.propagate import permute_operand, permute_result
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.contractions.roles import contraction_roles, tile_dims
+from eqsat.ops.generics.propagate import permute_operand, permute_result
+from eqsat.ops.movement.tiling import make_layout
 from eqsat.saturate import saturate
 
 SEEDS = range(60)

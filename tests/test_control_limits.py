@@ -16,7 +16,7 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import every_program
 from eqsat.model.diag import EqsatError
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 
 def test_a_loop_that_does_not_end_is_not_checked_forever():

@@ -24,11 +24,11 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.target import Kernel, Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.kernels import RESULT, facts, kernel_choices, kernel_kind
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.orders import lies_in, order_convolution, orders, target_orders
-from eqsat.ops.passes import misread, moves_innermost
-from eqsat.ops.propagate import permute_operand, permute_result
+from eqsat.ops.contractions.dimorders import lies_in, order_convolution, orders, target_orders
+from eqsat.ops.generics.propagate import permute_operand, permute_result
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.targets.kernels import RESULT, facts, kernel_choices, kernel_kind
+from eqsat.ops.targets.passes import misread, moves_innermost
 from eqsat.saturate import saturate
 
 TEXT = """target: channels-last

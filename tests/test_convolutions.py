@@ -16,9 +16,9 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.structured import evaluate_generic
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.meaning.structured import evaluate_generic
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 

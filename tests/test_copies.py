@@ -19,7 +19,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 
 # a residual layer with a bias, an activation and a norm of its rows

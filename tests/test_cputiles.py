@@ -10,7 +10,7 @@ import pytest
 import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.generic import Generic
-from eqsat.ops.tiles import tiles_of
+from eqsat.ops.targets.tiles import tiles_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "targets.md"
 WIDE = {"f": "f32", "i": "i32", "u": "i32", "b": "f32"}

@@ -24,10 +24,10 @@ from eqsat.model.ops import LEAVES
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.occupancy import device_figures
-from eqsat.ops.placement import node_devices, put_on_devices
-from eqsat.ops.scalar import held_dtype
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.meaning.scalar import held_dtype
+from eqsat.ops.programs.placement import node_devices, put_on_devices
+from eqsat.ops.targets.occupancy import device_figures
 from eqsat.schedule import faults
 
 MLP = """program two

@@ -21,10 +21,7 @@ from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Builder
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
-from eqsat.ops.binding import bind_program
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.contract import pack_loops
-from eqsat.ops.encodings import (
+from eqsat.ops.contractions.encodings import (
     encode_contraction,
     encode_operands,
     encode_result,
@@ -36,10 +33,13 @@ from eqsat.ops.encodings import (
     explicit,
     is_plain_contraction,
 )
-from eqsat.ops.layout import before_transpose
-from eqsat.ops.lists import inverse
-from eqsat.ops.propagate import pack_operand, pack_result
-from eqsat.ops.tiles import tiles_of
+from eqsat.ops.contractions.packing import pack_loops
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.generics.propagate import pack_operand, pack_result
+from eqsat.ops.movement.layout import before_transpose
+from eqsat.ops.movement.lists import inverse
+from eqsat.ops.programs.binding import bind_program
+from eqsat.ops.targets.tiles import tiles_of
 from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 

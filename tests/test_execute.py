@@ -29,9 +29,9 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
-from eqsat.ops import scalar
-from eqsat.ops.contract import pack_loops
-from eqsat.ops.structured import evaluate_generic
+from eqsat.ops.contractions.packing import pack_loops
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.structured import evaluate_generic
 
 RNG = np.random.default_rng(5)
 
@@ -423,7 +423,7 @@ def test_weights_are_packed_once_and_are_arguments():
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     schedule = whole(packed_matmul(8, 9, 10, (4, 4, 2), dtype))
     w = RNG.integers(-5, 5, (10, 9)).astype(element_dtype(dtype))

@@ -25,7 +25,7 @@ from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 FORCED = ("tiles_forced=true",)
 TEXTS = ("padded_chain", "residual", "permuted_consumer")

@@ -20,7 +20,7 @@ from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 FORCED = ("tiles_forced=true",)
 

@@ -41,13 +41,13 @@ from eqsat.model.expr import (
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program
 from eqsat.model.textorder import TextOrder
-from eqsat.ops import scalar
-from eqsat.ops.canonical import canonical_body, identity
-from eqsat.ops.linear import affine_in, factors, fold_scale, replaced, terms
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.merge import MOST_OPERATIONS, canonical, merge_elementwise
-from eqsat.ops.simplify import hoist_part, simplified
-from eqsat.ops.structured import evaluate_generic
+from eqsat.ops.algebra.linear import affine_in, factors, fold_scale, replaced, terms
+from eqsat.ops.algebra.simplify import hoist_part, simplified
+from eqsat.ops.generics.canonical import canonical_body, identity
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.meaning.structured import evaluate_generic
+from eqsat.ops.spelling.chains import MOST_OPERATIONS, canonical, merge_elementwise
 
 DEEP = 20_000
 FUNCTIONS = ("mul", "add", "tanh", "sub")

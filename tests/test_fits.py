@@ -19,7 +19,7 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.selection import GoalRequest
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import Maker
 

@@ -20,8 +20,8 @@ from eqsat.model.nest import NoNest
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import generic_node, identity
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.generics.canonical import generic_node, identity
+from eqsat.ops.nests.nest import nest_of_dispatch
 
 SIZES = (1, 3, 7, 8, 10, 16, 20)
 UNARY = ("exp", "tanh", "neg", "relu", "half")

@@ -28,11 +28,11 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.tensor import TensorType
-from eqsat.ops import scalar
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.builtin import layouts
-from eqsat.ops.canonical import canonical_generic
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.meaning import scalar
 from eqsat.plugins import find_names
 
 SHARE = 40  # instances per rule here; `make rules` tries more

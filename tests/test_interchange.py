@@ -18,10 +18,10 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Program
-from eqsat.ops.access import access
-from eqsat.ops.interchange import as_read, as_written, executed_map, with_order
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.passes import misread, miswrites
+from eqsat.ops.generics.access import access
+from eqsat.ops.generics.interchange import as_read, as_written, executed_map, with_order
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.targets.passes import misread, miswrites
 from eqsat.schedule import faults
 
 IDENTITY = "fusion.index_relation=identity"

@@ -8,7 +8,7 @@ import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
 from eqsat.schedule import faults
 
 IDENTITY = ("fusion.index_relation=identity",)

@@ -16,7 +16,7 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.frontends.opaque import OpaqueCall
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 RNG = np.random.default_rng(3)
 
@@ -301,7 +301,7 @@ def test_convolutions(name):
 
 
 def test_one_by_one_convolution_is_a_contraction():
-    from eqsat.ops.contraction import contraction_roles
+    from eqsat.ops.contractions.roles import contraction_roles
 
     kernel = real(1, 1, 2, 4)
     numbers = ("NHWC", "HWIO", "NHWC")

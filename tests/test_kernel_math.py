@@ -20,7 +20,7 @@ from eqsat.execute.kernels.ir import I64, POINTER, Code, new_module
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 AVX2 = Machine(32, 16, (32 << 10, 1 << 20), 1, ("avx2", "fma"))
 WIDE = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
@@ -81,7 +81,7 @@ def evaluated(name, bodies, inputs, results=None, machine=MACHINE, lanes=0, run=
 
 
 def vectors_name(dtype):
-    from eqsat.ops.meaning import DTYPE_NAMES
+    from eqsat.ops.meaning.programs import DTYPE_NAMES
 
     return DTYPE_NAMES[np.dtype(dtype).name]
 

@@ -17,10 +17,10 @@ import eqsat
 from eqsat.execute.compare import compare
 from eqsat.execute.draw import drawn_weights
 from eqsat.model.nest import NoNest
-from eqsat.ops.contraction import kind
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.merge import canonical
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.contractions.roles import kind
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.nests.nest import nest_of_dispatch
+from eqsat.ops.spelling.chains import canonical
 from eqsat.saturate.blocks import find_blocks
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -20,7 +20,7 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
-from eqsat.ops.merge import canonical
+from eqsat.ops.spelling.chains import canonical
 from eqsat.report.text import stop_warnings
 from eqsat.saturate import saturate
 from eqsat.saturate.joins import few_uses, too_many

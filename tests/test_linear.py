@@ -11,10 +11,10 @@ import pytest
 
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.linear import affine_in, factors, fold_scale, terms
-from eqsat.ops.meaning import element_dtype
-from eqsat.ops.scalar import evaluate_body
-from eqsat.ops.simplify import keeps_values, simplified
+from eqsat.ops.algebra.linear import affine_in, factors, fold_scale, terms
+from eqsat.ops.algebra.simplify import keeps_values, simplified
+from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.scalar import evaluate_body
 
 
 # ---- scalar bodies -------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import OPS
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.ops import scalar
-from eqsat.ops.meaning import evaluate_node, evaluate_program
-from eqsat.ops.structured import evaluate_generic
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
+from eqsat.ops.meaning.structured import evaluate_generic
 
 RNG = np.random.default_rng(7)
 

@@ -13,7 +13,7 @@ import pytest
 from library import ROOT, _module, benchmark, module, tiny
 
 import eqsat
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 IDS = np.array([[7, 3, 41, 3, 19, 2, 0, 0]], np.int32)
 MASK = np.array([[1, 1, 1, 1, 1, 1, 0, 0]], np.int32)

@@ -20,8 +20,8 @@ from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
-from eqsat.ops.binding import bind_program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.programs.binding import bind_program
 from eqsat.reading import read_spec
 
 ROOT = Path(__file__).parent.parent

@@ -16,8 +16,8 @@ from eqsat.frontends.mlir.parser import parse
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
 from eqsat.frontends.mlir.source import Source
 from eqsat.model.program import Program
-from eqsat.ops.binding import bind_program
-from eqsat.ops.meaning import element_dtype, evaluate_program
+from eqsat.ops.meaning.programs import element_dtype, evaluate_program
+from eqsat.ops.programs.binding import bind_program
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "experiments" / "programs"

@@ -21,7 +21,7 @@ import eqsat
 from eqsat.execute.compare import compare
 from eqsat.frontends.jaxpr import Traced, trace
 from eqsat.model.control import every_program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 LIMIT = 5e-5  # the variance as a difference of two means, as JAX libraries do it, cancels in f32
 IMAGE, SEQUENCE, TOKENS = (2, 9, 8, 4), (2, 10, 6), (2, 10)

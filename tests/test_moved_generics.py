@@ -11,9 +11,9 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Reshape
 from eqsat.model.tensor import TensorType
-from eqsat.ops import fills, moved_generics
-from eqsat.ops.meaning import evaluate_node
-from eqsat.ops.moves import concat_of, pad_of, slice_of
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.movement import fills, moved_generics
+from eqsat.ops.movement.moves import concat_of, pad_of, slice_of
 
 
 def test_moved_fills():

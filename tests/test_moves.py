@@ -9,8 +9,8 @@ import pytest
 from movement import Array, Count, Maker, cases, do, move, same, transpose
 
 from eqsat.model.movement import Move
-from eqsat.ops import crossing, fills, layout, moved_generics, moves, unitdims, view
-from eqsat.ops.moves import concat_of, slice_of
+from eqsat.ops.movement import crossing, fills, layout, moved_generics, moves, unitdims, view
+from eqsat.ops.movement.moves import concat_of, slice_of
 
 
 # ---- moves of moves ----------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.precision import SIGNIFICAND
 from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, TensorType
-from eqsat.ops import scalar
-from eqsat.ops.meaning import element_dtype
-from eqsat.ops.simplify import keeps_values
+from eqsat.ops.algebra.simplify import keeps_values
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import element_dtype
 
 NARROW = ("f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e8m0fnu", "i4", "u4", "i16", "f16")
 # a block format: 4-bit numbers, and a scale for each row of 32 of them

@@ -9,7 +9,7 @@ from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.nests.nest import nest_of_dispatch
 
 
 def one_dispatch(text: str) -> tuple[Schedule, Dispatch]:

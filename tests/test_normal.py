@@ -12,8 +12,8 @@ from hunts.spellings import programs
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program, is_same
-from eqsat.ops.merge import canonical
-from eqsat.ops.normal import normal
+from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.normal import normal
 
 ONE_SPELLING = (
     *IDENTITIES,

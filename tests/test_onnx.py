@@ -21,7 +21,7 @@ from eqsat.execute.draw import random_inputs
 from eqsat.frontends.jaxpr import Traced
 from eqsat.frontends.onnxgraph import read_onnx
 from eqsat.model.diag import EqsatError, EqsatWarning
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 MICROSOFT = helper.make_opsetid("com.microsoft", 1)
 RNG = np.random.default_rng(7)

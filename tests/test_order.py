@@ -34,8 +34,8 @@ from eqsat.model.schedule import Buffer, Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import generic_node, identity
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.generics.canonical import generic_node, identity
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import SETTINGS, Maker
 

@@ -18,7 +18,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_every_order import ONE, spelled
 

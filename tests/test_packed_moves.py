@@ -8,13 +8,13 @@ from movement import Count, Maker, cases, do, move, same, transpose
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
-from eqsat.ops import layout as layouts_of
-from eqsat.ops import unitdims
-from eqsat.ops.crossing import above as form_above
-from eqsat.ops.crossing import below as form_below
-from eqsat.ops.lists import inverse, undone
-from eqsat.ops.moves import pad_of, slice_of
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.movement import layout as layouts_of
+from eqsat.ops.movement import unitdims
+from eqsat.ops.movement.crossing import above as form_above
+from eqsat.ops.movement.crossing import below as form_below
+from eqsat.ops.movement.lists import inverse, undone
+from eqsat.ops.movement.moves import pad_of, slice_of
+from eqsat.ops.movement.tiling import make_layout
 
 
 # ---- packs that move nothing ---------------------------------------------------------------------

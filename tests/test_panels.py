@@ -15,14 +15,14 @@ from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
 from eqsat.model.layout import Layout
 from eqsat.model.target import Kernel, Tile
-from eqsat.ops.contract import (
+from eqsat.ops.contractions.packing import (
     pack_loops,
     pack_loops_reading,
     pack_other_loops,
     swap_loops,
 )
-from eqsat.ops.kernels import kernel_choices
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.targets.kernels import kernel_choices
 
 PANEL = Tile((("m", 1), ("n", 32), ("k", 1)), 1.0, panel=True)
 

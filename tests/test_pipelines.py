@@ -28,7 +28,7 @@ from eqsat.model.pipelines import CUTS, UNALIGNED, Intrinsic, Pipeline
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.saturate import saturate
 from eqsat.schedule.legal import faults
 from eqsat.schedule.workgroups import workgroup

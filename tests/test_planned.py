@@ -32,7 +32,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Group, Selection
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.schedule.build import build
 
 AVX512 = load_target("avx512")

@@ -98,7 +98,7 @@ from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.target import Target
-from eqsat.ops.tiles import tiles_of
+from eqsat.ops.targets.tiles import tiles_of
 
 machine = load_target("squared.yaml")
 assert machine.strategies == (("matmul", "square"),) and not machine.tiles

@@ -46,11 +46,11 @@ from eqsat.model.precision import (
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, Splat, Term
 from eqsat.model.tensor import TensorType
-from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.merge import canonical
-from eqsat.ops.merging import merge_contractions
-from eqsat.ops.reassociate import reassociate
-from eqsat.ops.simplify import simplify, without_unread
+from eqsat.ops.algebra.reassociate import reassociate
+from eqsat.ops.algebra.siblings import merge_contractions
+from eqsat.ops.algebra.simplify import simplify, without_unread
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.spelling.chains import canonical
 from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 from tests.test_hunt import SHIPPED

@@ -13,7 +13,7 @@ from jax import lax
 from eqsat.execute.lowering import evaluate
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatError
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 RNG = np.random.default_rng(11)
 

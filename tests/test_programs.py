@@ -19,7 +19,7 @@ from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.movement.tiling import make_layout
 
 HEAD = "input x: f32[8, 6]\ninput y: f32[8, 6]\nweight w: f32[6, 4]\n"
 NAMES = [

@@ -15,10 +15,10 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.lists import same_tiles
-from eqsat.ops.merge import merge_elementwise
-from eqsat.ops.relayout import Relayout, block_order, relayout, retile
-from eqsat.ops.tiling import make_layout
+from eqsat.ops.movement.lists import same_tiles
+from eqsat.ops.movement.relayout import Relayout, block_order, relayout, retile
+from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 
 SEEDS = range(40)

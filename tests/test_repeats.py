@@ -25,8 +25,8 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program, prune
-from eqsat.ops import canonical as nests
-from eqsat.ops.merge import canonical
+from eqsat.ops.generics import canonical as nests
+from eqsat.ops.spelling.chains import canonical
 
 X = jax.ShapeDtypeStruct((4, 4), "float32")
 UNARY: tuple[Callable[[Any], Any], ...] = (

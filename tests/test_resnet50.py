@@ -6,7 +6,7 @@ import eqsat
 from eqsat.execute.weights import run_time_nodes
 from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
 
 # as in benchmarks/resnet50.py, with short dispatches: a tenth of the candidates, the same layouts
 FORCED = (

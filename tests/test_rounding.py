@@ -7,7 +7,7 @@ import pytest
 
 from eqsat.execute.verify import verify
 from eqsat.lang.programs import parse_program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 QUANTISED = """program quantised
 input x: f32[64]

@@ -18,7 +18,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import Limits, saturate
 
 TRANSPOSED_PACK = """

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat.model.expr import arg, call, cast, const
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 
 
 def run(body, *operands):

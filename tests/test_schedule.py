@@ -17,7 +17,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
 from eqsat.model.target import Fusion, Memory, Target
-from eqsat.ops.meaning import evaluate_node
+from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.report.text import summary_text
 from eqsat.schedule import build
 

@@ -29,7 +29,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.target import Fusion, Limits, Memory, Target
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.schedule.legal import faults
 from eqsat.schedule.workgroups import packed_workgroup, workgroup
 

@@ -12,8 +12,8 @@ import eqsat
 from eqsat.execute.draw import random_inputs
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
-from eqsat.ops.meaning import evaluate_program
-from eqsat.ops.squeeze import drop_unit_dims
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.spelling.squeeze import drop_unit_dims
 
 
 def batch(x: Any, y: Any, b: Any) -> Any:

@@ -17,9 +17,9 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.layout import Layout
-from eqsat.ops.border_layouts import demanded, laid_out
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.programs.border_layouts import demanded, laid_out
 from eqsat.report.units import goal_text
 from eqsat.states import Kept
 

@@ -20,7 +20,7 @@ from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.survivors import narrowed
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_every_order import ONE, spelled
 

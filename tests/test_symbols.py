@@ -23,8 +23,8 @@ from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program
 from eqsat.model.symbols import Size, Symbol, extents_of, read_size, resized, sized
 from eqsat.model.tensor import TensorType, cdiv
-from eqsat.ops.binding import bind_attr, bind_graph, bind_program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.programs.binding import bind_attr, bind_graph, bind_program
 from eqsat.saturate import saturate
 
 M, N = Symbol("m", 16, 128), Symbol("n", 1, 40)

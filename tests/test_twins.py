@@ -18,7 +18,7 @@ from eqsat.extract.solve.linear import TIE_BREAK, linear_goals
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.target import Target
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import Maker
 

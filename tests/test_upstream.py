@@ -18,8 +18,8 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape
 from eqsat.model.rules import Rule
 from eqsat.model.target import Tile
-from eqsat.ops import guards
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.generics import guards
+from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 

@@ -11,8 +11,8 @@ from movement import Array, Count, Maker, cases, do, move, same
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.ops.tiling import make_layout
-from eqsat.ops.view import Steps, View, as_padded_slice, as_steps, normal_view, view_of
+from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.view import Steps, View, as_padded_slice, as_steps, normal_view, view_of
 
 NOUNS = ("transpose", "reshape", "slice", "pad", "pack", "unpack", "relax", "retype")
 

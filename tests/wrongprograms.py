@@ -23,7 +23,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Builder, Node, Program
 from eqsat.model.tensor import is_float
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 OTHER = {
     "add": "sub", "sub": "add", "mul": "add", "div": "mul", "max": "min", "min": "max",

@@ -19,7 +19,7 @@ from eqsat.model.ops import LEAVES
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.merge import merge_elementwise
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import Limits, saturate
 from hunts.classes import as_graph, evaluate_classes
 from hunts.glue import GlueMaker

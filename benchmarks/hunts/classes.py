@@ -21,7 +21,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning import OpaqueFunction, evaluate_node
+from eqsat.ops.meaning.programs import OpaqueFunction, evaluate_node
 
 Array = np.ndarray[Any, Any]
 RUNS = 3  # kinds of garbage: NaN or the largest, the smallest, random

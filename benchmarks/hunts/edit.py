@@ -17,7 +17,7 @@ from eqsat.model.ops import LEAVES
 from eqsat.model.precision import DEFAULT
 from eqsat.model.program import Builder, Node, Program
 from eqsat.model.tensor import is_float
-from eqsat.ops.canonical import Operand, canonical_generic, identity
+from eqsat.ops.generics.canonical import Operand, canonical_generic, identity
 
 Edge = tuple[int, int]  # reader, place of the operand; a reader of -1 is the caller
 Write = Callable[[Builder, tuple[int, ...]], int]  # an op anew, on these operands

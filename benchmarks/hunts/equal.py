@@ -20,7 +20,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Builder, Program
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 from hunts.edit import without_dead
 from hunts.respell import IDENTITIES, RESPELLINGS
 from hunts.small import small_program

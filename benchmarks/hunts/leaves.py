@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.model.attr import Attr
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.scalar import held_dtype, integer_range
+from eqsat.ops.meaning.scalar import held_dtype, integer_range
 
 Array = np.ndarray[Any, Any]
 

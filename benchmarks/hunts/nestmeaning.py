@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.nest import Access, Bound, Nest, Scalar, Stage, Store
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 
 Array = np.ndarray[Any, Any]
 LIMIT = 2**22  # points evaluated at once

@@ -10,8 +10,8 @@ from eqsat.model.expr import arg, call, const
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Transpose
 from eqsat.model.program import Program
-from eqsat.ops.canonical import identity
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.generics.canonical import identity
 from hunts.programs import STEPS, Maker
 
 SMALL = (1, 3, 7, 8, 10, 12, 16, 20, 33, 40)

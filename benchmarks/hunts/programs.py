@@ -16,8 +16,8 @@ from eqsat.model.movement import Reshape, Transpose, move_of
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import DTYPES, TensorType, is_float
-from eqsat.ops.canonical import Operand, generic_node, identity
-from eqsat.ops.layout import make_layout
+from eqsat.ops.generics.canonical import Operand, generic_node, identity
+from eqsat.ops.movement.layout import make_layout
 
 # how often each op is chosen, in shares
 STEPS = {

@@ -13,8 +13,8 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.layout import Layout
 from eqsat.model.program import Program, prune
-from eqsat.ops.canonical import identity
-from eqsat.ops.layout import make_layout
+from eqsat.ops.generics.canonical import identity
+from eqsat.ops.movement.layout import make_layout
 from hunts.networks import SMALL, NetworkMaker
 from hunts.programs import Maker
 

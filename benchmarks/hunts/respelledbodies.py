@@ -9,7 +9,7 @@ from eqsat.model.affine import Map, dim
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import compose_maps, identity
+from eqsat.ops.generics.canonical import compose_maps, identity
 from hunts.edit import (
     edges,
     generics,

@@ -11,7 +11,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Builder, Program
-from eqsat.ops.canonical import Operand, compose_maps, identity
+from eqsat.ops.generics.canonical import Operand, compose_maps, identity
 from hunts.edit import (
     generics,
     inverse,

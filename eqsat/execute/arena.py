@@ -21,9 +21,9 @@ from eqsat.model.control import Control
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import DTYPES, TensorType
-from eqsat.ops import scalar
-from eqsat.ops.control import evaluate_control
-from eqsat.ops.meaning import bind_leaves, element_dtype, evaluate_node
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.control import evaluate_control
+from eqsat.ops.meaning.programs import bind_leaves, element_dtype, evaluate_node
 
 Array = np.ndarray[Any, Any]
 OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]
@@ -45,7 +45,7 @@ class Arena:
         """The results in held form, for flat inputs and weights by content key.
 
         ArenaFault if the schedule is wrong; OverWork if that takes more work than is left.
-        EqsatError E501 and E503 as `ops.meaning.evaluate_program`.
+        EqsatError E501 and E503 as `ops.meaning.programs.evaluate_program`.
         """
         program = self.schedule.program
         leaves = bind_leaves(program, inputs, weights)

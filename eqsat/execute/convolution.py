@@ -16,8 +16,8 @@ from typing import Any
 from eqsat.execute.precision import level
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
-from eqsat.ops.meaning import element_dtype
-from eqsat.ops.windows import Window, windows
+from eqsat.ops.generics.windows import Window, windows
+from eqsat.ops.meaning.programs import element_dtype
 
 Block = tuple[int, ...]  # loops that make up one dim
 Dims = tuple[tuple[str, Block], ...]  # dims in order: "batch", "feature" or "spatial", and loops

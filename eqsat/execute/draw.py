@@ -25,7 +25,7 @@ from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_ZERO, TensorType, is_float
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 Array = np.ndarray[Any, Any]
 # how floats are drawn, one attempt after the other while results say nothing: (deviation,

@@ -16,7 +16,7 @@ from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 # JAX takes arrays of these, but XLA's CPU backend has no code for them (jaxlib 0.10)
 NOT_IN_XLA = frozenset({"f6e2m3fn", "f6e3m2fn"})

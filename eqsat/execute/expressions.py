@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from eqsat.model.expr import BottomUp, Expr
-from eqsat.ops.meaning import element_dtype
-from eqsat.ops.scalar import FUNCTIONS
+from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.scalar import FUNCTIONS
 
 
 @cache

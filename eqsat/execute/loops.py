@@ -20,9 +20,9 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops import scalar
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
-from eqsat.ops.windows import held_at
+from eqsat.ops.generics.windows import held_at
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 

@@ -19,7 +19,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
 
@@ -27,7 +27,7 @@ OpaqueFunction = Callable[..., Sequence[Any]]
 
 
 def pack(layout: Layout, x: Any) -> Any:
-    """`ops.meaning.pack`; "?" padding holds zeros at run time."""
+    """`ops.meaning.programs.pack`; "?" padding holds zeros at run time."""
     from jax import lax
 
     for d, tile, text in layout.padded_dims:

@@ -14,8 +14,8 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.foreign import Opaque
 from eqsat.model.tensor import TensorType
-from eqsat.ops import scalar
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 
 class ArenaExecutable(Executable):

@@ -10,9 +10,9 @@ import numpy as np
 from eqsat.execute.work import NOISY, Work, operations
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node, Program
-from eqsat.ops.control import evaluate_control
-from eqsat.ops.meaning import arguments, bind_leaves, evaluate_node
-from eqsat.ops.trips import with_trips
+from eqsat.ops.meaning.control import evaluate_control
+from eqsat.ops.meaning.programs import arguments, bind_leaves, evaluate_node
+from eqsat.ops.spelling.trips import with_trips
 
 Array = np.ndarray[Any, Any]
 OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]

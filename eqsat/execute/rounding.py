@@ -35,9 +35,9 @@ from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, is_float
-from eqsat.ops import scalar
-from eqsat.ops.meaning import evaluate_node
-from eqsat.ops.structured import evaluate_generic, product_factors
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.structured import evaluate_generic, product_factors
 
 Array = np.ndarray[Any, Any]
 FOREIGN_ULPS = 8  # of an op whose inside is unknown

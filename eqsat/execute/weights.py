@@ -18,7 +18,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype, evaluate_node
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, evaluate_node
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 _ALIGNMENT = 64  # bytes

@@ -12,8 +12,8 @@ from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
 from eqsat.model.program import Node
 from eqsat.model.work import WORK_LIMIT
-from eqsat.ops import scalar
-from eqsat.ops.structured import product_factors
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.structured import product_factors
 
 PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
 NOISY = 6  # drawing a rounding for every operation, and the squares of sums

@@ -16,9 +16,9 @@ from eqsat.model.diag import fail
 from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
-from eqsat.ops import scalar
 from eqsat.ops.builtin.layouts import pack, unpack
-from eqsat.ops.meaning import element_dtype, evaluate_node
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import element_dtype, evaluate_node
 from eqsat.ops.registry import builtin_ops
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.generic import Generic, Yield
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 
 
 @dataclass(frozen=True, eq=False)

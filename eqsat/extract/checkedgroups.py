@@ -14,7 +14,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Use
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
-from eqsat.ops.placement import ANYWHERE
+from eqsat.ops.programs.placement import ANYWHERE
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from eqsat.frontends.views import (
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.moves import gather_of
-from eqsat.ops.scalar import integer_range
+from eqsat.ops.meaning.scalar import integer_range
+from eqsat.ops.movement.moves import gather_of
 
 MOST = 2**31 - 1  # elements that a merged index can count
 Results = list[Value] | None
@@ -35,7 +35,7 @@ Results = list[Value] | None
 
 def line(ctx: Context, extent: int, dtype: str = "i32") -> Value:
     """0, 1, … extent - 1."""
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     return ctx.weight(np.arange(extent).astype(element_dtype(dtype)), "iota")
 

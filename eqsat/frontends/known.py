@@ -12,8 +12,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node
 from eqsat.model.tensor import is_float
-from eqsat.ops.meaning import evaluate_node
-from eqsat.ops.scalar import held_dtype
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.scalar import held_dtype
 
 LARGEST = 2**20  # elements of one array
 DEEPEST = 32  # nodes between a constant and its use

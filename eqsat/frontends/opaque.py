@@ -77,7 +77,7 @@ class OpaqueCall:
 def _shape_struct(t: TensorType) -> Any:
     import jax
 
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     return jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype))
 

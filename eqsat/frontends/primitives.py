@@ -32,7 +32,7 @@ from eqsat.frontends.windows import (
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
-from eqsat.ops.scalar import FUNCTIONS
+from eqsat.ops.meaning.scalar import FUNCTIONS
 
 Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
 

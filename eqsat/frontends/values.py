@@ -22,8 +22,7 @@ from eqsat.model.movement import Reshape
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType, is_float
-from eqsat.ops import scalar
-from eqsat.ops.canonical import (
+from eqsat.ops.generics.canonical import (
     PlannedNest,
     compose_maps,
     generic_node,
@@ -31,7 +30,8 @@ from eqsat.ops.canonical import (
     order_of,
     planned_nest,
 )
-from eqsat.ops.meaning import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 
 @dataclass(frozen=True)

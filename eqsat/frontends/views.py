@@ -9,7 +9,7 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import literal
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import is_float
-from eqsat.ops.canonical import compose_maps
+from eqsat.ops.generics.canonical import compose_maps
 
 Shape = tuple[int, ...]
 Edges = tuple[int, int, int]  # low, high, interior, as `lax.pad` has them

@@ -12,7 +12,7 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast
 from eqsat.model.generic import Yield
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 
 Operand = tuple[Value, Sequence[Affine]]
 Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]

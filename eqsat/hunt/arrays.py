@@ -30,7 +30,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move
 from eqsat.model.tensor import TensorType
-from eqsat.ops.scalar import held_dtype, integer_range
+from eqsat.ops.meaning.scalar import held_dtype, integer_range
 
 SPECIALS = (np.inf, -np.inf, np.nan)
 

@@ -7,7 +7,7 @@ from random import Random
 
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.scalar import FUNCTIONS, INTEGER_ONLY
+from eqsat.ops.meaning.scalar import FUNCTIONS, INTEGER_ONLY
 
 _FLOAT_ONLY = frozenset(
     {

@@ -20,7 +20,7 @@ from eqsat.model.rules import Apply, Rule, Splat, Term
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.saturate.rows import NoRow, Row, Rows, Variant, mark, splat_name
 
 Functions = Mapping[str, Callable[..., Any]]

@@ -13,7 +13,7 @@ from eqsat.hunt.nests import Scale
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.tensor import TensorType
-from eqsat.ops.scalar import integer_range
+from eqsat.ops.meaning.scalar import integer_range
 
 Ints = tuple[int, ...]
 DEFAULT = "default"  # of a layout's field that a pattern leaves out

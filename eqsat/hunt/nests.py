@@ -12,7 +12,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import DEFAULT
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic
 
 MOST_POINTS = 3000  # of an iteration domain: a hunt makes many small instances
 DTYPES = ("f32",) * 12 + (

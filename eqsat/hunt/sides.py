@@ -25,9 +25,9 @@ from eqsat.model.movement import Move
 from eqsat.model.program import infer
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType
-from eqsat.ops import meaning
 from eqsat.ops.builtin import layouts
 from eqsat.ops.custom import dependent_lanes
+from eqsat.ops.meaning import programs as meaning
 from eqsat.saturate.rows import splat_name
 
 Array = np.ndarray[Any, Any]

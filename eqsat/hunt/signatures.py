@@ -20,7 +20,7 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.attrs import FUNCTIONS
-from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic
 
 WIDER = {"i8": ("i32",), "u8": ("i32", "u32"), "bf16": ("f32",), "f16": ("f32",), "f32": ("f64",)}
 

@@ -21,7 +21,7 @@ from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose, move_of
 from eqsat.model.program import infer
 from eqsat.model.tensor import TensorType
-from eqsat.ops.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic
 
 EXTENTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8)
 MOST_POINTS = 4000  # of an iteration domain

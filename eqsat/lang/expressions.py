@@ -193,7 +193,7 @@ def body(tree: Tree, node: ast.expr) -> Expr:
 
 def _expr(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
     """One call, number, operand or name; nested no deeper than Python's parser allows."""
-    from eqsat.ops.scalar import FUNCTIONS
+    from eqsat.ops.meaning.scalar import FUNCTIONS
 
     if not isinstance(node, ast.Call):
         return _atom(tree, node, names)

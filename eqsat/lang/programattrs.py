@@ -79,7 +79,7 @@ def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
 
 
 def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
-    from eqsat.ops.scalar import result_dtype
+    from eqsat.ops.meaning.scalar import result_dtype
 
     found = []
     for i, e in enumerate(exprs):

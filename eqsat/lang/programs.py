@@ -50,7 +50,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
-from eqsat.ops.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
+from eqsat.ops.programs.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
 
 _LEAF = re.compile(
     r"""\s*(?P<op>input|weight)\s+(?P<name>"(?:[^"\\]|\\.)*"|\S.*?)(?:\s+as\s+(?P<ref>%\w+))?\s*:

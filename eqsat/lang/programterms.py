@@ -87,7 +87,7 @@ class Call:
         self.keywords = {k.arg or "**": k for k in node.keywords}
 
     def build(self) -> int:
-        from eqsat.ops.scalar import FUNCTIONS
+        from eqsat.ops.meaning.scalar import FUNCTIONS
 
         ops = {name: r for name, r in all_ops().items() if r.attr is not Leaf}
         if self.op in ops:
@@ -150,7 +150,7 @@ class Call:
     # ---- sugar ------------------------------------------------------------------------------
     def _matmul(self) -> int:
         """`matmul(a, b)`: leading dims are batch dims; small types accumulate in f32 or i32."""
-        from eqsat.ops.canonical import generic_node
+        from eqsat.ops.generics.canonical import generic_node
 
         self._refuse_keywords(("precision",))
         if len(self.node.args) != 2:
@@ -198,7 +198,7 @@ class Call:
         return dtype if is_float(dtype) else acc
 
     def _cast(self, node: int, dtype: str) -> int:
-        from eqsat.ops.canonical import generic_node, identity
+        from eqsat.ops.generics.canonical import generic_node, identity
 
         t = self.builder.type(node)
         if t.dtype == dtype:
@@ -210,8 +210,8 @@ class Call:
 
     def _elementwise(self) -> int:
         """A scalar function on tensors of one shape and numbers."""
-        from eqsat.ops.canonical import generic_node, identity
-        from eqsat.ops.scalar import result_dtype
+        from eqsat.ops.generics.canonical import generic_node, identity
+        from eqsat.ops.meaning.scalar import result_dtype
 
         self._refuse_keywords(())
         args = self._scalar_args()
@@ -234,7 +234,7 @@ class Call:
 
     def _scalar_args(self) -> list[int | Expr | str]:
         """Nodes, numbers, and for `cast` the element type."""
-        from eqsat.ops.scalar import FUNCTIONS
+        from eqsat.ops.meaning.scalar import FUNCTIONS
 
         want = {"relu": 1, "cast": 2}.get(self.op) or FUNCTIONS[self.op].arity
         given = self.node.args

@@ -34,7 +34,7 @@ class Control(Attr):
     bool[] and a body (consts, carries) → carries. cond: operands (index, consts); as many branches
     as there are bodies, each consts → results; the index is clipped into range.
 
-    trips: how often a while_loop runs, where that is known (`ops.trips`).
+    trips: how often a while_loop runs, where that is known (`ops.spelling.trips`).
 
     schedules: one per body once the bodies were searched; `programs` is then empty, and one more
     result, of bytes, stands for the memory the bodies need while they run. Nobody reads it.

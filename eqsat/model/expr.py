@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Expr:
     """`arg(i)`, `const(value)` or `fn(args…)`; equal expressions are the same object.
 
-    fn is a name of `ops.scalar.FUNCTIONS`, or "arg" (value: operand number), or "const"
+    fn is a name of `ops.meaning.scalar.FUNCTIONS`, or "arg" (value: operand number), or "const"
     (value: a Python bool, int or float), or "cast" (value: dtype name). Immutable; hash and
     equality are those of the object, as the table of living expressions holds no two equal ones
     (hash-consing; Filliâtre and Conchon, "Type-safe modular hash-consing", ML 2006).

@@ -16,7 +16,7 @@ class Family:
     """The program with its symbols, as it was read and as it was searched, and the e-graph.
 
     Whatever the e-graph says is so for every admissible size. `symbols` of the program say which
-    sizes are priced; a run holds program and e-graph at those (`ops.binding`).
+    sizes are priced; a run holds program and e-graph at those (`ops.programs.binding`).
     """
 
     program: Program

@@ -65,7 +65,7 @@ class Generic(Attr):
     After MLIR's `linalg.generic`.
 
     The maths has no loop order; a chosen op may have one, `order`. It changes no value: only which
-    maps are identities when the loops are counted as they are executed (`ops.interchange`).
+    maps are identities if the loops are counted as they are executed (`ops.generics.interchange`).
     """
 
     kind: ClassVar[str] = "generic"

@@ -11,31 +11,26 @@ from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
-from eqsat.ops import (
-    algebra,
+from eqsat.ops.algebra import reassociate, reductions, simplify
+from eqsat.ops.algebra import scales as algebra
+from eqsat.ops.algebra import siblings as merging
+from eqsat.ops.contractions import convolution, encodings
+from eqsat.ops.contractions import dimorders as orders
+from eqsat.ops.contractions import packing as contract
+from eqsat.ops.declare import one_table, rows_of
+from eqsat.ops.generics import guards, interchange, propagate
+from eqsat.ops.movement import (
     collapse,
-    contract,
-    convolution,
     crossing,
-    encodings,
     fills,
-    guards,
-    interchange,
     layout,
     lists,
-    merging,
     moved_generics,
     moves,
-    orders,
-    propagate,
-    reassociate,
-    reductions,
     relayout,
-    simplify,
     unitdims,
     view,
 )
-from eqsat.ops.declare import one_table, rows_of
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops
 from eqsat.ops.vocabulary import AttrFunction

@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.diag import EqsatError
 from eqsat.model.foreign import Custom
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 from eqsat.ops.op import Array, Op, broken_op, said
 from eqsat.ops.registry import op_record
 

@@ -14,7 +14,8 @@ from eqsat.model.diag import fail
 from eqsat.model.foreign import Custom
 from eqsat.model.target import KINDS
 from eqsat.model.tensor import DTYPES, KIND_NAMES
-from eqsat.ops import builtin, scalar
+from eqsat.ops import builtin
+from eqsat.ops.meaning import scalar
 from eqsat.ops.op import READERS, Op
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by, load, plugged_in

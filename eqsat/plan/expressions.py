@@ -2,7 +2,7 @@
 
 Costs are in additions of whole vectors, measured with 16 lanes of f32 in the nearest cache on an
 AMD Zen 4; 8 lanes give the same within a third. Functions without an entry cost 1. Parts that recur
-count once. (`ops.scalar.cost` is that of XLA's code.)
+count once. (`ops.meaning.scalar.cost` is that of XLA's code.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.scalar import FUNCTIONS, INTEGER_ONLY, typing
+from eqsat.ops.meaning.scalar import FUNCTIONS, INTEGER_ONLY, typing
 
 ELEMENTS = frozenset(
     {"bool", "f32", "f64", "f16", "bf16", *(f"{s}{n}" for s in "iu" for n in (8, 16, 32, 64))}

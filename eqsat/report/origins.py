@@ -15,7 +15,7 @@ from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Program
 from eqsat.model.selection import Selection
 from eqsat.model.unionfind import union_find
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from eqsat.model.control import COND, controls
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.text import layout_text
-from eqsat.ops.border_layouts import packed_borders
-from eqsat.ops.occupancy import device_figures
+from eqsat.ops.programs.border_layouts import packed_borders
+from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.weights import weights_json
 

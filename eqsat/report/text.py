@@ -12,7 +12,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, GoalResult, Selection
-from eqsat.ops.occupancy import device_figures
+from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
 from eqsat.report.origins import rules_in_result

@@ -20,11 +20,11 @@ from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
-from eqsat.ops.binding import bind_attr
-from eqsat.ops.encodings import encoding_tiles
-from eqsat.ops.interchange import index_relation
-from eqsat.ops.orders import target_orders
-from eqsat.ops.tiles import target_tiles
+from eqsat.ops.contractions.dimorders import target_orders
+from eqsat.ops.contractions.encodings import encoding_tiles
+from eqsat.ops.generics.interchange import index_relation
+from eqsat.ops.programs.binding import bind_attr
+from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import (
     ASKS,

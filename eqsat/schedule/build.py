@@ -17,7 +17,7 @@ from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import weight_classes
 from eqsat.schedule.devices import with_devices
 from eqsat.schedule.plans import with_plans

@@ -11,7 +11,7 @@ from eqsat.model.ops import VIEWS
 from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Target
-from eqsat.ops.placement import ANYWHERE, node_devices
+from eqsat.ops.programs.placement import ANYWHERE, node_devices
 
 
 def devices_of(program: Program, target: Target) -> tuple[str, ...]:

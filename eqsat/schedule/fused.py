@@ -17,8 +17,8 @@ from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
-from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
+from eqsat.ops.generics.access import Access, access, is_copy, seen_as, through, widens
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
 from eqsat.schedule.workgroups import tile_bytes

@@ -13,8 +13,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.access import is_cheap, widens
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
+from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.schedule.devices import device_faults, parts
 from eqsat.schedule.fused import OneDispatch, behind_views
 

@@ -10,7 +10,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
-from eqsat.ops.contraction import contraction_roles
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.schedule.workgroups import (
     Workgroup,
     is_unpacked_contraction,

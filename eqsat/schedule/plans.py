@@ -10,7 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Target
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.dispatch import planner_of
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.access import Access, access, joined, loops_of, seen_as, through
+from eqsat.ops.generics.access import Access, access, joined, loops_of, seen_as, through
 
 Kind = Callable[[int], str]
 

@@ -14,8 +14,8 @@ from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
-from eqsat.ops.contraction import contraction_roles, inner_loops
-from eqsat.ops.tiles import COMPARE
+from eqsat.ops.contractions.roles import contraction_roles, inner_loops
+from eqsat.ops.targets.tiles import COMPARE
 
 Run = tuple[int, ...]  # loops that count as one
 

@@ -99,7 +99,7 @@ class KernelsExecutable(Executable):
     def _kernel(self, number: int, found: Call) -> Callable[..., tuple[Any, ...]]:
         import jax
 
-        from eqsat.ops.meaning import element_dtype
+        from eqsat.ops.meaning.programs import element_dtype
 
         d, nodes = self.schedule.dispatches[number], self.schedule.program.nodes
         types = [nodes[w].types[0] for w in found.writes]

@@ -1,8 +1,8 @@
 """Scalar bodies as vector code: an expression DAG over typed operands, each part computed once.
 
-Values mean what `ops.scalar` says they do, rounded to their element types as XLA rounds. f32
-functions are approximations with stated bounds; f16 and bf16 are computed in f32 and rounded after
-every function. Bools are masks, integers vectors of their bits.
+Values mean what `ops.meaning.scalar` says they do, rounded to their element types as XLA rounds.
+f32 functions are approximations with stated bounds; f16 and bf16 are computed in f32 and rounded
+after every function. Bools are masks, integers vectors of their bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eqsat.execute.kernels.lanes import F32, Lanes
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.scalar import FUNCTIONS, hold
+from eqsat.ops.meaning.scalar import FUNCTIONS, hold
 
 # bound of every approximated f32 function, in units in the last place
 ULPS: Mapping[str, float] = approximations.ULPS | wide.ULPS
@@ -111,7 +111,7 @@ def constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
 
 
 def cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
-    """As XLA's ConvertElementType: see `ops.scalar.hold`."""
+    """As XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
     if dtype not in ELEMENTS or (x.dtype and x.dtype not in ELEMENTS):
         raise NoNest(f"kernels compute no {dtype if dtype not in ELEMENTS else x.dtype}")
     if x.dtype is None or isinstance(x.value, (bool, int, float)):

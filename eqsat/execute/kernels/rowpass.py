@@ -15,7 +15,7 @@ from eqsat.execute.kernels.lanes import Lanes
 from eqsat.execute.kernels.rowpoints import RowPoints, Section
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
-from eqsat.ops import scalar
+from eqsat.ops.meaning import scalar
 from eqsat.plan.passes import Group
 from eqsat.plan.rows import Pass
 from eqsat.plan.stages import loops_of

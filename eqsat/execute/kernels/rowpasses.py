@@ -12,8 +12,8 @@ from eqsat.execute.kernels.ir import I32, TYPES, Code, Index, Mask, Value, const
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Store
-from eqsat.ops import scalar
-from eqsat.ops.scalar import neutral
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.scalar import neutral
 from eqsat.plan.rowblocks import Sizes
 
 if TYPE_CHECKING:

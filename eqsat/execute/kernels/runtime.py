@@ -48,7 +48,7 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
 
     Raises NoNest with the reason where it is no kernel.
     """
-    from eqsat.ops.nest import nest_of_dispatch
+    from eqsat.ops.nests.nest import nest_of_dispatch
 
     d = schedule.dispatches[number]
     if schedule.control(d) is not None:

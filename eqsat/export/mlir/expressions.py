@@ -1,4 +1,4 @@
-"""Scalar bodies as arith and math ops, with the meaning `ops.scalar` gives them.
+"""Scalar bodies as arith and math ops, with the meaning `ops.meaning.scalar` gives them.
 
 Where arith leaves a result undefined (division by zero, shifts by too much, a float that does not
 fit an integer), what XLA defines is written out.
@@ -14,7 +14,7 @@ from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed
 from eqsat.model.expr import BottomUp
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.scalar import integer_range
+from eqsat.ops.meaning.scalar import integer_range
 
 # name -> op of floats, of signed integers, of unsigned integers, of bools; "" is: none
 _ARITH = {
@@ -91,7 +91,7 @@ class Body:
 
     # ---- functions -----------------------------------------------------------------------------
     def call(self, t: Typed, args: list[str]) -> str:
-        """One function of `ops.scalar`; Inexpressible if there is none like it."""
+        """One function of `ops.meaning.scalar`; Inexpressible if there is none like it."""
         own = t.args[-1].dtype
         if t.fn in _COMPARE:
             return self.compare(t.fn, args[0], args[1], own)

@@ -12,8 +12,8 @@ from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.affine import Map, dim
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import TensorType
-from eqsat.ops.interchange import executed_map
-from eqsat.ops.scalar import neutral
+from eqsat.ops.generics.interchange import executed_map
+from eqsat.ops.meaning.scalar import neutral
 
 
 @dataclass(frozen=True)

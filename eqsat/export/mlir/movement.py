@@ -14,7 +14,7 @@ from eqsat.model.expr import read_literal
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType
-from eqsat.ops.interchange import turning
+from eqsat.ops.generics.interchange import turning
 
 Values = Sequence[Value]
 

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.export.ahead import little_endian
 from eqsat.model.affine import Affine, Map
 from eqsat.model.tensor import DTYPES, TensorType, is_float
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 Array = np.ndarray[Any, Any]
 _FLOATS = {

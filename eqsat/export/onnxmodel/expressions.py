@@ -16,7 +16,7 @@ from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed
 from eqsat.model.expr import BottomUp
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.scalar import integer_range
+from eqsat.ops.meaning.scalar import integer_range
 
 _WIDE = {"f64": "f64", "i32": "i32", "i64": "i64", "u32": "i64", "bool": "bool"}
 _PLAIN = {"add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min", "neg": "Neg"}
@@ -124,7 +124,7 @@ class Body:
 
     # ---- functions -----------------------------------------------------------------------------
     def call(self, t: Typed, args: list[Value]) -> Value:
-        """One function of `ops.scalar`; Inexpressible if there is none like it."""
+        """One function of `ops.meaning.scalar`; Inexpressible if there is none like it."""
         own = t.args[-1].dtype
         if t.fn in _SPECIAL:
             return _SPECIAL[t.fn](self, t, args)

@@ -13,8 +13,8 @@ from eqsat.export.onnxmodel.windows import pool
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.generic import Generic, Yield
-from eqsat.ops.scalar import neutral
-from eqsat.ops.windows import held_at
+from eqsat.ops.generics.windows import held_at
+from eqsat.ops.meaning.scalar import neutral
 
 UNROLLED = 128  # window positions that are written out one by one
 DOMAIN_LIMIT = 2**28  # elements of an iteration domain that a reduction writes down whole

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.model.attr import Shape
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import NO_ZERO, TensorType, is_float
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 Array = np.ndarray[Any, Any]
 PRODUCTS = ("MatMul", "Conv")

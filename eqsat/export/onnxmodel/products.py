@@ -12,7 +12,7 @@ from eqsat.export.typed import Annotator, convert
 from eqsat.model.expr import BottomUp, Expr, call
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
-from eqsat.ops.windows import Window, windows
+from eqsat.ops.generics.windows import Window, windows
 
 
 def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.onnxmodel.loops import to_loops
 from eqsat.model.generic import Generic
-from eqsat.ops.windows import Window, windows
+from eqsat.ops.generics.windows import Window, windows
 
 
 def pool(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:

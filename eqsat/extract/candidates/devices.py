@@ -11,8 +11,8 @@ from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target
-from eqsat.ops.placement import ANYWHERE, device_of
-from eqsat.ops.tiles import tiles_of
+from eqsat.ops.programs.placement import ANYWHERE, device_of
+from eqsat.ops.targets.tiles import tiles_of
 
 _TILING = frozenset({"pack", "unpack", "retype", "set_encoding", "unset_encoding"})
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from eqsat.extract.candidates.fusionrules import FusionRules
 from eqsat.model.generic import Generic
 from eqsat.model.target import CHEAP
-from eqsat.ops.access import is_cheap
+from eqsat.ops.generics.access import is_cheap
 
 
 @dataclass(frozen=True)

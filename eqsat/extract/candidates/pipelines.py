@@ -15,10 +15,10 @@ from eqsat.model.affine import loops_of
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
-from eqsat.ops.collapse import collapse_loops
-from eqsat.ops.contraction import contraction_roles, inner_loops
-from eqsat.ops.kernels import facts
-from eqsat.ops.tiles import is_met
+from eqsat.ops.contractions.roles import contraction_roles, inner_loops
+from eqsat.ops.movement.collapse import collapse_loops
+from eqsat.ops.targets.kernels import facts
+from eqsat.ops.targets.tiles import is_met
 
 NOT_READ, ALONG, APART = range(3)  # how the other members of a dispatch read a root's result
 Root = tuple[Generic, int]  # a contraction or reduction, and how it is read

@@ -24,7 +24,7 @@ from eqsat.model.movement import Transpose
 from eqsat.model.plan import Constants
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.nest import MOST_PIECES
+from eqsat.ops.nests.nest import MOST_PIECES
 from eqsat.plan import expressions
 from eqsat.plan.rowwork import element_bytes
 

@@ -15,7 +15,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.movement import Reshape
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.target import Target
-from eqsat.ops.nest import Member, nest_of
+from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan.dispatch import Planner, planner_of, weight_classes
 
 Structure = tuple[int, ...]

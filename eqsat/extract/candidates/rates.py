@@ -14,11 +14,11 @@ from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.precision import NONE
 from eqsat.model.target import Target
-from eqsat.ops.contraction import contraction_roles
-from eqsat.ops.kernels import RESULT, KernelChoice, kernel_choices
-from eqsat.ops.passes import misread, miswrites, moves_innermost
-from eqsat.ops.scalar import cost_all
-from eqsat.ops.tiles import tiles_of
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.meaning.scalar import cost_all
+from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
+from eqsat.ops.targets.passes import misread, miswrites, moves_innermost
+from eqsat.ops.targets.tiles import tiles_of
 
 PS_PER_SECOND = 10**12
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.uses import Use
 from eqsat.model.tensor import DTYPES, cdiv
-from eqsat.ops.access import Access, Index, joined, loops_of, seen_as
+from eqsat.ops.generics.access import Access, Index, joined, loops_of, seen_as
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.fusionrules import FusionRules

@@ -13,7 +13,7 @@ from eqsat.model.ops import CONVERSIONS
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
-from eqsat.ops.contraction import kind
+from eqsat.ops.contractions.roles import kind
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]

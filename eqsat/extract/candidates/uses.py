@@ -15,7 +15,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.target import DEQUANTISE, Fusion
-from eqsat.ops.access import Access, access, is_copy, seen_as, through, widens
+from eqsat.ops.generics.access import Access, access, is_copy, seen_as, through, widens
 
 Reader = tuple[int, int]  # (node, operand)
 Readers = Mapping[int, Sequence[Reader]]  # per buffer read inside: by whom, views looked through

@@ -11,7 +11,7 @@ from eqsat.frontends.mlir.source import Source
 from eqsat.frontends.values import round_to
 from eqsat.model.diag import Span, fail
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 LARGEST_DIM = 1 << 40
 DYNAMIC = -(2**63)  # what MLIR writes for a size that is not known

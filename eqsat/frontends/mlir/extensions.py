@@ -11,7 +11,7 @@ from eqsat.frontends.values import Value
 from eqsat.model.affine import Map, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Yield
-from eqsat.ops.scalar import integer_range
+from eqsat.ops.meaning.scalar import integer_range
 
 
 def softmax(scope: Scope, op: Any) -> list[Item]:

@@ -27,7 +27,7 @@ def kept(
 
     from eqsat.frontends.opaque import OpaqueCall, fingerprint
     from eqsat.frontends.values import tensor_type
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     ctx = scope.ctx
     nodes = tuple(ctx.materialise(x) for x in operands)
@@ -71,7 +71,7 @@ def scan(scope: Scope, op: Any) -> list[Item]:
 
 def _is_read(scope: Scope, op: Any) -> bool:
     """Whether what was in the accumulator before counts: only a neutral constant does not."""
-    from eqsat.ops.scalar import neutral
+    from eqsat.ops.meaning.scalar import neutral
 
     first = scope.tensor(op.operands[2], op)
     name = _RUNNING[_region(op)[0].name]

@@ -18,7 +18,7 @@ from eqsat.model.expr import arg, call, literal
 from eqsat.model.generic import Yield
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import is_float
-from eqsat.ops.canonical import identity
+from eqsat.ops.generics.canonical import identity
 
 
 def empty(scope: Scope, op: Any) -> list[Item]:
@@ -52,7 +52,7 @@ def from_elements(scope: Scope, op: Any) -> list[Item]:
 def _listed(values: Sequence[Value], dtype: str) -> Any:
     import numpy as np
 
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     return np.array([v.constant for v in values]).astype(element_dtype(dtype))
 

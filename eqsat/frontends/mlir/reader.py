@@ -27,7 +27,7 @@ from eqsat.model.layout import Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
-from eqsat.ops.border_layouts import put_in
+from eqsat.ops.programs.border_layouts import put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included
 DEEPEST_CALL = 64

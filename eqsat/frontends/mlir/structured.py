@@ -19,8 +19,8 @@ from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Result, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
-from eqsat.ops import scalar
-from eqsat.ops.canonical import compose_maps, generic_node, identity
+from eqsat.ops.generics.canonical import compose_maps, generic_node, identity
+from eqsat.ops.meaning import scalar
 
 COMBINES = {"add": "add", "mul": "mul", "max": "max", "min": "min", "and": "and", "or": "or",
             MAXNUM: "max", MINNUM: "min"}  # fmt: skip

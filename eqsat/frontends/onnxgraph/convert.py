@@ -22,7 +22,7 @@ from eqsat.frontends.onnxgraph.proto import newest_opset
 from eqsat.frontends.onnxgraph.tensors import element_type, read_tensor
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.precision import DEFAULT, PRECISIONS
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 STANDARD = ("", "ai.onnx")
 OLDEST, NEWEST = 13, 28

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.frontends.onnxgraph.graph import Array, short
 from eqsat.model.diag import EqsatError, fail
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 MOST_ELEMENTS = 2**33  # of one value; no machine that runs these programs holds more
 LONGEST = 2**27  # elements of one dim: positions along one may be counted in an array

@@ -17,7 +17,7 @@ from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
-from eqsat.ops.nest import nest_of_dispatch
+from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.price import first_fetches, rates
 
 ROUNDS, QUICK_ROUNDS = 15, 5

@@ -61,7 +61,7 @@ def _generic(g: Generic) -> Call:
     import numpy as np
 
     from eqsat.execute.loops import generic
-    from eqsat.ops.meaning import element_dtype
+    from eqsat.ops.meaning.programs import element_dtype
 
     rng = np.random.default_rng(0)
     arrays = [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic, Result
+from eqsat.ops.meaning.structured import evaluate_generic
 from eqsat.ops.op import Array, Op, Values
-from eqsat.ops.structured import evaluate_generic
 
 
 def _results(g: Generic, *operands: Array) -> list[Array]:

@@ -10,8 +10,8 @@ import numpy as np
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.expr import read_literal
 from eqsat.model.layout import Layout
+from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.op import Array, Op, Values
-from eqsat.ops.tiling import make_layout
 
 
 class NeedsPadding(ShapeError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.model.leaves import Fill, Leaf
+from eqsat.ops.meaning.scalar import held_dtype
 from eqsat.ops.op import Array, Op
-from eqsat.ops.scalar import held_dtype
 
 
 def _filled(fill: Fill) -> Array:

@@ -12,7 +12,7 @@ from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
 from eqsat.frontends.onnxgraph.ops.reductions import softmax_of
 from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import element_type
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 
 def heads(x: Any, count: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.frontends.onnxgraph.call import Call
 from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import element_type
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 SMALL_FLOATS = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn",

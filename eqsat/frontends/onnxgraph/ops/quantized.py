@@ -12,7 +12,7 @@ from eqsat.frontends.onnxgraph.ops.convolution import convolve
 from eqsat.frontends.onnxgraph.ops.linear import without_zero
 from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import element_type
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 
 def _spread(c: Call, held_shape: tuple[int, ...], value: Any) -> Any:

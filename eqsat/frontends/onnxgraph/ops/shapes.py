@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
 from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import ELEMENT_TYPES, is_bearable
-from eqsat.ops.meaning import element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 _CONSTANTS = {
     "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,

@@ -1,0 +1,1 @@
+"""Rewrites of what is computed: scales, sums, products, bodies."""

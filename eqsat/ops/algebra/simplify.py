@@ -1,0 +1,268 @@
+"""Attribute functions that make scalar bodies smaller without changing a bit of any result.
+
+NaN, infinities and the sign of zero included: `x + 0.0` stays, because -0.0 + 0.0 is 0.0, while
+`x - 0.0` and `x + -0.0` are x; `0.0 · x` stays, because 0.0 · NaN is NaN. Integers wrap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.precision import NONE
+from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.algebra.linear import MARK, replaced
+from eqsat.ops.declare import attr_functions
+from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
+from eqsat.ops.meaning.scalar import FUNCTIONS as SCALARS
+from eqsat.ops.meaning.scalar import cost, result_dtype, typing
+
+# bits of the significand, and of the exponent, of the floating types
+_FLOATS = {
+    "f64": (53, 11), "f32": (24, 8), "bf16": (8, 8), "f16": (11, 5), "f8e5m2": (3, 5),
+    "f8e4m3fn": (4, 4), "f8e8m0fnu": (1, 8), "f6e2m3fn": (4, 2), "f6e3m2fn": (3, 3),
+    "f4e2m1fn": (2, 2),
+}  # fmt: skip
+_MOST = 2**60
+_ONCE = ("neg", "not")  # f(f(x)) = x
+_IDEMPOTENT = ("abs", "floor", "ceil", "round_even", "round_away", "sign")  # f(f(x)) = f(x)
+_SAME = ("max", "min", "and", "or")  # f(x, x) = x
+
+
+def keeps_values(dtype: str, wide: str) -> bool:
+    """Whether every value of `dtype` survives a cast to `wide` and back."""
+    (bits, kind), (room, other) = DTYPES[dtype], DTYPES[wide]
+    if dtype == wide or kind == "b":
+        return True
+    if kind == "f":
+        known = dtype in _FLOATS and wide in _FLOATS
+        return known and all(a <= b for a, b in zip(_FLOATS[dtype], _FLOATS[wide], strict=True))
+    if other == "f":
+        return wide in _FLOATS and bits <= _FLOATS[wide][0] and bits <= 2 ** (_FLOATS[wide][1] - 1)
+    return other != "b" and room >= bits  # integers wrap there and back
+
+
+Types = Callable[[Expr], "str | None"]  # of every part of a body, over its operands
+
+
+@lru_cache(maxsize=10_000)
+def simplified(e: Expr, dtypes: tuple[str, ...]) -> Expr:
+    """The body with what does nothing taken out, innermost first."""
+    types = typing(dtypes)
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        found: Expr | None = rebuilt(e, args)
+        while found is not None:
+            e, found = found, _step(found, types) if found.args else None
+        return e
+
+    return BottomUp(step)(e)
+
+
+def _step(e: Expr, types: Types) -> Expr | None:
+    """One simplification at the outermost function of simplified parts, or None."""
+    a = e.args[0]
+    if e.fn == "cast":
+        return _cast(e, a, types)
+    if a.fn == e.fn and e.fn in _ONCE:
+        return a.args[0]
+    if a.fn == e.fn and e.fn in _IDEMPOTENT:
+        return a
+    if e.fn == "abs" and a.fn == "neg" and not _is_constant(a.args[0]):
+        return Expr("abs", a.args)
+    if e.fn == "select" and e.args[1] == e.args[2]:
+        return e.args[1]
+    return _pair(e, a, e.args[1], types) if len(e.args) == 2 else None
+
+
+def _cast(e: Expr, a: Expr, types: Types) -> Expr | None:
+    if types(a) == e.value:
+        return a
+    if a.fn != "cast" or types(a.args[0]) != e.value:
+        return None
+    return a.args[0] if keeps_values(e.value, a.value) else None
+
+
+def _pair(e: Expr, a: Expr, b: Expr, types: Types) -> Expr | None:
+    if a == b and e.fn in _SAME and not _is_constant(a):
+        return a
+    if e.fn in ("max", "min"):
+        return next((y for x, y in ((a, b), (b, a)) if y.fn == e.fn and x in y.args), None)
+    # constants stand last in a commutative body
+    if b.fn != "const" or (dtype := types(a)) is None:
+        return None
+    return a if _does_nothing(e.fn, b, dtype) else None
+
+
+def _does_nothing(fn: str, b: Expr, dtype: str) -> bool:
+    """Whether x of this type is fn(x, b) for every x, to the bit."""
+    if fn in ("mul", "div"):
+        return b.value == 1 and dtype != "bool"
+    if fn in ("add", "sub"):
+        is_negative = math.copysign(1, b.value) < 0
+        return b.value == 0 and (not is_float(dtype) or is_negative == (fn == "add"))
+    return fn in ("or", "xor") and b.value == 0
+
+
+def _is_constant(e: Expr) -> bool:
+    return not e.operands()
+
+
+# ---- generics ------------------------------------------------------------------------------------
+def simplify(g: Generic) -> Generic | None:
+    """The generic with smaller bodies; None if nothing is to be taken out."""
+    bodies = [canonical_body(simplified(y.body, g.dtypes)) for y in g.yields]
+    if all(b == y.body for b, y in zip(bodies, g.yields, strict=True)):
+        return None
+    yields = tuple(replace(y, body=b) for y, b in zip(g.yields, bodies, strict=True))
+    return replace(g, yields=yields)
+
+
+def shorter_chain(g: Generic, e: Generic) -> Generic | None:
+    """g reads nothing but e, which reads one operand: both in one, if less is computed then."""
+    if any(len(x.maps) != 1 or len(x.yields) != 1 or x.tile for x in (g, e)):
+        return None
+    inner = e.yields[0]
+    if e.rank != len(e.sizes) or result_dtype(e.body, e.dtypes) != inner.dtype:
+        return None
+    body = simplified(g.body.substitute({0: e.body}), e.dtypes)
+    if cost(body) >= cost(g.body) + cost(e.body) or 0 not in body.operands():
+        return None
+    maps = [compose_maps(e.maps[0], g.maps[0])]
+    yields = [replace(g.yields[0], body=body)]
+    return canonical_generic(
+        g.sizes, range(g.rank), maps, e.shapes, yields, (), e.dtypes, precision=NONE
+    )
+
+
+def read_before_cast(g: Generic, i: int, t: Generic) -> Generic | None:
+    """g with the cast t of its operand i inside, if t does nothing else and makes it narrower.
+
+    A cast to a wider type is merged with its reader before the search (ops/spelling/chains.py).
+    """
+    if g.rank != len(g.sizes) or g.tile or len(t.maps) != 1 or t.maps[0] != identity(t.rank):
+        return None
+    cast = t.yields[0].body
+    is_cast = len(t.yields) == 1 and cast.fn == "cast" and cast.args == (arg(0),)
+    if not is_cast or t.shapes[0] != t.result_shape or t.rank != len(t.sizes):
+        return None
+    if DTYPES[t.yields[0].dtype][0] >= DTYPES[t.dtypes[0]][0]:
+        return None
+    dtypes = tuple(t.dtypes[0] if j == i else d for j, d in enumerate(g.dtypes))
+    yields = tuple(
+        replace(y, body=canonical_body(y.body.substitute({i: cast.substitute({0: arg(i)})})))
+        for y in g.yields
+    )
+    return replace(g, dtypes=dtypes, yields=yields)
+
+
+def without_unread(g: Generic, i: int) -> Generic | None:
+    """g without operand i, if that is the last one that no body reads; one operand stays."""
+    used = {o for y in g.yields for o in y.body.operands()}
+    unread = [j for j in range(len(g.maps)) if j not in used]
+    if len(g.maps) < 2 or unread[-1:] != [i]:
+        return None
+    kept = [j for j in range(len(g.maps)) if j != i]
+    new = {j: arg(n) for n, j in enumerate(kept)}
+    return canonical_generic(
+        g.sizes,
+        range(g.rank),
+        [g.maps[j] for j in kept],
+        [g.shapes[j] for j in kept],
+        [replace(y, body=y.body.substitute(new)) for y in g.yields],
+        g.tile,
+        [g.dtypes[j] for j in kept],
+        precision=g.precision,
+    )
+
+
+def permuted_copy(g: Generic) -> tuple[int, ...] | None:
+    """The permutation by which the result is the operand transposed, if it is that."""
+    is_moved = [(y.body, y.dtype) for y in g.yields] == [(arg(0), g.dtypes[0])]
+    if len(g.maps) != 1 or g.rank != len(g.sizes) or g.tile or not is_moved:
+        return None
+    loops = [e.dim for e in g.maps[0]]
+    if None in loops or sorted(d for d in loops if d is not None) != list(range(g.rank)):
+        return None
+    perm = tuple(map(loops.index, range(g.rank)))
+    return perm if tuple(g.shapes[0][p] for p in perm) == g.result_shape else None
+
+
+@dataclass(frozen=True)
+class HoistedPart:
+    """A part of a body as a generic of its own, over the loops it needs, and what reads it."""
+
+    part: Generic
+    rest: Generic
+
+
+def hoist_part(g: Generic, i: int) -> HoistedPart | None:
+    """The largest part of a body that reads two operands or more and needs fewer loops than g.
+
+    It takes the place of operand i, the first that nothing else reads, so arities stay; both
+    generics list all operands, read or not.
+    """
+    if len(g.yields) != 1 or g.rank != len(g.sizes) or g.tile or not all(map(math.prod, g.shapes)):
+        return None
+    parts = (e for e in g.body.walk() if len(e.operands()) > 1 and len(_needs(g, e)) < g.rank)
+    part = max(parts, key=_operations(), default=None)
+    dtype = None if part is None else result_dtype(part, g.dtypes)
+    if part is None or dtype is None:
+        return None
+    body = replaced(g.body, part, MARK)
+    own = [j for j in sorted(part.operands()) if j not in body.operands()]
+    if own[:1] != [i]:
+        return None
+    loops = sorted(_needs(g, part))
+    inner = {d: n for n, d in enumerate(loops)}
+    sizes = tuple(g.sizes[d] for d in loops)
+    maps = [
+        tuple(e.rename(inner) for e in m) if j in part.operands() else _anywhere(m)
+        for j, m in enumerate(g.maps)
+    ]
+    small = canonical_generic(
+        sizes, range(len(sizes)), maps, g.shapes, [Yield(part, dtype)], (), g.dtypes,
+        precision=NONE,
+    )  # fmt: skip
+    body = replaced(body, MARK, arg(i))
+    maps = [m if j in body.operands() else _anywhere(m) for j, m in enumerate(g.maps)]
+    maps[i] = tuple(map(dim, loops))
+    shapes = [sizes if j == i else s for j, s in enumerate(g.shapes)]
+    dtypes = [dtype if j == i else t for j, t in enumerate(g.dtypes)]
+    yields = [replace(g.yields[0], body=body)]
+    rest = canonical_generic(
+        g.sizes, range(g.rank), maps, shapes, yields, (), dtypes, precision=NONE
+    )
+    return HoistedPart(small, rest)
+
+
+def _operations() -> BottomUp[Expr, int]:
+    """Scalar operations of an expression written out: more than those of any part of it.
+
+    Up to a largest number, as what is used again and again doubles them each time.
+    """
+
+    def step(e: Expr, inner: Sequence[int]) -> int:
+        return min(sum(inner) + (e.fn in SCALARS), _MOST)
+
+    return BottomUp(step)
+
+
+def _needs(g: Generic, e: Expr) -> set[int]:
+    """Loops an expression depends on."""
+    return {d for j in e.operands() for a in g.maps[j] for d, _ in a.terms}
+
+
+def _anywhere(m: Map) -> Map:
+    """A map for an operand that is not read: element 0."""
+    return tuple(Affine(()) for _ in m)
+
+
+FUNCTIONS = attr_functions(
+    simplify, shorter_chain, read_before_cast, without_unread, hoist_part, permuted_copy
+)

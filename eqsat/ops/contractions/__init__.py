@@ -1,0 +1,1 @@
+"""Contractions and convolutions: their loops by role, and how they are packed."""

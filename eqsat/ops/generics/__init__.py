@@ -1,0 +1,1 @@
+"""The structured op: its canonical form, and what moves through it."""

@@ -1,0 +1,166 @@
+"""NumPy float64 meaning of every op and of whole programs: the reference all else is held to.
+
+Floating values are float64 and never rounded; integers and bools keep their type and wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.attr import Attr
+from eqsat.model.control import Control
+from eqsat.model.diag import fail
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.program import Node, Program
+from eqsat.model.tensor import TensorType, is_float
+from eqsat.ops.custom import evaluate_custom
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.control import evaluate_control
+from eqsat.ops.op import Array
+from eqsat.ops.registry import builtin_ops
+
+OpaqueFunction = Callable[..., Sequence[Any]]
+
+
+def element_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type that stores an element type in memory (bf16 and what is below 16 bits but i8
+    and u8 by ml_dtypes)."""
+    if dtype not in _EXTENDED:
+        return np.dtype(_NUMPY_NAMES.get(dtype, dtype))
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, _EXTENDED[dtype]))
+
+
+_NUMPY_NAMES = {"bool": "bool"} | {
+    f"{k}{b}": f"{n}{b}"
+    for k, n, sizes in (
+        ("f", "float", (16, 32, 64)),
+        ("i", "int", (8, 16, 32, 64)),
+        ("u", "uint", (8, 16, 32, 64)),
+    )
+    for b in sizes
+}
+_EXTENDED = {
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f6e2m3fn": "float6_e2m3fn",
+    "f6e3m2fn": "float6_e3m2fn",
+    "f4e2m1fn": "float4_e2m1fn",
+    "i4": "int4",
+    "u4": "uint4",
+}
+DTYPE_NAMES: dict[str, str] = {v: k for k, v in (_NUMPY_NAMES | _EXTENDED).items()}
+
+
+def _opaque_op(
+    attr: Opaque, xs: Sequence[Array], opaque: Mapping[str, OpaqueFunction] | None
+) -> list[Array]:
+    if not opaque or attr.key not in opaque:
+        raise fail(
+            "E501",
+            f"opaque op `{attr.primitive}` ({attr.key}) has no function to call",
+            help="pass the `opaque` mapping that came with the program",
+        )
+    given = [x.astype(element_dtype(t.dtype)) for x, t in zip(xs, attr.operands, strict=True)]
+    found = opaque[attr.key](*given)
+    return [scalar.hold(np.asarray(r), t.dtype) for r, t in zip(found, attr.results, strict=True)]
+
+
+def evaluate_node(
+    op: str,
+    attr: Attr,
+    operands: Sequence[Array],
+    opaque: Mapping[str, OpaqueFunction] | None = None,
+) -> list[Array]:
+    """The results of one op on operands in held form; `result` takes all results of its producer.
+
+    EqsatError E501 if an opaque op has no function in `opaque`.
+    """
+    if isinstance(attr, Custom):
+        return [evaluate_custom(attr, operands)]
+    if isinstance(attr, Opaque):
+        return _opaque_op(attr, operands, opaque)
+    if isinstance(attr, Control):
+        return evaluate_control(attr, operands, lambda p, xs: evaluate_program(p, xs, {}, opaque))
+    meaning = builtin_ops()[op].numpy
+    if meaning is None:
+        raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
+    found = meaning(attr, *operands)
+    return found if isinstance(found, list) else [found]
+
+
+def bind_leaves(
+    program: Program, inputs: Sequence[Any], weights: Mapping[str, Any]
+) -> dict[int, Array]:
+    """Leaf node → its array in held form; EqsatError E503 if one is missing or does not fit."""
+    if len(inputs) != len(program.inputs):
+        raise fail(
+            "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
+        )
+    bound = {i: inputs[at] for at, i in enumerate(program.inputs)}
+    for i in program.weights:
+        leaf = program.leaf(i)
+        if leaf.key not in weights:
+            raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
+        bound[i] = weights[leaf.key]
+    return {i: _held(program.leaf(i).name, program.nodes[i].type, a) for i, a in bound.items()}
+
+
+def _held(name: str, wanted: TensorType, array: Any) -> Array:
+    value = np.asarray(array)
+    if value.shape != wanted.shape:
+        raise fail("E503", f"`{name}` is {wanted}, got shape {list(value.shape)}")
+    if value.dtype != scalar.held_dtype(wanted.dtype) and is_float(wanted.dtype):
+        value = value.astype(np.float64)
+    return scalar.hold(value, wanted.dtype)
+
+
+def walk(
+    program: Program,
+    inputs: Sequence[Any],
+    weights: Mapping[str, Any],
+    opaque: Mapping[str, OpaqueFunction] | None = None,
+) -> Iterator[tuple[int, list[Array]]]:
+    """(node, its results) in program order; a value is dropped after its last use."""
+    values: dict[int, list[Array]] = {
+        i: [a] for i, a in bind_leaves(program, inputs, weights).items()
+    }
+    left = list(program.uses)
+    for i, node in enumerate(program.nodes):
+        if i not in values:
+            values[i] = evaluate_node(node.op, node.attr, arguments(node, values), opaque)
+        yield i, values[i]
+        for o in node.operands:
+            left[o] -= 1
+            if left[o] == 0:
+                del values[o]
+
+
+def arguments(node: Node, values: Mapping[int, list[Array]]) -> list[Array]:
+    """The operands of a node among the results of earlier ones; `result` takes all of them."""
+    if node.op == "result":
+        return values[node.operands[0]]
+    return [values[o][0] for o in node.operands]
+
+
+def evaluate_program(
+    program: Program,
+    inputs: Sequence[Any],
+    weights: Mapping[str, Any],
+    opaque: Mapping[str, OpaqueFunction] | None = None,
+) -> list[Array]:
+    """The program's results in held form; floating inputs and weights are read as float64.
+
+    opaque: key → a function of NumPy arrays in the op's element types that returns a list.
+    """
+    wanted = set(program.results)
+    found = {i: v[0] for i, v in walk(program, inputs, weights, opaque) if i in wanted}
+    return [found[r] for r in program.results]

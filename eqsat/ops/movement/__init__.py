@@ -1,0 +1,1 @@
+"""Layouts, moves and reshapes: how they compose, and what one is behind another."""

@@ -1,0 +1,97 @@
+"""Direct relayout: one layout turned into another one without going through the plain tensor.
+
+What comes in is a pair of layouts of one tensor, what goes out is how to get from the data packed
+by the first to the data packed by the second: a reshape, a transpose, a reshape, each left out
+where it does nothing. Section numbers are those of docs/rules.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Reshape
+from eqsat.ops.declare import attr_functions
+from eqsat.ops.movement.layout import whole_tiles
+from eqsat.ops.movement.lists import is_open, same_tiles
+from eqsat.ops.movement.view import Steps, as_steps, view_of
+
+
+@dataclass(frozen=True)
+class Relayout:
+    """How pack(unpack(y, m), n) is reached: reshape, transpose, reshape, relax y."""
+
+    split: Reshape | None
+    order: tuple[int, ...] | None
+    join: Reshape | None
+    relaxed: Layout | None  # n where it lets lanes hold anything: y may hold something there
+
+
+def relayout(m: Layout, n: Layout) -> Relayout | None:
+    """How data packed by m becomes data packed by n by one transpose, or by none.
+
+    Either every tile is the same, then blocks move among themselves and tile dims among themselves;
+    or the order of elements stays, then only the shape changes. The lanes beyond the end hold what
+    n asks for. None otherwise, and where nothing moves at all (`pack-of-unpack`).
+    """
+    steps = _steps(m, n)
+    if steps is None:
+        return None
+    relaxed = n if is_open(n) else None
+    if steps.order is None:
+        return Relayout(steps.join, None, None, relaxed)
+    perm = block_order(m, n)
+    return None if perm is None else Relayout(None, perm, None, relaxed)
+
+
+def retile(m: Layout, n: Layout) -> Relayout | None:
+    """How data packed by m becomes data packed by n if tiles are cut or put together.
+
+    Per dim one tile divides the other and both complete the same padded extent; the lanes beyond
+    the end hold what n asks for. None where `relayout` knows better.
+    """
+    steps = None if block_order(m, n) is not None else _steps(m, n)
+    if steps is None or steps.order is None:
+        return None
+    return Relayout(steps.split, steps.order, steps.join, n if is_open(n) else None)
+
+
+@lru_cache(maxsize=10_000)
+def _steps(m: Layout, n: Layout) -> Steps | None:
+    """How the lanes move, those beyond the end too: these hold what n asks for."""
+    if m.source != n.source or same_tiles(m, n) or not _keeps_pads(m, n):
+        return None
+    plain, packed = view_of("unpack", whole_tiles(m)), view_of("pack", whole_tiles(n))
+    lanes = None if plain is None or packed is None else plain.then(packed)
+    return None if lanes is None else as_steps(lanes)
+
+
+def _keeps_pads(m: Layout, n: Layout) -> bool:
+    """Whether every lane beyond the end holds what n asks for, if it holds what m says."""
+    held, asked = (dict(zip(x.pos, x.pads, strict=True)) for x in (m, n))
+    dims = held.keys() | asked.keys()
+    return all(asked.get(d, "-") in ("?", held.get(d, "-")) for d in dims)
+
+
+def block_order(m: Layout, n: Layout) -> tuple[int, ...] | None:
+    """The permutation with pack(x, n) = transpose(pack(x, m), perm), outer and tile dims apart.
+
+    None if some dim has another tile; paddings are not looked at.
+    """
+    tiles = dict(zip(m.pos, m.tiles, strict=True))
+    if m.source != n.source or tiles != dict(zip(n.pos, n.tiles, strict=True)):
+        return None
+    rank = len(m.source)
+    return (
+        *(m.outer.index(d) for d in n.outer),
+        *(rank + m.pos.index(d) for d in n.pos),
+    )
+
+
+def closed(layout: Layout) -> Layout | None:
+    """The layout if no lane beyond the end may hold anything: then equal values are equal data."""
+    return None if is_open(layout) else layout
+
+
+FUNCTIONS = attr_functions(closed, relayout, retile)

@@ -1,0 +1,208 @@
+"""Program → Program: chains of elementwise ops become single generics before the search.
+
+A producer that one op reads, over the same loops, is computed where it is read: nothing is
+computed twice, no value is left in memory, and every dispatch that could be formed before can be
+formed after. So the search space shrinks and its optimum stays (docs/decisions.md, 3).
+
+What is merged is decided first, node by node, on what each op would read; then every op that is
+left is written once, with the body of all it took in. So a chain of any length costs its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from eqsat.model.affine import Map, loops_of
+from eqsat.model.cycles import uncollected
+from eqsat.model.expr import Expr, arg
+from eqsat.model.generic import Generic
+from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.tensor import DTYPES
+from eqsat.ops.algebra.reductions import without_nested_reductions
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
+from eqsat.ops.generics.interchange import without_orders
+from eqsat.ops.meaning.scalar import FUNCTIONS
+from eqsat.ops.spelling.normal import normal
+from eqsat.ops.spelling.parts import shared
+from eqsat.ops.spelling.squeeze import drop_unit_dims
+from eqsat.ops.spelling.trips import with_trips
+from eqsat.ops.spelling.views import through_views
+
+MOST_OPERANDS = 6  # a rule is compiled once per arity and position
+MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
+
+
+def canonical(program: Program) -> Program:
+    """The program that is searched: in one spelling, without unit dims, elementwise chains merged,
+    loops counted.
+
+    Orders of loops that its author wrote are left out: they are the search's to choose.
+    """
+    with uncollected():
+        return with_trips(_settled(normal(drop_unit_dims(without_orders(program)))))
+
+
+def _settled(program: Program) -> Program:
+    """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
+    while True:
+        found = normal(through_views(without_nested_reductions(merge_elementwise(shared(program)))))
+        if found == program:
+            return found
+        program = found
+
+
+def merge_elementwise(program: Program) -> Program:
+    """The same program with single-use elementwise producers inside their consumers."""
+    while True:
+        merged = _once(program)
+        if merged == program:
+            return merged
+        program = merged  # equal operands were found: there may be room for one more
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A generic with what it took in: what all of it reads, over the generic's own loops.
+
+    places: per operand of the generic, the number in `reads` of what it stands for; those of all
+    that `taken[operand]` reads, if that op was taken in.
+    """
+
+    generic: Generic
+    reads: tuple[Operand, ...]
+    places: tuple[tuple[int, ...], ...]
+    taken: dict[int, _Chain]
+    operations: int
+    function: str  # the outermost one
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self.generic.rank == len(self.generic.sizes)
+
+
+def _once(program: Program) -> Program:
+    parts = _decided(program)
+    inside = {id(p) for part in parts.values() for p in part.taken.values()}
+    b = Builder(program.name)
+    new: dict[int, int] = {}
+    for i, n in enumerate(program.nodes):
+        part = parts.get(i)
+        if part is None or not part.taken:
+            if part is None or id(part) not in inside:
+                new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
+        elif id(part) not in inside:
+            g = part.generic
+            reads = [(new[o], m) for o, m in part.reads]
+            y = replace(g.yields[0], body=_body(part))
+            new[i] = generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
+    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+
+# ---- what is merged ------------------------------------------------------------------------------
+def _decided(program: Program) -> dict[int, _Chain]:
+    """Every op that may take in what it reads, with what it takes."""
+    parts: dict[int, _Chain] = {}
+    for i, n in enumerate(program.nodes):
+        if _is_consumer(n):
+            parts[i] = _part(program, n, parts)
+    return parts
+
+
+def _is_consumer(n: Node) -> bool:
+    g = n.attr
+    return isinstance(g, Generic) and len(g.yields) == 1 and contraction_roles(g) is None
+
+
+def _part(program: Program, n: Node, parts: dict[int, _Chain]) -> _Chain:
+    g = n.attr
+    assert isinstance(g, Generic)
+    reads: list[Operand] = []
+    places: list[tuple[int, ...]] = []
+    taken: dict[int, _Chain] = {}
+    operands, operations = MOST_OPERANDS - len(n.operands), g.body.count()
+    for j, (o, m) in enumerate(zip(n.operands, g.maps, strict=True)):
+        p = parts.get(o) if program.uses[o] == 1 else None
+        found: Sequence[Operand] = [(o, m)]
+        if p is not None and _is_mergeable(program, p, g, m, operands, operations):
+            operands -= len(p.reads) - 1
+            operations += p.operations
+            taken[j] = p
+            found = [(x, compose_maps(inner, m)) for x, inner in p.reads]
+        places.append(tuple(range(len(reads), len(reads) + len(found))))
+        reads += found
+    function = g.body.fn
+    if function == "arg" and g.body.value in taken:
+        function = taken[g.body.value].function
+    kept = _kept(g, reads, places, function)
+    number = {r: k for k, r in enumerate(kept)}
+    # what is left out has no number, and nobody asks for it
+    new = [number.get(r, 0) for r in reads]
+    at = tuple(tuple(new[k] for k in ks) for ks in places)
+    return _Chain(g, tuple(kept), at, taken, operations, function)
+
+
+def _is_mergeable(
+    program: Program, part: _Chain, g: Generic, m: Map, operands: int, operations: int
+) -> bool:
+    """The part is elementwise over exactly the loops of g and does not shrink what is kept."""
+    p = part.generic
+    if not part.is_elementwise or not part.reads or len(part.reads) - 1 > operands:
+        return False
+    if part.operations + operations > MOST_OPERATIONS:
+        return False
+    loops = [e.dim for e in m]
+    if None in loops or sorted(d for d in loops if d is not None) != list(range(len(g.sizes))):
+        return False
+    if tuple(g.sizes[d] for d in loops if d is not None) != p.sizes:
+        return False
+    # a cast to a narrower type stays: its result is the smaller thing to leave in memory
+    widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
+    return DTYPES[p.yields[0].dtype][0] >= widest
+
+
+def _kept(
+    g: Generic, reads: list[Operand], places: list[tuple[int, ...]], function: str
+) -> list[Operand]:
+    """What is read in the order `generic_node` would give it: each once, what no body reads left
+    out, and the two sides of a commutative function by their maps."""
+    used = g.body.operands()
+    if len(used) < len(places):
+        read = {k for j in used for k in places[j]}
+        reads = [r for k, r in enumerate(reads) if k in read]
+    kept = list(dict.fromkeys(reads))
+    known = FUNCTIONS.get(function)
+    if len(kept) == 2 and known is not None and known.commutative:
+        (a, m), (b, n) = kept
+        (p, q), (r, s) = _order(m), _order(n)
+        if (r, p, s, q, b, a) < (p, r, q, s, a, b):
+            return kept[::-1]
+    return kept
+
+
+@lru_cache(maxsize=10_000)
+def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    """What decides the place of an operand read like this."""
+    return tuple(sorted(loops_of(m))), tuple((e.terms, e.constant) for e in m)
+
+
+# ---- the body of an op and all it took in --------------------------------------------------------
+def _body(whole: _Chain) -> Expr:
+    """The body over `whole.reads`: every generic's own body is walked once."""
+    numbers = {id(whole): tuple(range(len(whole.reads)))}  # of what each part reads
+    order = [whole]
+    for part in order:
+        for j, p in part.taken.items():
+            numbers[id(p)] = tuple(numbers[id(part)][k] for k in part.places[j])
+            order.append(p)
+    bodies: dict[int, Expr] = {}
+    for part in reversed(order):
+        at = numbers[id(part)]
+        operands = {
+            j: bodies[id(part.taken[j])] if j in part.taken else arg(at[part.places[j][0]])
+            for j in part.generic.body.operands()
+        }
+        bodies[id(part)] = part.generic.body.substitute(operands)
+    return bodies[id(whole)]

@@ -1,0 +1,1 @@
+"""What a target's tables say of an op."""

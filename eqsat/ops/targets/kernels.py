@@ -1,0 +1,142 @@
+"""Which kernel of a target runs an unpacked contraction, and what has to be laid out anew for it.
+
+A library call works in certain orders of dims; what lies otherwise is transposed for it first. A
+contraction without windows is a matmul: its dims have to come as groups, batch first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eqsat.model.affine import Map, loops_of
+from eqsat.model.generic import Generic
+from eqsat.model.innermost import innermost
+from eqsat.model.target import Kernel, Target
+from eqsat.ops.contractions.convolution import spatial_contraction
+from eqsat.ops.contractions.dimorders import lies_in, orders
+from eqsat.ops.contractions.roles import Roles
+from eqsat.ops.contractions.streams import lies_in_order
+from eqsat.ops.targets.tiles import Facts, is_met
+
+RESULT = 2  # the result among operands 0 and 1
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """A kernel for a contraction; misplaced: operands (RESULT: the result) it transposes."""
+
+    rate: float
+    misplaced: tuple[int, ...]
+
+
+def kernel_choices(target: Target, g: Generic) -> tuple[KernelChoice, ...]:
+    """What may run an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
+    kind = kernel_kind(g)
+    return _calls(target.untiled_kernels(kind), target.untiled_rate, kind, g)
+
+
+@lru_cache(maxsize=10_000)
+def _calls(
+    kernels: tuple[Kernel, ...], default: float, kind: str, g: Generic
+) -> tuple[KernelChoice, ...]:
+    known = facts(g, kind)
+    found: dict[tuple[str, ...], KernelChoice] = {}
+    for k in kernels:
+        order = (k.image, k.filters, k.lhs, k.rhs)
+        if order not in found and all(is_met(c, known) for c in k.when):
+            lost = _unstreamed(g, k) if kind == "matmul" else _misplaced(g, k)
+            found[order] = KernelChoice(k.rate, tuple(lost))
+    if not found:
+        return (KernelChoice(default, tuple(_ungrouped(g)) if kind == "matmul" else ()),)
+    return tuple(found.values())
+
+
+def kernel_kind(g: Generic) -> str:
+    """The op kind of a target's `untiled:`: a convolution has a window of more than one place."""
+    found = spatial_contraction(g)
+    walked = any(sum(g.sizes[d] > 1 for d, _ in e.terms) > 1 for m in g.maps for e in m)
+    return f"conv{len(found.spatial)}d" if found is not None and walked else "matmul"
+
+
+def facts(g: Generic, kind: str) -> Facts:
+    """What the `when` of a kernel may ask: extents of all loops of a role together, and types."""
+    roles, found = _roles(g), spatial_contraction(g)
+    if kind == "matmul" or found is None:
+        known: Facts = {r: _extent(g, getattr(roles, r)) for r in ("m", "n", "k", "batch")}
+        image = 0
+    else:
+        known = {"c": _extent(g, found.channels), "k": _extent(g, found.filters)}
+        known |= {"batch": _extent(g, found.groups), "window": _extent(g, found.windows)}
+        known["places"] = _extent(g, (*found.images, *found.spatial))
+        image = found.image
+    known |= {"lhs": g.dtypes[image], "rhs": g.dtypes[1 - image], "acc": g.yields[0].dtype}
+    return known
+
+
+def _roles(g: Generic) -> Roles:
+    """Every loop by who reads it: a stride leaves a loop its role, as a kernel reads a view."""
+    lhs, rhs = (loops_of(m) for m in g.maps)
+    parallel, reduced = set(range(g.rank)), set(g.reductions)
+    found = [lhs & rhs & parallel, (lhs - rhs) & parallel, (rhs - lhs) & parallel, reduced]
+    batch, m, n, k = (tuple(sorted(loops)) for loops in found)
+    return Roles(batch, m, n, k, ())
+
+
+def _extent(g: Generic, loops: Sequence[int]) -> int:
+    return math.prod(g.sizes[d] for d in loops)
+
+
+# ---- what lies otherwise ---------------------------------------------------------------------
+def _misplaced(g: Generic, kernel: Kernel) -> Iterator[int]:
+    found, now = spatial_contraction(g), orders(g)
+    if found is None or now is None:
+        return
+    image, filters = found.image, 1 - found.image
+    asked = [
+        (image, now.image, g.shapes[image], kernel.image),
+        (filters, now.filters, g.shapes[filters], kernel.filters),
+        (RESULT, now.result, g.result_shape, kernel.image),
+    ]
+    yield from (i for i, at, shape, order in asked if order and not lies_in(at, shape, order))
+
+
+def _unstreamed(g: Generic, kernel: Kernel) -> list[int]:
+    """What is not grouped, and operands whose innermost roles are others than the kernel's."""
+    lost = set(_ungrouped(g))
+    for i, order in enumerate((kernel.lhs, kernel.rhs)):
+        if order and not lies_in_order(g, i, innermost(order)):
+            lost.add(i)
+    return sorted(lost)
+
+
+def _ungrouped(g: Generic) -> Iterator[int]:
+    """Operands and result whose dims are not batch, then two groups in the order of the loops."""
+    roles = _roles(g)
+    for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):
+        if not _is_grouped(list(_large(g, m, shape)), roles):
+            yield i
+    if not _is_grouped([d for d in range(g.rank) if g.sizes[d] > 1], roles):
+        yield RESULT
+
+
+def _large(g: Generic, m: Map, shape: Sequence[int]) -> Iterator[int]:
+    """The loops of an operand's dims above extent 1, the outermost first."""
+    for e, size in zip(m, shape, strict=True):
+        if size > 1:
+            yield from (d for d, _ in e.terms if g.sizes[d] > 1)
+
+
+def _is_grouped(loops: Sequence[int], roles: Roles) -> bool:
+    runs: list[list[int]] = []
+    names: list[str] = []
+    for d in loops:
+        name = next((r for r in ("batch", "m", "n", "k") if d in getattr(roles, r)), "other")
+        if not names or names[-1] != name:
+            runs.append([])
+            names.append(name)
+        runs[-1].append(d)
+    in_order = all(run == sorted(run) for run in runs)
+    return in_order and len(set(names)) == len(names) and "batch" not in names[1:]
