@@ -48,7 +48,7 @@ def better_of(
     if not _is_better(part, whole, goals, dict(reference or {})):
         return whole
     bounds = dict(whole.goals)
-    own = tuple((n, _bounded(r, bounds[n])) for n, r in part.goals)
+    own = tuple((n, bounded_by(r, bounds[n])) for n, r in part.goals)
     return replace(
         part,
         goals=own,
@@ -61,8 +61,11 @@ def better_of(
     )
 
 
-def _bounded(own: GoalResult, of_all: GoalResult) -> GoalResult:
-    return GoalResult(own.value, min(own.value, of_all.bound))
+def bounded_by(own: GoalResult, found: GoalResult) -> GoalResult:
+    """A value with the bound, and what proved it, of an answer to the same question."""
+    if own.value == found.value:
+        return found
+    return GoalResult(own.value, min(own.value, found.bound))
 
 
 def _is_better(

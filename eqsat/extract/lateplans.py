@@ -42,14 +42,9 @@ def with_late_plans(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions 
         rows = _next(free, relaxed)
         if not len(rows):
             look.near(free, relaxed)
-            return _within(free, relaxed, look.cap).asked()
-        free = _within(free.asked(rows), relaxed, look.cap)
+            return free.within(relaxed, look.cap).asked()
+        free = free.asked(rows).within(relaxed, look.cap)
     return free
-
-
-def _within(free: FreeOptions, relaxed: Relaxation, cap: int | None) -> FreeOptions:
-    """Options of answers worth at most so much."""
-    return free if cap is None else free.take(np.array(relaxed.within(cap), dtype=np.int64))
 
 
 def _next(free: FreeOptions, relaxed: Relaxation) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from eqsat.extract.contained import better_of, contained, may_be_beaten
+from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.session import Session, prepare
 from eqsat.extract.solve.goals import Search
@@ -140,7 +140,7 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     elif _packed_bytes(session.egraph, found) < _packed_bytes(session.egraph, baseline):
         return found
     known = dict(found.goals)
-    own = ((n, _bounded(r, known[n])) for n, r in baseline.goals)
+    own = ((n, bounded_by(r, known[n])) for n, r in baseline.goals)
     return replace(
         baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
         candidates=found.candidates, sinks=found.sinks,
@@ -151,10 +151,3 @@ def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
     """The data that packs and unpacks move, without padding."""
     members = {m for g in selection.groups for m in g.members}
     return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in PACKS)
-
-
-def _bounded(own: GoalResult, found: GoalResult) -> GoalResult:
-    """A value with the bound, and what proved it, of an answer to the same question."""
-    if own.value == found.value:
-        return found
-    return GoalResult(own.value, min(own.value, found.bound))

@@ -157,11 +157,6 @@ def _of_all(
     return None
 
 
-def _within(free: FreeOptions, relaxed: Relaxation, cap: int | None) -> FreeOptions:
-    """Options of answers worth at most so much."""
-    return free if cap is None else free.take(np.array(relaxed.within(cap), dtype=np.int64))
-
-
 class _Options(Protocol):
     def objects(self, rows: Ints) -> tuple[Variant, ...]: ...
 
@@ -187,7 +182,7 @@ class _Look:
         cap = self.cap
         self.near(free, relaxed)
         bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
-        return _within(free, relaxed, self.cap), bound
+        return free.within(relaxed, self.cap), bound
 
     def near(self, free: _Options, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the options allow."""

@@ -15,7 +15,7 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.prune import possible
+from eqsat.extract.candidates.possible import possible
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.timetable import Timetable, answer_timetable, program_timetable
 from eqsat.extract.candidates.variants import Variant, Variants, group_of

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.devicepool import DevicePool
+from eqsat.extract.candidates.pool import DevicePool
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.movement import Move
 

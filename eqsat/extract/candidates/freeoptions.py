@@ -16,6 +16,7 @@ from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import FreeTable, presolved
+from eqsat.extract.solve.relax import Relaxation
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class FreeOptions:
         """These options; their columns are there once."""
         table = self.table.take(rows)
         return FreeOptions(self.variants, table, replace(self.problem, **columns(table)))
+
+    def within(self, relaxed: Relaxation, cap: int | None) -> FreeOptions:
+        """Those of answers worth at most so much, by their relaxation."""
+        return self if cap is None else self.take(np.array(relaxed.within(cap), dtype=np.int64))
 
     def presolved(self) -> FreeOptions:
         """Without what no answer made of these can hold."""

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.devicepool import DevicePool
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import MergePairs, MergePart
+from eqsat.extract.candidates.pool import DevicePool
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.ragged import Ints

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import needed_values
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
@@ -213,3 +214,20 @@ class Pool:
             elif node not in done:
                 stack.append((b, True))
                 stack += [(o, False) for o in reversed(self.space.operands[node])]
+
+
+@dataclass(frozen=True)
+class DevicePool:
+    """A pool on one device; `device` says whose dispatches are made, if there are several."""
+
+    pool: Pool
+    costs: Costs
+    device: str = ""
+
+    @cached_property
+    def space(self) -> Space:
+        return self.pool.space
+
+    @cached_property
+    def legality(self) -> Legality:
+        return self.pool.legality.part(self.device)
