@@ -19,7 +19,7 @@ XLA = "xla"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TimedProgram:
     """A program to be timed."""
 
     name: str
@@ -58,20 +58,20 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
 
 
-def _candidates(run: Run, count: int, seconds: float) -> Iterator[Candidate]:
+def _candidates(run: Run, count: int, seconds: float) -> Iterator[TimedProgram]:
     """The chosen program, those near it, and the input as the target's executor and XLA have it."""
     from eqsat.extract.ask.near import near_optimal
 
     assert run.egraph is not None and run.selection is not None and run.schedule is not None
-    yield Candidate(CHOSEN, CHOSEN, run.selection, run.schedule)
-    own: list[Candidate] = []
+    yield TimedProgram(CHOSEN, CHOSEN, run.selection, run.schedule)
+    own: list[TimedProgram] = []
     if run.baseline is not None and run.baseline_schedule is not None:
         same = run.baseline_schedule.program == run.schedule.program
         sides = run.baseline, run.baseline_schedule
         if not (same and run.baseline_schedule.dispatches == run.schedule.dispatches):
-            own.append(Candidate(INPUT, INPUT, *sides))
+            own.append(TimedProgram(INPUT, INPUT, *sides))
         if run.target.executor != XLA:
-            own.append(Candidate(INPUT_BY_XLA, INPUT_BY_XLA, *sides))
+            own.append(TimedProgram(INPUT_BY_XLA, INPUT_BY_XLA, *sides))
     wanted = max(count - 1 - len(own), 0)
     others = ()
     if wanted:
@@ -80,11 +80,11 @@ def _candidates(run: Run, count: int, seconds: float) -> Iterator[Candidate]:
             count=wanted, seconds=seconds, seed=run.search["seed"],
         )  # fmt: skip
     for i, s in enumerate(others, 1):
-        yield Candidate(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
+        yield TimedProgram(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
     yield from own[: max(count - 1, 0)]
 
 
-def _call(run: Run, c: Candidate) -> Callable[..., Any]:
+def _call(run: Run, c: TimedProgram) -> Callable[..., Any]:
     """A candidate as the function that a run with it would call."""
     from eqsat.execute.executors import build
 
@@ -119,7 +119,7 @@ def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any
     return interleave(sides)
 
 
-def _timed(c: Candidate, times: dict[str, Any], per_batch: int) -> Timed:
+def _timed(c: TimedProgram, times: dict[str, Any], per_batch: int) -> Timed:
     from eqsat.execute.timing import interval
 
     own, chosen = times[c.name], times[CHOSEN]

@@ -196,7 +196,7 @@ def prepare(
     progress.phase("baseline")
     baseline_end, space = share(BASELINE), Space(egraph)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    sides = _Question(egraph, target, linear, goals, seed, stop, whole)
+    sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
     with uncollected():
         found = choices(space, target, True, linear, enough=share(OWN_ENOUGH), asked=asked)
     with progress.heard(None):
@@ -225,7 +225,7 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Asked:
     """What is asked of the choices there are."""
 
     egraph: EGraph

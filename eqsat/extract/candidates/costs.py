@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.nodeprices import PS_PER_SECOND, NodePrices
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.planned import PlanPrices
-from eqsat.extract.candidates.rates import PS_PER_SECOND, Rates
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
 from eqsat.model.generic import Generic
@@ -27,7 +27,7 @@ UNASKED = -1  # instead of a time that only the plan of a dispatch tells
 
 
 @dataclass(frozen=True)
-class Costs(Rates):
+class Costs(NodePrices):
     """Prices of the nodes and groups of one e-graph on one target.
 
     On a target with kernels a dispatch costs what its plan does (`planned`); one without a plan,

@@ -13,7 +13,7 @@ _NOBODY = frozenset[int]()
 
 
 @dataclass(frozen=True)
-class View:
+class Reach:
     """Values that groups behind one value may ask about, and those of them they may compute."""
 
     asked: frozenset[int]
@@ -111,10 +111,10 @@ class Views:
     def is_near(self, depth: int) -> bool:
         return depth <= self._members
 
-    def of(self, value: int) -> View:
+    def of(self, value: int) -> Reach:
         """What is asked about where groups behind a value are grown."""
         seen = _ViewSearch(self, value)
-        return View(frozenset(seen.depth), frozenset(seen.needs))
+        return Reach(frozenset(seen.depth), frozenset(seen.needs))
 
     def fits(self, roots: int) -> bool:
         """Whether one dispatch may compute all of these values, as bits, each by a root."""

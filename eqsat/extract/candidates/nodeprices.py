@@ -24,7 +24,7 @@ PS_PER_SECOND = 10**12
 
 
 @dataclass(frozen=True)
-class Rates:
+class NodePrices:
     """Of the nodes and classes of one e-graph on one target."""
 
     space: Space
