@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.narrowbytes import Unkept, fitting_options
 from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
@@ -102,10 +101,7 @@ def _narrow_bytes(
         return None
     if isinstance(found, Unkept):
         return Narrowed(found.assembly, (), is_refused=True)
-    pool = choices.variants.pool
-    places = answer_timetable(pool.space, pool.held, found.best.groups)
-    with uncollected():
-        assembly = choices.among(found.options).ordered(places)
+    assembly = choices.among(found.options).under(found.best.groups)
     return Narrowed(assembly, assembly.locate(found.best.groups), found.least)
 
 
@@ -149,7 +145,4 @@ class _Best:
 
     def ordered(self, options: tuple[Variant, ...]) -> Assembly:
         """These under the order of the best answer."""
-        pool = self.choices.variants.pool
-        places = answer_timetable(pool.space, pool.held, self.groups)
-        with uncollected():
-            return self.choices.among(options).ordered(places)
+        return self.choices.among(options).under(self.groups)

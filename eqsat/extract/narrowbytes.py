@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
 from eqsat.extract.ragged import Ints
@@ -120,11 +119,8 @@ class _Bytes:
 
     def among(self, kept: Ints) -> Assembly:
         """Some of the options, under the order of the best known answer."""
-        pool = self.within.choices.variants.pool
-        places = answer_timetable(pool.space, pool.held, self.best.groups)
-        with uncollected():
-            few = self.within.choices.among(tuple(self.within.options[i] for i in kept.tolist()))
-            return few.ordered(places)
+        few = tuple(self.within.options[i] for i in kept.tolist())
+        return self.within.choices.among(few).under(self.best.groups)
 
 
 def fitting_options(

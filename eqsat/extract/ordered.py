@@ -11,7 +11,6 @@ from eqsat.extract.order import best_order, work_of
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.problem import Answer
-from eqsat.model.cycles import uncollected
 from eqsat.model.selection import Group
 from eqsat.model.stopping import INTERRUPTED, Stop
 
@@ -89,8 +88,7 @@ def in_best_order(assembly: Assembly, answer: Answer) -> Sequenced | None:
 
 def under(assembly: Assembly, groups: Sequence[Group]) -> Sequenced | None:
     """The whole problem under the order of these groups, and they as its answer."""
-    with uncollected():
-        own = assembly.reordered(groups)
+    own = assembly.reordered(groups)
     return next((Sequenced(own, answer) for answer in own.locate(groups)), None)
 
 

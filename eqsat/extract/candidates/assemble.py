@@ -23,6 +23,7 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Cut, Group, Removed
@@ -113,8 +114,7 @@ class Assembly:
 
     def reordered(self, groups: Sequence[Group]) -> Assembly:
         """The same choice under another order: that of these groups, which it can express."""
-        places = answer_timetable(self.pool.space, self.pool.held, groups)
-        return Choices(self.variants, self.removed, self.cuts).ordered(places)
+        return Choices(self.variants, self.removed, self.cuts).under(groups)
 
     def unordered(self) -> Assembly:
         """The same choice without an order: its peak bytes hold in every order (`anyorder`)."""
@@ -168,6 +168,12 @@ class Choices:
         candidates = tuple(kept[i].candidate for i in useful)
         small, seconds = problem.restricted(tuple(useful)), time.monotonic() - start
         return Assembly(pool, small, candidates, self.removed, self.cuts, variants, seconds)
+
+    def under(self, groups: Sequence[Group]) -> Assembly:
+        """The problem under the order of these groups."""
+        pool = self.variants.pool
+        with uncollected():
+            return self.ordered(answer_timetable(pool.space, pool.held, groups))
 
     def among(self, options: tuple[Variant, ...]) -> Choices:
         """With these options and no others."""
