@@ -67,6 +67,25 @@ for term, (code, message) in {MISTAKES!r}.items():
     python(code, site)
 
 
+def test_instances_of_a_plugin_s_op_are_varied_like_any_other(site: Path) -> None:
+    """Which dims go together is asked of the record: all of a rolled tensor have other extents."""
+    code = """
+from random import Random
+from eqsat.hunt.instances import draw
+from eqsat.hunt.vary import vary
+from eqsat.lang.rulesets import load_ruleset
+
+rng = Random(0)
+rule = next(r for r in load_ruleset("roll").rules if r.left.op == "roll")
+drawn = filter(None, (draw(rule, rng) for _ in range(500)))
+instance = next(i for i in drawn if len(i.attrs[0].shape) == 2)
+found = filter(None, (vary(instance, rng) for _ in range(100)))
+seen = {v.attrs[0].shape for v in found}
+assert all(len({s[d] for s in seen}) > 1 for d in (0, 1)), seen
+"""
+    python(code, site)
+
+
 def test_rules_of_the_plugin_are_checked_and_hunted(site: Path) -> None:
     code = """
 from eqsat.hunt.examples import check_examples

@@ -144,7 +144,13 @@ class Claim:
 
 
 class Evaluation(ABC):
-    """What all ways share: every tree once; `leaves` are the arrays of variables and weights."""
+    """What all ways share: every tree once; `leaves` are the arrays of variables and weights.
+
+    An op of layouts is said by `packed` and `relaxed`; `own` has the other ops that a way treats in
+    a way of its own, and `other` is for all the rest.
+    """
+
+    own: Mapping[str, str] = {}  # op -> the method that evaluates it
 
     def __init__(self, leaves: Leaves):
         self.leaves = leaves
@@ -163,11 +169,27 @@ class Evaluation(ABC):
             return [self.leaves[side.attr]]
         inner = [self(o) for o in side.operands]
         operands = inner[0] if side.op == "result" else [x[0] for x in inner]
-        return self.node(side, operands)
+        if isinstance(side.attr, Layout):
+            return [self._layout(side, side.attr, operands[0])]
+        return getattr(self, self.own.get(side.op, "other"))(side, operands)
+
+    def _layout(self, tree: Application, layout: Layout, x: Array) -> Array:
+        if tree.op == "relax":
+            return self.relaxed(layout, x)
+        plain = x if tree.op == "pack" else layouts.unpack(layout, x)
+        return plain if tree.op == "unpack" else self.packed(layout, plain)
 
     @abstractmethod
-    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
-        """The results of one op on the results of its operands."""
+    def packed(self, layout: Layout, x: Array) -> Array:
+        """A plain array laid out."""
+
+    @abstractmethod
+    def relaxed(self, layout: Layout, x: Array) -> Array:
+        """A packed array of whose padding nothing is said any more."""
+
+    def other(self, tree: Application, operands: list[Array]) -> list[Array]:
+        """The results of one op on the results of its operands: those of the op itself."""
+        return meaning.evaluate_node(tree.op, tree.attr, operands)
 
 
 class Values(Evaluation):
@@ -178,68 +200,62 @@ class Values(Evaluation):
         self.garbage = garbage
         self.claims: list[Claim] = []
 
-    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
-        attr = tree.attr
-        if not isinstance(attr, Layout):
-            return meaning.evaluate_node(tree.op, attr, operands)
-        x = operands[0]
-        if tree.op in ("unpack", "relax") and _has_constant(attr):
+    def _layout(self, tree: Application, layout: Layout, x: Array) -> Array:
+        if tree.op in ("unpack", "relax") and _has_constant(layout):
             self.claims.append(Claim(tree, x))
-        if tree.op == "pack":
-            return [layouts.pack(attr, x, self.garbage.one(x.dtype))]
-        if tree.op == "unpack":
-            return [layouts.unpack(attr, x)]
-        if tree.op == "retype":
-            return [layouts.pack(attr, layouts.unpack(attr, x), self.garbage.one(x.dtype))]
-        lanes = open_lanes(attr)
-        return [x if lanes is None else np.where(lanes, self.garbage.many(x), x)]
+        return super()._layout(tree, layout, x)
+
+    def packed(self, layout: Layout, x: Array) -> Array:
+        return layouts.pack(layout, x, self.garbage.one(x.dtype))
+
+    def relaxed(self, layout: Layout, x: Array) -> Array:
+        lanes = open_lanes(layout)
+        return x if lanes is None else np.where(lanes, self.garbage.many(x), x)
 
 
 class OpenLanes(Evaluation):
     """Which lanes depend on garbage; `values` are those of the same trees."""
 
+    own: Mapping[str, str] = {
+        "generic": "_generic", "fill": "_fill", "pad": "_pad", "gather": "_gather",
+    }  # fmt: skip
+
     def __init__(self, leaves: Leaves, values: Values):
         super().__init__(leaves)
         self.values = values
 
-    def _evaluate(self, side: Side) -> list[Array]:
-        if isinstance(side, Application) and side.op == "gather":
-            return [self._gather(side)]
-        return super()._evaluate(side)
+    def packed(self, layout: Layout, x: Array) -> Array:
+        return layouts.pack(_marked(layout, lambda p: p == "?"), x)
 
-    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
-        attr = tree.attr
-        if isinstance(attr, Generic):
-            return meaning.evaluate_node("generic", _joined(attr), operands)
-        if isinstance(attr, Custom):
-            given = [self.values(o)[0] for o in tree.operands]
-            return [dependent_lanes(attr, given, operands)]
-        if tree.op == "fill":
-            return [np.zeros(self.values(tree)[0].shape, bool)]
-        if tree.op == "pad":
-            return meaning.evaluate_node("pad", _with_pad(attr, "false"), operands)
-        if isinstance(attr, Layout):
-            return [self._layout(tree.op, attr, operands[0])]
-        return meaning.evaluate_node(tree.op, attr, operands)
-
-    def _layout(self, op: str, attr: Layout, x: Array) -> Array:
-        marked = _marked(attr, lambda p: p == "?")
-        if op == "pack":
-            return layouts.pack(marked, x)
-        if op == "unpack":
-            return layouts.unpack(attr, x)
-        if op == "retype":
-            return layouts.pack(marked, layouts.unpack(attr, x))
-        lanes = open_lanes(attr)
+    def relaxed(self, layout: Layout, x: Array) -> Array:
+        lanes = open_lanes(layout)
         return x if lanes is None else x | lanes
 
-    def _gather(self, tree: Application) -> Array:
+    def other(self, tree: Application, operands: list[Array]) -> list[Array]:
+        if not isinstance(tree.attr, Custom):
+            return super().other(tree, operands)
+        return [dependent_lanes(tree.attr, self._read(tree), operands)]
+
+    def _read(self, tree: Application) -> list[Array]:
+        return [self.values(o)[0] for o in tree.operands]
+
+    def _generic(self, tree: Application, operands: list[Array]) -> list[Array]:
+        assert isinstance(tree.attr, Generic)
+        return meaning.evaluate_node("generic", _joined(tree.attr), operands)
+
+    def _fill(self, tree: Application, operands: list[Array]) -> list[Array]:
+        return [np.zeros(self.values(tree)[0].shape, bool)]
+
+    def _pad(self, tree: Application, operands: list[Array]) -> list[Array]:
+        return meaning.evaluate_node("pad", _with_pad(tree.attr, "false"), operands)
+
+    def _gather(self, tree: Application, operands: list[Array]) -> list[Array]:
         """An index that is open makes open what it picks, unless it picks the same anywhere."""
         attr = tree.attr
         assert isinstance(attr, Move)
         (axis,) = attr.args
-        data, index = self(tree.operands[0])[0], self(tree.operands[1])[0]
-        held, at = (self.values(o)[0] for o in tree.operands)
+        data, index = operands
+        held, at = self._read(tree)
         picked = np.take(data, at, axis=axis, mode="clip")
         first = held.take([0], axis)
         same = held == first
@@ -248,33 +264,35 @@ class OpenLanes(Evaluation):
         varies = (data | ~same).any(axis=axis)
         where = (*range(axis), *range(axis + at.ndim, picked.ndim))
         around = np.expand_dims(varies, tuple(d for d in range(picked.ndim) if d not in where))
-        return picked | (index.reshape(index.shape + (1,) * (data.ndim - axis - 1)) & around)
+        return [picked | (index.reshape(index.shape + (1,) * (data.ndim - axis - 1)) & around)]
 
 
 class Origins(Evaluation):
     """The number of the leaf lane that a lane was moved from; 0 if it was computed."""
 
-    def node(self, tree: Application, operands: list[Array]) -> list[Array]:
-        attr = tree.attr
-        if isinstance(attr, Generic):
-            return [np.zeros(attr.result_shape, np.int64)] * len(attr.yields)
-        if isinstance(attr, Custom):
-            return [np.zeros(attr.shape, np.int64)]
-        if tree.op == "fill":
-            return [np.zeros(attr.type.shape, np.int64)]  # type: ignore[attr-defined]
-        if tree.op == "pad":
-            return meaning.evaluate_node("pad", _with_pad(attr, "0"), operands)
-        if tree.op == "gather":
-            return [np.zeros(attr.shape, np.int64)]  # type: ignore[attr-defined]
-        if isinstance(attr, Layout):
-            return [self._layout(tree.op, _marked(attr, lambda _: False), operands[0])]
-        return meaning.evaluate_node(tree.op, attr, operands)
+    own: Mapping[str, str] = {
+        "generic": "_computed", "fill": "_computed", "gather": "_computed", "pad": "_pad",
+    }  # fmt: skip
 
-    def _layout(self, op: str, attr: Layout, x: Array) -> Array:
-        if op == "relax":
-            return x
-        inner = x if op == "pack" else layouts.unpack(attr, x)
-        return inner if op == "unpack" else layouts.pack(attr, inner)
+    def packed(self, layout: Layout, x: Array) -> Array:
+        return layouts.pack(_marked(layout, lambda _: False), x)
+
+    def relaxed(self, layout: Layout, x: Array) -> Array:
+        return x
+
+    def other(self, tree: Application, operands: list[Array]) -> list[Array]:
+        if isinstance(tree.attr, Custom):
+            return self._computed(tree, operands)
+        return super().other(tree, operands)
+
+    def _computed(self, tree: Application, operands: list[Array]) -> list[Array]:
+        shape = tree.attr.value_shape(tree.op)
+        assert shape is not None, "only views and results do not know it"
+        count = len(tree.attr.yields) if isinstance(tree.attr, Generic) else 1
+        return [np.zeros(shape, np.int64)] * count
+
+    def _pad(self, tree: Application, operands: list[Array]) -> list[Array]:
+        return meaning.evaluate_node("pad", _with_pad(tree.attr, "0"), operands)
 
 
 @lru_cache(maxsize=2000)

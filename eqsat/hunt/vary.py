@@ -15,13 +15,16 @@ from typing import Any
 from eqsat.hunt.instances import Instance, random_tiles, target_functions
 from eqsat.hunt.sides import Application, Ref, Side, left_trees
 from eqsat.model.attr import Attr, Shape, ShapeError
-from eqsat.model.generic import Generic, Result
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose, move_of
+from eqsat.model.ops import LEAVES
 from eqsat.model.program import infer
 from eqsat.model.tensor import TensorType
 from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.registry import op_record
 
 EXTENTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8)
 MOST_POINTS = 4000  # of an iteration domain
@@ -94,29 +97,46 @@ class _Varied:
         self.fixed.update((key, d) for d in dims)
 
     def _relate(self, t: Application) -> None:
-        me, attr = _key(t), t.attr
-        match attr:
-            case Generic():
-                self._relate_generic(t, attr)
-            case Transpose():
-                for i, p in enumerate(attr.perm):
-                    self._join((me, i), (_key(t.operands[0]), p))
-            case Move(op="pad" | "slice"):
-                self._relate_window(t, attr)
-            case Move(op="concat"):
-                self._relate_concat(t, attr)
-            case Layout() if t.op in ("pack", "unpack"):
-                self._relate_layout(t, attr)
-            case Result():
-                for d in range(len(self._shape(t))):
-                    self._join((me, d), (_key(t.operands[0]), d))
-            case Leaf() | Fill():
-                pass
-            case _:  # a reshape, and what is not known here
-                for side in (t, *t.operands):
-                    self._fix(_key(side), range(len(self._shape(side))))
+        getattr(self, RELATED.get(t.op, "_relate_asked"))(t)
 
-    def _relate_concat(self, t: Application, move: Move) -> None:
+    def _relate_leaf(self, t: Application) -> None:
+        """Its dims are its own."""
+
+    def _relate_fixed(self, t: Application) -> None:
+        for side in (t, *t.operands):
+            self._fix(_key(side), range(len(self._shape(side))))
+
+    def _relate_asked(self, t: Application) -> None:
+        """An op that only its record knows: which dim of the result grows with one of an operand.
+
+        All others stay as they are.
+        """
+        if not isinstance(t.attr, Custom):
+            self._relate_fixed(t)
+            return
+        joined = set[int]()
+        for i, o in enumerate(t.operands):
+            for d in range(len(t.attr.sources[i])):
+                with_it = _grown_with(t.attr, i, d)
+                if with_it is None:
+                    self._fix(_key(o), [d])
+                else:
+                    self._join((_key(t), with_it), (_key(o), d))
+                    joined.add(with_it)
+        self._fix(_key(t), set(range(len(t.attr.shape))) - joined)
+
+    def _relate_transpose(self, t: Application) -> None:
+        assert isinstance(t.attr, Transpose)
+        for i, p in enumerate(t.attr.perm):
+            self._join((_key(t), i), (_key(t.operands[0]), p))
+
+    def _relate_result(self, t: Application) -> None:
+        for d in range(len(self._shape(t))):
+            self._join((_key(t), d), (_key(t.operands[0]), d))
+
+    def _relate_concat(self, t: Application) -> None:
+        move = t.attr
+        assert isinstance(move, Move)
         (axis,) = move.args
         self._fix(_key(t), [axis])  # the sum of the operands' extents
         for o in t.operands:
@@ -124,8 +144,9 @@ class _Varied:
             for d in set(range(len(move.shape))) - {axis}:
                 self._join((_key(t), d), (_key(o), d))
 
-    def _relate_generic(self, t: Application, g: Generic) -> None:
-        loops = ("loops", id(t))
+    def _relate_generic(self, t: Application) -> None:
+        g, loops = t.attr, ("loops", id(t))
+        assert isinstance(g, Generic)
         for i in range(g.rank):
             self._join((_key(t), i), (loops, i))
         for o, m, shape in zip(t.operands, g.maps, g.shapes, strict=True):
@@ -138,7 +159,9 @@ class _Varied:
         if g.tile:
             self._fix(loops, range(len(g.sizes)))
 
-    def _relate_window(self, t: Application, move: Move) -> None:
+    def _relate_window(self, t: Application) -> None:
+        move = t.attr
+        assert isinstance(move, Move)
         first, second, step = move.args
         inner = _key(t.operands[0])
         for d, size in enumerate(move.sources[0]):
@@ -150,7 +173,9 @@ class _Varied:
                 self._fix(_key(t), [d])
                 self._fix(inner, [d])
 
-    def _relate_layout(self, t: Application, layout: Layout) -> None:
+    def _relate_layout(self, t: Application) -> None:
+        layout = t.attr
+        assert isinstance(layout, Layout)
         packed, plain = (t, t.operands[0]) if t.op == "pack" else (t.operands[0], t)
         self._fix(_key(packed), range(len(layout.outer), len(layout.packed_shape)))
         for at, d in enumerate(layout.outer):
@@ -221,6 +246,8 @@ class _Varied:
                 return self._move(attr, tuple(shapes))
             case Leaf() | Fill():
                 return replace(attr, type=self._leaf(_key(t), attr.type))
+            case Custom():
+                return op_record(attr.op).attribute(shapes, dict(attr.values))
         return attr
 
     def _source(self, t: Application, layout: Layout) -> Shape:
@@ -255,6 +282,35 @@ class _Varied:
         return canonical_generic(
             sizes, range(g.rank), maps, shapes, g.yields, g.tile, g.dtypes, precision=g.precision
         )
+
+
+# op -> the method of `_Varied` that says which of its dims are one dim; records are asked else
+RELATED = {
+    "generic": "_relate_generic",
+    "transpose": "_relate_transpose",
+    "pad": "_relate_window",
+    "slice": "_relate_window",
+    "concat": "_relate_concat",
+    "pack": "_relate_layout",
+    "unpack": "_relate_layout",
+    "result": "_relate_result",
+    **dict.fromkeys(LEAVES, "_relate_leaf"),
+}
+
+
+def _grown_with(attr: Custom, operand: int, d: int) -> int | None:
+    """The dim of the result that is one larger if this one of an operand is, if there is one."""
+    sources = [list(s) for s in attr.sources]
+    sources[operand][d] += 1
+    try:
+        found = op_record(attr.op).attribute([tuple(s) for s in sources], dict(attr.values))
+    except ShapeError:
+        return None
+    new = found.value_shape(attr.op)
+    if new is None or len(new) != len(attr.shape):
+        return None
+    more = [b - a for a, b in zip(attr.shape, new, strict=True)]
+    return more.index(1) if sum(map(abs, more)) == 1 and 1 in more else None
 
 
 def _trees(sides: Iterable[Application]) -> Iterator[Application]:
