@@ -19,7 +19,7 @@ from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
 from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
 from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.lab.calibrate.probes import Probe, probes
-from eqsat.lab.calibrate.timer import CoreTimer, sample
+from eqsat.lab.calibrate.timer import CoreTimer, timed_rounds
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.ops.contractions.dimorders import orders
@@ -126,7 +126,7 @@ def test_rounds_are_interleaved_and_medians_kept():
         return next(times[probe.name])
 
     made = [Probe(n, 1, lambda: lambda: None) for n in "ab"]
-    found = sample(made, 3, timer)
+    found = timed_rounds(made, 3, timer)
     assert order == ["a", "b"] * 3
     assert (found["a"].median, found["a"].low, found["a"].high) == (2.0, 1.0, 9.0)
     assert found["b"].median == 4.0
@@ -150,7 +150,7 @@ def test_short_calls_are_repeated_until_they_can_be_measured():
 
 def test_a_clock_that_stands_still_is_refused():
     with pytest.raises(EqsatError, match="E420"):
-        sample([Probe("p", 1, lambda: lambda: None)], 2, lambda _: 0.0)
+        timed_rounds([Probe("p", 1, lambda: lambda: None)], 2, lambda _: 0.0)
 
 
 # ---- the machine -----------------------------------------------------------------------------

@@ -94,12 +94,12 @@ def shortage(findings: Findings) -> Diagnostic | None:
     )
 
 
-def value_text(value: object) -> str:
+def bound_value_text(value: object) -> str:
     """An attribute, a list, or a literal as it stands in terms."""
     if isinstance(value, Attr):
         text = value.text("pack")  # without the shape, which comes behind
         of = f" of {list(value.source)}" if isinstance(value, Layout) else ""
         return f"({text})" + of if text else str(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(value_text(v) for v in value) + "]"
+        return "[" + ", ".join(bound_value_text(v) for v in value) + "]"
     return str(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, value_text
+from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, bound_value_text
 from eqsat.hunt.instances import Functions, Instance, draw
 from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
@@ -152,7 +152,7 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
             for key, pattern in node.attrs:
                 if isinstance(pattern, Name):
                     known.setdefault(pattern.name, _value(node, key, attrs, count))
-    shown += [(name, value_text(value)) for name, value in known.items()]
+    shown += [(name, bound_value_text(value)) for name, value in known.items()]
     shown += [(f"uses({n})", str(u)) for n, u in instance.uses if _asks_uses(instance.rule, n)]
     return tuple(shown)
 

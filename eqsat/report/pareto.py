@@ -14,7 +14,7 @@ from eqsat.model.selection import GoalResult, Selection
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
-from eqsat.report.summary import goal_key
+from eqsat.report.summary import scaled_figures
 from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, goal_text, time_text
 
@@ -87,9 +87,8 @@ def front_json(front: FrontReport) -> dict[str, Any]:
 def _point_json(number: int, run: Finished, goals: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"name": f"point-{number}"}
     for goal in goals:
-        key, scale = goal_key(goal)
         g = goal_of(run, goal)
-        value, bound = (x / scale if scale != 1 else x for x in (g.value, g.bound))
+        key, value, bound = scaled_figures(goal, g)
         found[key] = {"value": value, "bound": bound, "gap": g.gap}
     return found | {"contents": dict(contents(run))}
 

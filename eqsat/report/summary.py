@@ -8,6 +8,7 @@ from typing import Any
 from eqsat.model.control import COND, controls
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
+from eqsat.model.selection import GoalResult
 from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
 from eqsat.ops.targets.occupancy import device_figures
@@ -107,6 +108,13 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
     }
 
 
+def scaled_figures(goal: str, figure: GoalResult) -> tuple[str, float, float]:
+    """The key of a goal's result, its value and its bound, as the object has them."""
+    key, scale = goal_key(goal)
+    value, bound = (x / scale if scale != 1 else x for x in (figure.value, figure.bound))
+    return key, value, bound
+
+
 def figures(schedule: Schedule) -> dict[str, float | int]:
     """A schedule's three goals by the keys of the object."""
     return {
@@ -125,8 +133,7 @@ def _goals(run: Finished) -> dict[str, Any] | None:
     if run.schedule is not None:
         found = {k: _goal(v) for k, v in figures(run.schedule).items()}
     for name, goal in run.selection.goals:
-        key, scale = goal_key(name)
-        value, bound = (x / scale if scale != 1 else x for x in (goal.value, goal.bound))
+        key, value, bound = scaled_figures(name, goal)
         is_asked = name in asked
         found[key] = _goal(value, bound, goal.gap, goal.proof) if is_asked else _goal(value)
     return found

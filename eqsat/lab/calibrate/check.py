@@ -15,7 +15,7 @@ from typing import Any
 from eqsat.api import Run, optimize
 from eqsat.lab.calibrate.probes import Call, Probe
 from eqsat.lab.calibrate.samples import SAMPLES
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Timer, part, sample
+from eqsat.lab.calibrate.timer import CoreTimer, Progress, Timer, part, timed_rounds
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
 
@@ -94,7 +94,7 @@ def agreement(
         show = part(progress, i / len(programs), (i + 1) / len(programs))
         runs = unlike_runs(target, SAMPLES[name], drawn, show)
         probes = [Probe(f"{name} {key}", 1, _build(run)) for key, run in runs.items()]
-        times = sample(probes, rounds, timer or CoreTimer(), show)
+        times = timed_rounds(probes, rounds, timer or CoreTimer(), show)
         found.append(Agreement(name, tuple(_variants(name, target, runs, times))))
     return found
 

@@ -18,6 +18,11 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("eqsat", "jax", "jaxlib", "llvmlite")}
 
 
+def three_digits(value: float) -> float:
+    """More would claim what a measurement does not know."""
+    return float(f"{value:.3g}")
+
+
 def folded_lines(text: str, indent: str = "  ") -> list[str]:
     """The lines of a folded text (`>-`)."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

@@ -8,11 +8,11 @@ from typing import Any
 
 from eqsat import host
 from eqsat.lab.calibrate import machine, shapes
-from eqsat.lab.calibrate.file import measured_on, versions
+from eqsat.lab.calibrate.file import measured_on, three_digits, versions
 from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, sample
+from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, timed_rounds
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -92,7 +92,7 @@ class Calibration:
             "versions": self.versions,
             "rounds": self.rounds,
             "seconds": {k: vars(s) for k, s in self.samples.items()},
-            "per_second": {p.name: _rounded(self.per_second(p.name)) for p in self.probes},
+            "per_second": {p.name: three_digits(self.per_second(p.name)) for p in self.probes},
         }
 
     def to_yaml(self, name: str = "host") -> str:
@@ -123,7 +123,7 @@ def calibrate(
         timer = CoreTimer()
     found = list(machine.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    measured = sample(probes(found), rounds, timer, progress)
+    measured = timed_rounds(probes(found), rounds, timer, progress)
     return Calibration(
         measured, tuple(probes(found)), tuple(found), rounds, host.processor(), versions()
     )
@@ -148,14 +148,14 @@ def _head(c: Calibration, name: str) -> list[str]:
         *measured_on(c.versions),
         "memory:                         # elementwise passes over half a cache; dram: past them",
         *memory,
-        f"launch: {_rounded(launch)} us",
-        f"relayout: {_rounded(c.relayout / 1e9)} GB/s",
+        f"launch: {three_digits(launch)} us",
+        f"relayout: {three_digits(c.relayout / 1e9)} GB/s",
     ]
 
 
 def _rates(c: Calibration) -> list[str]:
     rates = {"f32": c.peak} | {t: c.per_second(f"matmul {t}") for t in shapes.TYPES}
-    listed = ", ".join(f"{t}: {_rounded(r / 1e9)} GFLOP/s" for t, r in rates.items())
+    listed = ", ".join(f"{t}: {three_digits(r / 1e9)} GFLOP/s" for t, r in rates.items())
     return [
         f"rates: {{{listed}}}",
         f"untiled_rate: {_share(c, c.matmuls[-1][1])}",
@@ -200,13 +200,8 @@ def _when(conditions: tuple[str, ...]) -> str:
 
 
 def _share(c: Calibration, rate: float) -> str:
-    return str(min(1.0, max(_rounded(rate / c.peak), 1e-6)))
+    return str(min(1.0, max(three_digits(rate / c.peak), 1e-6)))
 
 
 def _giga(c: Calibration, level: str) -> float:
-    return _rounded(c.per_second(f"copy {level}") / 1e9)
-
-
-def _rounded(value: float) -> float:
-    """Three digits: more would claim what a measurement does not know."""
-    return float(f"{value:.3g}")
+    return three_digits(c.per_second(f"copy {level}") / 1e9)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, optimize
-from eqsat.lab.calibrate.file import folded_lines, measured_on, versions
+from eqsat.lab.calibrate.file import folded_lines, measured_on, three_digits, versions
 from eqsat.lab.calibrate.fit import FIELDS, Fit, Observed, Quality, fit
 from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
 from eqsat.lab.calibrate.machine import memory_levels
 from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.lab.calibrate.timer import LEAST, CoreTimer, Progress, Sample, Timer, part, sample
+from eqsat.lab.calibrate.timer import LEAST, CoreTimer, Progress, Sample, Timer, part, timed_rounds
 from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
@@ -103,10 +103,10 @@ class KernelCalibration:
         return [*head, "source: >-", *folded_lines(source), *measured_on(self.versions)]
 
     def _memory(self) -> list[str]:
+        rates = ((m, three_digits(m.bandwidth / 1e9)) for m in self.fit.rates.memory)
         lines = [
-            f"  - {{name: {m.name}, size: {m.size_bytes} B, bandwidth: {_digits(m.bandwidth / 1e9)}"
-            " GB/s}"
-            for m in self.fit.rates.memory
+            f"  - {{name: {m.name}, size: {m.size_bytes} B, bandwidth: {rate} GB/s}}"
+            for m, rate in rates
         ]
         return ["memory:", *lines, f"launch: {self.fit.rates.launch_ps} ps"]
 
@@ -115,11 +115,9 @@ class KernelCalibration:
         lines = ["kernels:"]
         for field in FIELDS:
             key, value = KEYS.get(field, field.removesuffix("_ps")), getattr(c, field)
-            unit = (
-                f"{_digits(value)} ps" if field.endswith("_ps") else f"{_digits(value / 1e9)} GB/s"
-            )
-            lines.append(f"  {key}: {unit}")
-        lines.append(f"  overlap: {_digits(c.overlap)}")
+            scale, unit = (1, "ps") if field.endswith("_ps") else (1e9, "GB/s")
+            lines.append(f"  {key}: {three_digits(value / scale)} {unit}")
+        lines.append(f"  overlap: {three_digits(c.overlap)}")
         groups = len({o.group for o in self.observed})
         told = (
             f"Fitted by eqsat calibrate to {len(self.observed)} dispatches of {groups} shapes. "
@@ -175,7 +173,7 @@ def calibrate_kernels(
         raise fail("E425", f"{message}: {why}", help="`--executor xla` measures XLA's own ops")
     rounds = QUICK_ROUNDS if quick else ROUNDS
     probes = [m.probe for m in made]
-    samples = sample(probes, rounds, timer, part(progress, 0.4, 0.8))
+    samples = timed_rounds(probes, rounds, timer, part(progress, 0.4, 0.8))
     observed = tuple(m.observed(samples[m.probe.name].median) for m in made)
     show = part(progress, 0.8, 1.0)
     found = fit(observed, rates(start), lambda share: show("fitting", share))
@@ -200,7 +198,7 @@ def observe(
     Medians of interleaved rounds of process time; nothing is fitted.
     """
     made, declined = _dispatches(programs, target, lambda *_: None)
-    samples = sample([m.probe for m in made], rounds, RunTimer(), lambda *_: None)
+    samples = timed_rounds([m.probe for m in made], rounds, RunTimer(), lambda *_: None)
     return tuple(m.observed(samples[m.probe.name].median) for m in made), declined
 
 
@@ -287,8 +285,3 @@ def _levels(base: Target) -> tuple[Memory, ...]:
     slowest = base.memory[-1].bandwidth
     found = memory_levels(first=1)
     return tuple(Memory(v.name, v.size_bytes, known.get(v.name, slowest)) for v in found)
-
-
-def _digits(value: float) -> float:
-    """Three digits: more would claim what a measurement does not know."""
-    return float(f"{value:.3g}")

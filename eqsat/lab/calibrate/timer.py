@@ -55,7 +55,7 @@ class CoreTimer:
         return call, max(1, round(LEAST / once))
 
 
-def sample(
+def timed_rounds(
     probes: Sequence[Probe], rounds: int, timer: Timer, progress: Progress = lambda *_: None
 ) -> dict[str, Sample]:
     """Medians and extremes per probe; EqsatError (E420) if the clock does not move."""
