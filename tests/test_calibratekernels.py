@@ -144,7 +144,7 @@ def test_the_command_writes_the_target_that_auto_takes(
 
 
 def test_too_few_kernels_are_no_fit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernels, "sources", lambda: SMALL)
+    monkeypatch.setattr(kernels, "probed_programs", lambda: SMALL)
     with pytest.raises(EqsatError, match=r"E425.*only 3 of 3"):
         calibrate_kernels(BASE, timer=invented)
 
