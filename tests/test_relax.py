@@ -17,7 +17,7 @@ from eqsat.extract.solve.lp import Program, Rows
 from eqsat.extract.solve.lp import solve as solve_lp
 from eqsat.extract.solve.presolve import needs, presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
-from eqsat.extract.solve.relax import least_bytes, relaxation
+from eqsat.extract.solve.relax import relaxation
 from eqsat.extract.solve.supply import levels
 
 SEEDS = range(120)
@@ -189,11 +189,15 @@ def test_an_integral_optimum_is_met_exactly() -> None:
     rows = Rows()
     rows.add(1, math.inf, [0, 1])
     rows.add(-math.inf, 0, [0], [1])
-    solved = solve_lp(Program(np.array([1.0, 3.0]), rows, np.zeros(2), np.ones(2), is_plain=True))
+    solved = solve_lp(
+        Program(np.array([1.0, 3.0]), rows.table(), np.zeros(2), np.ones(2), is_plain=True)
+    )
     assert solved is not None
     assert solved.least == 2.0
     rows.add(3, math.inf, [0, 1])
-    assert solve_lp(Program(np.zeros(2), rows, np.zeros(2), np.ones(2), is_plain=True)) is None
+    assert (
+        solve_lp(Program(np.zeros(2), rows.table(), np.zeros(2), np.ones(2), is_plain=True)) is None
+    )
 
 
 def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
@@ -201,25 +205,11 @@ def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
     count, beside, rows = 80, 7, Rows()
     for first in range(count):
         rows.add(1, math.inf, sorted((first + n) % count for n in range(beside)))
-    sides = np.ones(count), rows, np.zeros(count), np.ones(count)
+    sides = np.ones(count), rows.table(), np.zeros(count), np.ones(count)
     solved = solve_lp(Program(*sides, is_plain=True))
     assert solved is not None
     assert 11.4 < solved.least <= 80 / 7
     assert (solved.reduced >= 0).all()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_answer_needs_less_than_the_least_bytes(seed: int) -> None:
-    problem = problem_of(seed)
-    answers = answers_of(problem)
-    covered = [
-        tuple(sorted({i for a in answers for i in a if b in problem.options[i].writes}))
-        for b in problem.roots
-    ]
-    least = least_bytes(replace(problem, covers=tuple(covered)))
-    for answer in answers:
-        assert least is not None
-        assert least <= problem.peak_bytes(answer)
 
 
 @pytest.mark.parametrize("large", [1.0, 2.0**30, 3e11])
@@ -228,7 +218,7 @@ def test_a_variable_of_any_size_is_counted_as_it_is(large: float) -> None:
     rows.add(1, math.inf, [0, 1])
     rows.weigh(-math.inf, 0, [(0, large / 2), (1, large / 4), (2, -1.0)])
     objective, upper = np.array([0.0, 0.0, 1.0]), np.array([1.0, 1.0, large])
-    solved = solve_lp(Program(objective, rows, np.zeros(3), upper, is_plain=False))
+    solved = solve_lp(Program(objective, rows.table(), np.zeros(3), upper, is_plain=False))
     assert solved is not None
     assert solved.values == pytest.approx([0, 1, large / 4])
     assert large / 4 * (1 - 1e-8) <= solved.least <= large / 4

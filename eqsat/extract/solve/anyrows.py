@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.constraints import any_chosen
+from eqsat.extract.solve.live import claims
 from eqsat.extract.solve.watch import Copy, Held, Watch
 from eqsat.model.deadline import tick
 
@@ -23,16 +24,8 @@ class AnyOrderRows:
     Where necessity does not tell which of two items comes first, a literal does.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        problem: AnyOrder,
-        unit: int,
-        room: Any,
-        any_chosen: Callable[[Model, Sequence[int]], Any],
-    ):
+    def __init__(self, model: Model, problem: AnyOrder, unit: int, room: Any):
         self.model, self.problem, self.unit, self.room = model, problem, unit, room
-        self.any_chosen = any_chosen
         self.own = [problem.own_bytes(i) // unit for i in range(len(problem.options))]
         self.first: dict[tuple[int, int], Any] = {}  # (a, b): a is computed before b, or with it
         self._again: dict[tuple[int, ...], Any] = {}
@@ -215,5 +208,6 @@ class AnyOrderRows:
 
     def _is_read(self, readers: tuple[int, ...]) -> Any:
         if readers not in self._read:
-            self._read[readers] = self.any_chosen(self.model, readers)
+            cliques = claims(self.problem, readers, readers)
+            self._read[readers] = any_chosen(self.model, cliques)
         return self._read[readers]

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.extract.portfolio import LEAST_SECONDS, set_limits, set_workers
-from eqsat.extract.solve.kept import KeptBytes
+from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.solve.anyrows import AnyOrderRows
+from eqsat.extract.solve.constraints import (
+    Terms,
+    any_chosen,
+    kept_bytes,
+    state_choice,
+    state_kept,
+    state_peak,
+)
+from eqsat.extract.solve.kept import unit_of
+from eqsat.extract.solve.live import claims
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
-from eqsat.extract.solve.supply import exclusions, levels
 from eqsat.extract.solve.used import forced_rows
-from eqsat.model.deadline import OutOfTime, seconds_left, tick
+from eqsat.model.deadline import OutOfTime, seconds_left
 from eqsat.model.progress import listener
 from eqsat.model.stopping import Stop
 
@@ -54,56 +63,66 @@ class Model:
         self.problem = problem
         self.model = sat.CpModel()
         self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(problem.options))]
-        self._derived: list[tuple[Any, list[list[Any]]]] = []  # a literal: all of (any of …)
-        self._roots()
-        self._exclusive()
-        self._available()
+        self._derived: list[tuple[Any, list[Sequence[Any]]]] = []  # a literal: all of (any of …)
+        self._amounts: dict[str, tuple[Any, int]] = {}
+        state_choice(problem, self)
         self._once()
-        for among, most in problem.barred:
-            self.model.add(sum(self.x[i] for i in among) <= most)
         if problem.forced is not None:
             forced_rows(self)
-
-    def _roots(self) -> None:
-        # (C1) every root is written, once
-        for r in self.problem.roots:
-            self.model.add_exactly_one([self.x[i] for i in self.problem.writers.get(r, [])])
-        # (C2) every needed value is computed: Σ x ≥ 1
-        for cover in self.problem.covers:
-            self.model.add_bool_or([self.x[i] for i in cover])
-
-    def _exclusive(self) -> None:
-        # (C3) what may not be cloned is computed once, no buffer is written twice: Σ x ≤ 1
-        for group in exclusions(self.problem):
-            tick()
-            self.model.add_at_most_one([self.x[i] for i in group])
-
-    def _available(self) -> None:
-        # (C4) a read was written before: Σ x[claim] ≤ A, A ≤ Σ x[writers] + A[before]
-        known: list[Any] = []
-        for level in levels(self.problem):
-            tick()
-            literals = [self.x[i] for i in level.writers]
-            literals += [] if level.before is None else [known[level.before]]
-            known.append(literals[0] if len(literals) == 1 else self.only_if_any(literals))
-            for claim in level.claims:
-                self.model.add_at_most_one([*(self.x[i] for i in claim), known[-1].negated()])
 
     def _once(self) -> None:
         # (C7) what is there from the start is not written: Σ x[writers] ≤ 1 - x[reader]
         for b in sorted(self.problem.either):
-            writers = [self.x[i] for i in self.problem.writers[b]]
-            written = writers[0] if len(writers) == 1 else self.at_least_any(writers)
+            writers = self.problem.writers[b]
+            written = any_chosen(self, claims(self.problem, writers, writers))
             for i, o in enumerate(self.problem.options):
                 if b in o.resident:
                     self.model.add_at_most_one([self.x[i], written])
 
-    def only_if_any(self, literals: list[Any]) -> Any:
-        """A literal that may be true only if one of these is."""
+    # ---- see `Constraints` -------------------------------------------------------------------
+    def exactly_one(self, literals: Sequence[Any]) -> None:
+        self.model.add_exactly_one(literals)
+
+    def some(self, literals: Sequence[Any]) -> None:
+        self.model.add_bool_or(literals)
+
+    def at_most(self, literals: Sequence[Any], most: int) -> None:
+        if most == 1:
+            self.model.add_at_most_one(literals)
+        else:
+            self.model.add(sum(literals) <= most)
+
+    def only_with(self, clique: Sequence[Any], literal: Any) -> None:
+        self.model.add_at_most_one([*clique, literal.negated()])
+
+    def only_if_any(self, literals: Sequence[Any]) -> Any:
+        if len(literals) == 1:
+            return literals[0]
         a = self._literal([literals])
         self.model.add_bool_or([*literals, a.negated()])
         return a
 
+    def true_if_any(self, cliques: Sequence[Sequence[Any]], later: Any = None) -> Any:
+        literals = {v.index: v for clique in cliques for v in clique}
+        if later is None and len(literals) == 1:
+            return next(iter(literals.values()))
+        after = [] if later is None else [later]
+        a = self._literal([[*literals.values(), *after]])
+        for v in after:
+            self.model.add_implication(v, a)
+        for clique in cliques:
+            self.only_with(clique, a)
+        return a
+
+    def both(self, one: Any, clique: Sequence[Any]) -> Any:
+        a = self._literal([[one], clique])
+        self.model.add(a >= one + sum(clique) - 1)
+        return a
+
+    def bound(self, terms: Terms, base: int, most: Any, unit: int) -> None:
+        self.model.add(sum(size // unit * v for size, v in terms) + base // unit <= most)
+
+    # ---- literals and goals ------------------------------------------------------------------
     def only_if_both(self, one: Any, other: Any) -> Any:
         """A literal that may be true only if both of these are."""
         a = self._literal([[one], [other]])
@@ -111,24 +130,7 @@ class Model:
         self.model.add_implication(a, other)
         return a
 
-    def true_if_any(self, literals: list[Any]) -> Any:
-        """A literal that whoever asks for it makes true if one of these is."""
-        return self._literal([literals])
-
-    def at_least_any(self, literals: list[Any]) -> Any:
-        """A literal that is true if one of these is."""
-        a = self._literal([literals])
-        for v in literals:
-            self.model.add_implication(v, a)
-        return a
-
-    def both(self, one: Any, others: list[Any]) -> Any:
-        """A literal that is true if `one` is and one of the others, which exclude each other."""
-        a = self._literal([[one], others])
-        self.model.add(a >= one + sum(others) - 1)
-        return a
-
-    def _literal(self, means: list[list[Any]]) -> Any:
+    def _literal(self, means: list[Sequence[Any]]) -> Any:
         a = self.model.new_bool_var("")
         self._derived.append((a, means))
         return a
@@ -137,61 +139,48 @@ class Model:
         """Terms of a goal that is a sum over the chosen options."""
         return list(zip(self.problem.coefficients(goal), self.x, strict=True))
 
-    @cached_property
-    def memory(self) -> tuple[Any, int]:
-        """(variable, unit): peak bytes / unit, at least every row's live bytes."""
-        from eqsat.extract.solve.rows import memory_rows
+    def amount(self, goal: str) -> tuple[Any, int]:
+        """(variable, unit) of a goal that is no sum: bytes / unit, at least those of every row."""
+        if goal not in self._amounts:
+            self._amounts[goal] = self._stated(goal)
+        return self._amounts[goal]
 
-        unit = self.problem.byte_unit
-        low, high = self.problem.fixed_bytes, self.problem.most_bytes
-        peak = self.model.new_int_var(low // unit, high // unit, "peak")
-        memory_rows(self, peak, unit)
+    def _stated(self, goal: str) -> tuple[Any, int]:
+        problem = self.problem
+        if goal in problem.kept:
+            rows = problem.kept[goal]
+            unit, least, most = unit_of(rows), max(r.base for r in rows), max(r.most for r in rows)
+            found = self.model.new_int_var(least // unit, most // unit, goal)
+            state_kept(problem, rows, self, found, unit)
+            return found, unit
+        unit, low, high = problem.byte_unit, problem.fixed_bytes, problem.most_bytes
+        peak = self.model.new_int_var(low // unit, high // unit, goal)
+        if isinstance(problem, AnyOrder):
+            weights = sum(size // unit * v for size, v in kept_bytes(problem, self))
+            AnyOrderRows(self, problem, unit, peak - (weights + low // unit)).add()
+        else:
+            state_peak(problem, self, peak, unit)
         return peak, unit
-
-    @cached_property
-    def _kept(self) -> dict[str, tuple[list[Any], KeptBytes]]:
-        """Per goal about bytes of weights that was asked for: its rows."""
-        return {}
-
-    def kept(self, goal: str) -> tuple[list[Any], KeptBytes]:
-        """The rows of a goal about bytes of weights, in its units, and what they are made from."""
-        from eqsat.extract.solve.rows import any_chosen
-
-        if goal not in self._kept:
-            bytes_of = KeptBytes(self.problem, self.problem.kept[goal])
-            self._kept[goal] = bytes_of.sums(self, any_chosen), bytes_of
-        return self._kept[goal]
 
     def cap(self, goal: str, limit: int) -> None:
         """Goal ≤ limit."""
-        if goal in self.problem.kept:
-            sums, bytes_of = self.kept(goal)
-            for s in sums:
-                self.model.add(s <= limit // bytes_of.unit)
-            return
-        if goal == "memory":
-            peak, unit = self.memory
-            self.model.add(peak <= limit // unit)
-            return
-        terms = self.linear(goal)
-        unit = _unit(terms)
-        self.model.add(sum(w // unit * v for w, v in terms) <= limit // unit)
+        if goal in self.problem.linear:
+            terms = self.linear(goal)
+            unit = _unit(terms)
+            self.model.add(sum(w // unit * v for w, v in terms) <= limit // unit)
+        else:
+            found, unit = self.amount(goal)
+            self.model.add(found <= limit // unit)
 
     def minimise(self, weights: dict[str, int]) -> int:
         """Set the objective; the result is the unit its value has to be multiplied by."""
         terms: list[tuple[int, Any]] = []
         for goal, weight in weights.items():
-            if goal == "memory":
-                peak, size = self.memory
-                terms.append((weight * size, peak))
-            elif goal in self.problem.kept:
-                sums, of = self.kept(goal)
-                most = self.model.new_int_var(of.least // of.unit, of.most // of.unit, goal)
-                for s in sums:
-                    self.model.add(s <= most)
-                terms.append((weight * of.unit, most))
-            else:
+            if goal in self.problem.linear:
                 terms += [(weight * w, v) for w, v in self.linear(goal)]
+            else:
+                found, size = self.amount(goal)
+                terms.append((weight * size, found))
         unit = _unit(terms)
         self.model.minimize(sum(w // unit * v for w, v in terms))
         return unit

@@ -8,7 +8,7 @@ of images are kept apart, so on equal blocks nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,10 +27,10 @@ from eqsat.extract.ragged import (
 from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.foldedneeds import FoldedNeeds, folded_needs
 from eqsat.extract.solve.foldedpairs import Pairs
-from eqsat.extract.solve.freerows import RowTable, largest_claims
+from eqsat.extract.solve.freerows import largest_claims
 from eqsat.extract.solve.freetable import useful
-from eqsat.extract.solve.lp import Program, solve
-from eqsat.extract.solve.relax import SUPPORT, Relaxation
+from eqsat.extract.solve.lp import Program, RowTable, solve
+from eqsat.extract.solve.relax import Relaxation, relaxation_of
 from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
 
@@ -57,11 +57,7 @@ def folded_relaxation(folded: FoldedTable, costs: Ints, known: FoldedNeeds) -> R
     goal[: len(folded)] = costs // unit
     give_back()
     solved = solve(Program(goal, rows, np.zeros(len(upper)), upper.astype(float), is_plain=True))
-    if solved is None:
-        return None
-    reduced = (solved.reduced[: len(folded)] * unit).tolist()
-    support = np.flatnonzero(solved.values[: len(folded)] > SUPPORT).tolist()
-    return Relaxation(solved.least * unit, tuple(reduced), tuple(support), unit)
+    return relaxation_of(solved, len(folded), unit)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ def _rows(folded: FoldedTable, known: FoldedNeeds) -> tuple[RowTable, Ints]:
         found.append(_supply(level))
         found.append(_claims(folded, known, level))
     upper = np.concatenate([folded.count, of_buffers.most, of_values.most])
-    return _stacked(found), upper
+    return RowTable.stacked(found), upper
 
 
 def _sums(folded: FoldedTable) -> list[RowTable]:
@@ -293,12 +289,3 @@ def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
     total = int(ends[-1]) if len(ends) else 0
     cuts = distinct(np.searchsorted(ends, np.arange(PAIRS, total, PAIRS))).tolist()
     yield from pairwise([0, *(c for c in cuts if c), len(sizes)])
-
-
-def _stacked(parts: Sequence[RowTable]) -> RowTable:
-    return RowTable(
-        np.concatenate([p.low for p in parts]),
-        np.concatenate([p.high for p in parts]),
-        Ragged.stacked([p.terms for p in parts]),
-        np.concatenate([p.value for p in parts]),
-    )

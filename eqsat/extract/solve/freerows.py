@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from eqsat.extract.ragged import Ints, Ragged, distinct
 from eqsat.extract.solve.freeentries import of_circles, of_values
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
-from eqsat.extract.solve.lp import Program, solve
-from eqsat.extract.solve.relax import SUPPORT, Relaxation
+from eqsat.extract.solve.lp import Program, RowTable, solve
+from eqsat.extract.solve.relax import SUPPORT, Relaxation, relaxation_of
 from eqsat.model.deadline import tick
 
 ROUNDS = 6  # of rows that the solution before breaks; the last bound is true whatever is left
-
-
-@dataclass(frozen=True)
-class RowTable:
-    """low <= Σ value · variable <= high, row by row."""
-
-    low: np.ndarray
-    high: np.ndarray
-    terms: Ragged
-    value: np.ndarray  # per term
-
-    def matrix(self, variables: int) -> Any:
-        from scipy.sparse import csr_matrix
-
-        parts = (self.value, self.terms.index, self.terms.start)
-        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
-        found.sum_duplicates()  # in place
-        return found
 
 
 def free_relaxation(
@@ -62,19 +42,15 @@ def free_relaxation(
     goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
     low = np.zeros(len(upper))
-    solved = solve(Program(goal, _below(blocks), low, upper, not caps))
+    solved = solve(Program(goal, RowTable.stacked(blocks), low, upper, not caps))
     levels = _levels(table, known, *of_circles(table)) if circles else None
     for _ in range(ROUNDS):
         broken = None if levels is None or solved is None else _broken(levels, solved.values)
         if broken is None or not len(broken.low):
             break
         blocks.append(broken)
-        solved = solve(Program(goal, _below(blocks), low, upper, not caps))
-    if solved is None:
-        return None
-    reduced = (solved.reduced[: len(table)] * unit).tolist()
-    support = np.flatnonzero(solved.values[: len(table)] > SUPPORT).tolist()
-    return Relaxation(solved.least * unit, tuple(reduced), tuple(support), unit)
+        solved = solve(Program(goal, RowTable.stacked(blocks), low, upper, not caps))
+    return relaxation_of(solved, len(table), unit)
 
 
 def _limit(of: Ints, cap: int) -> RowTable:
@@ -111,7 +87,7 @@ def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:
         found.append(_at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner])))
         upper.append(np.maximum(writers.counts, 1) if of is of_values else np.ones(len(level)))
         count += len(level)
-    return _below(found), np.concatenate(upper)
+    return RowTable.stacked(found), np.concatenate(upper)
 
 
 def _sums(terms: Ragged, low: float, high: float) -> RowTable:
@@ -128,15 +104,6 @@ def _at_most(plus: Ragged, minus: Ragged) -> RowTable:
     terms = Ragged(plus.start + minus.start, np.concatenate([plus.index, minus.index])[order])
     sides = np.full(len(plus), -math.inf), np.zeros(len(plus))
     return RowTable(*sides, terms, signs[order])
-
-
-def _below(parts: Sequence[RowTable]) -> RowTable:
-    return RowTable(
-        np.concatenate([p.low for p in parts]),
-        np.concatenate([p.high for p in parts]),
-        Ragged.stacked([p.terms for p in parts]),
-        np.concatenate([p.value for p in parts]),
-    )
 
 
 def _exclusions(table: FreeTable) -> list[RowTable]:

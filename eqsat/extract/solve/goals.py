@@ -16,7 +16,7 @@ from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
-from eqsat.extract.solve.relax import Relaxation, least_bytes, relaxation
+from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.model.deadline import OutOfTime, tick, until
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest
@@ -218,10 +218,8 @@ class Search:
     @cached_property
     def least_bytes(self) -> int:
         """Peak bytes that no answer gets below in any order, without a search."""
-        if isinstance(self.problem, AnyOrder):
-            return self.problem.fits.least_bytes
-        found = least_bytes(self.problem)
-        return self.problem.most_bytes + 1 if found is None else found
+        free = self.problem if isinstance(self.problem, AnyOrder) else self.free and self.free()
+        return free.fits.least_bytes if free else self.problem.fixed_bytes
 
     def _settled(
         self, found: Found, stage: Stage, weights: dict[str, int], hint: Answer | None

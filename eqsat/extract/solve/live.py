@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eqsat.extract.solve.anyorder import AnyOrder
-from eqsat.extract.solve.problem import ExtractionProblem
+from eqsat.extract.solve.problem import ExtractionProblem, by_number
 from eqsat.extract.solve.supply import largest
 from eqsat.extract.solve.watch import Watch
 from eqsat.model.deadline import tick
@@ -66,11 +66,7 @@ def liveness(problem: ExtractionProblem) -> Liveness:
 
 def claims(problem: ExtractionProblem, options: Iterable[int], news: Iterable[int]) -> Claims:
     """Sets of options that exclude each other, without sets in which nothing is new."""
-    holders: dict[int, list[int]] = {}
-    for i in options:
-        for n in problem.options[i].exclusive:
-            holders.setdefault(n, []).append(i)
-    new = set(news)
+    holders, new = problem.holders(options), set(news)
     found = {tuple(h) for h in holders.values() if not new.isdisjoint(h)}
     found |= {(i,) for i in new if not problem.options[i].exclusive}
     return largest(found)
@@ -78,12 +74,9 @@ def claims(problem: ExtractionProblem, options: Iterable[int], news: Iterable[in
 
 def kept_weights(problem: ExtractionProblem) -> tuple[tuple[int, Claims], ...]:
     """Bytes of every weight buffer, and the options that keep it if one of them is chosen."""
-    readers: dict[int, list[int]] = {}
-    for i, o in enumerate(problem.options):
-        for b in o.resident:
-            readers.setdefault(b, []).append(i)
     nbytes = problem.nbytes
-    return tuple((nbytes[b], claims(problem, r, r)) for b, r in readers.items() if nbytes[b])
+    keepers = problem.keepers.items()
+    return tuple((nbytes[b], claims(problem, k, k)) for b, k in keepers if nbytes[b])
 
 
 class _Builder:
@@ -141,9 +134,7 @@ class _Builder:
     def _still_read(self, buffer: int) -> dict[int, int]:
         """Per step with readers: the number of the bit "read here or later"."""
         options = self.problem.options
-        by_step: dict[int, list[int]] = {}
-        for h in self.problem.readers.get(buffer, []):
-            by_step.setdefault(options[h].step, []).append(h)
+        by_step = by_number((h, (options[h].step,)) for h in self.problem.readers.get(buffer, []))
         found: dict[int, int] = {}
         seen: list[int] = []
         later: int | None = None
@@ -156,9 +147,7 @@ class _Builder:
 
     def _buffer(self, buffer: int) -> None:
         options, size = self.problem.options, self.problem.nbytes[buffer]
-        at: dict[int, list[int]] = {}
-        for i in self.problem.writers[buffer]:
-            at.setdefault(options[i].step, []).append(i)
+        at = by_number((i, (options[i].step,)) for i in self.problem.writers[buffer])
         read = self._still_read(buffer)
         first, last_write = min(at), max(at)
         last = max(last_write, max(read, default=-1))

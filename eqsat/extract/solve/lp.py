@@ -5,17 +5,45 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
+import numpy as np
+
+from eqsat.extract.ragged import Ragged
 from eqsat.model.deadline import seconds_left, tick
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 EXACT = 2.0**53
 LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """low <= Σ value · variable <= high, row by row."""
+
+    low: np.ndarray
+    high: np.ndarray
+    terms: Ragged
+    value: np.ndarray  # per term
+
+    def matrix(self, variables: int) -> Any:
+        from scipy.sparse import csr_matrix
+
+        parts = (self.value, self.terms.index, self.terms.start)
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
+        found.sum_duplicates()  # in place
+        return found
+
+    @staticmethod
+    def stacked(parts: Sequence[RowTable]) -> RowTable:
+        """One below the other."""
+        return RowTable(
+            np.concatenate([p.low for p in parts]),
+            np.concatenate([p.high for p in parts]),
+            Ragged.stacked([p.terms for p in parts]),
+            np.concatenate([p.value for p in parts]),
+        )
 
 
 @dataclass
@@ -49,23 +77,9 @@ class Rows:
         self.low.append(low)
         self.high.append(high)
 
-    def matrix(self, variables: int) -> Any:
-        from scipy.sparse import csr_matrix
-
-        parts = (self.value, self.index, self.start)
-        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
-        found.sum_duplicates()  # in place
-        return found
-
-
-class Sides(Protocol):
-    """Rows, however they are held."""
-
-    @property
-    def low(self) -> Sequence[float] | np.ndarray: ...
-    @property
-    def high(self) -> Sequence[float] | np.ndarray: ...
-    def matrix(self, variables: int) -> Any: ...
+    def table(self) -> RowTable:
+        terms = Ragged(np.array(self.start), np.array(self.index, dtype=np.int64))
+        return RowTable(np.array(self.low), np.array(self.high), terms, np.array(self.value))
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ class Program:
     """Minimise objective · x over the rows, with lower <= x <= upper."""
 
     objective: np.ndarray
-    rows: Sides
+    rows: RowTable
     lower: np.ndarray
     upper: np.ndarray
     is_plain: bool  # whole objective, rows of 0 and ±1, variables between 0 and 1
@@ -93,7 +107,6 @@ def solve(program: Program) -> Solved | None:
 
     If the deadline it is under ends it: no optimum, and the bound is the trivial one.
     """
-    import numpy as np
     from ortools.linear_solver.python import model_builder_helper as helper
 
     matrix = program.rows.matrix(len(program.objective))
@@ -103,8 +116,8 @@ def solve(program: Program) -> Solved | None:
     lower: Any = program.lower / scale  # the binding's types say less than it takes
     upper: Any = program.upper / scale
     costs: Any = objective / size
-    low: Any = np.array(program.rows.low)
-    high: Any = np.array(program.rows.high)
+    low: Any = program.rows.low
+    high: Any = program.rows.high
     model = helper.ModelBuilderHelper()
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
@@ -129,8 +142,6 @@ def _scales(program: Program) -> np.ndarray:
     Peak bytes are 10^8 units beside options between 0 and 1; of such a program GLOP's dual simplex
     may end without an answer.
     """
-    import numpy as np
-
     _, digits = np.frexp(np.where(np.isinf(program.upper), 0.0, program.upper))
     return np.exp2(np.maximum(digits - LARGE, 0))
 
@@ -155,9 +166,7 @@ def _bound(
     Any multipliers of the right sign give one: Σ multiplier · side + Σ min over the box of reduced
     cost · x. These are `scale` times those of the rows.
     """
-    import numpy as np
-
-    low, high = np.array(program.rows.low), np.array(program.rows.high)
+    low, high = program.rows.low, program.rows.high
     duals = np.where(np.isinf(low), np.minimum(duals, 0.0), duals)
     duals = np.where(np.isinf(high), np.maximum(duals, 0.0), duals)
     sides = np.where(duals > 0, low, high)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -69,20 +69,21 @@ class ExtractionProblem:
     @cached_property
     def writers(self) -> dict[int, list[int]]:
         """Per buffer: options that write it, ascending."""
-        found: dict[int, list[int]] = {}
-        for i, o in enumerate(self.options):
-            for b in o.writes:
-                found.setdefault(b, []).append(i)
-        return found
+        return by_number((i, o.writes) for i, o in enumerate(self.options))
 
     @cached_property
     def readers(self) -> dict[int, list[int]]:
         """Per buffer: options that read it, ascending."""
-        found: dict[int, list[int]] = {}
-        for i, o in enumerate(self.options):
-            for b in o.reads:
-                found.setdefault(b, []).append(i)
-        return found
+        return by_number((i, o.reads) for i, o in enumerate(self.options))
+
+    @cached_property
+    def keepers(self) -> dict[int, list[int]]:
+        """Per weight: options that keep it, ascending."""
+        return by_number((i, o.resident) for i, o in enumerate(self.options))
+
+    def holders(self, options: Iterable[int]) -> dict[int, list[int]]:
+        """Per exclusive number: those of the options that hold it."""
+        return by_number((i, self.options[i].exclusive) for i in options)
 
     @cached_property
     def byte_unit(self) -> int:
@@ -197,3 +198,12 @@ class ExtractionProblem:
             (tuple(number[i] for i in among if i in number), most) for among, most in self.barred
         )
         return replace(self, options=options, covers=covers, forced=forced, barred=barred)
+
+
+def by_number(sets: Iterable[tuple[int, Iterable[int]]]) -> dict[int, list[int]]:
+    """Per number: those whose sets hold it, in their order."""
+    found: dict[int, list[int]] = {}
+    for owner, numbers in sets:
+        for n in numbers:
+            found.setdefault(n, []).append(owner)
+    return found

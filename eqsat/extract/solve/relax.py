@@ -8,15 +8,15 @@ no answer that keeps the cap. The relaxation of sums over dispatches is tight or
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.extract.solve.kept import KeptBytes
-from eqsat.extract.solve.live import kept_weights, liveness
+import numpy as np
+
+from eqsat.extract.solve.constraints import Terms, state_choice, state_kept, state_peak
+from eqsat.extract.solve.kept import unit_of
 from eqsat.extract.solve.lp import Program, Rows, Solved, solve
 from eqsat.extract.solve.problem import ExtractionProblem
-from eqsat.extract.solve.supply import exclusions, levels
-from eqsat.model.deadline import tick
 
 MEMORY = "memory"
 SUPPORT = 1e-6  # options the relaxation chooses by less are not part of its answer
@@ -51,125 +51,85 @@ def relaxation(
     If the deadline it is under ends the LP solver, the bound is the trivial one; OutOfTime if there
     is no time to state it.
     """
-    import numpy as np
-
     caps = caps or {}
     linear = {g: w for g, w in weights.items() if g in problem.linear}
-    costs = problem.worths(linear)
-    rows, variables = _rows(problem)
-    objective = costs + [0] * (variables - len(costs))
-    upper = [1.0] * variables
+    to = _Relaxed(len(problem.options))
+    state_choice(problem, to)
+    if problem.forced is not None:
+        to.some(sorted({i for i, _ in problem.forced}))
+    objective = dict(enumerate(problem.worths(linear)))
     if MEMORY in weights or MEMORY in caps:
-        nbytes = problem.byte_unit
-        _add_liveness(rows, problem, nbytes, upper)
-        objective += [0] * (len(upper) - len(objective))
-        objective[-1] = weights.get(MEMORY, 0) * nbytes
-        upper[-1] = caps.get(MEMORY, problem.most_bytes) // nbytes
-    for name in (g for g in problem.kept if g in weights or g in caps):
-        bytes_of = KeptBytes(problem, problem.kept[name])
-        at = bytes_of.relax(rows, upper, caps.get(name, bytes_of.most))
-        objective += [0] * (len(upper) - len(objective))
-        objective[at] = weights.get(name, 0) * bytes_of.unit
+        unit = problem.byte_unit
+        peak = to.amount(caps.get(MEMORY, problem.most_bytes) // unit)
+        state_peak(problem, to, peak, unit)
+        objective[peak] = weights.get(MEMORY, 0) * unit
+    for name, rows in problem.kept.items():
+        if name in weights or name in caps:
+            unit, most = unit_of(rows), max(r.most for r in rows)
+            largest = to.amount(min(caps.get(name, most), most) // unit)
+            state_kept(problem, rows, to, largest, unit)
+            objective[largest] = weights.get(name, 0) * unit
     for name, cap in caps.items():
         if name in problem.linear:
-            rows.weigh(-math.inf, cap, enumerate(map(float, problem.coefficients(name))))
-    unit = math.gcd(*objective) or 1
+            to.rows.weigh(-math.inf, cap, enumerate(map(float, problem.coefficients(name))))
+    unit = math.gcd(*objective.values()) or 1
+    goal, upper = np.zeros(len(to.upper)), np.array(to.upper)
+    goal[list(objective)] = np.array(list(objective.values()), dtype=float) / unit
     is_plain = not caps and linear == weights
-    goal = np.array(objective, dtype=float) / unit
-    program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain)
-    return _relaxation(solve(program), len(costs), unit)
+    program = Program(goal, to.rows.table(), np.zeros(len(upper)), upper, is_plain)
+    return relaxation_of(solve(program), len(problem.options), unit)
 
 
-def least_bytes(problem: ExtractionProblem) -> int | None:
-    """Peak bytes of every answer in any order, at the least; None if there is no answer.
-
-    Fixed bytes, the weights that every answer keeps, and what the dispatch that computes some
-    needed value touches. Far easier than the rest of what memory takes; most budgets fail by it.
-    """
-    import numpy as np
-
-    rows, variables = _rows(problem)
-    upper, nbytes = [1.0] * variables, problem.byte_unit
-    objective = [0] * variables
-    for size, claims in kept_weights(problem):
-        upper.append(1.0)
-        objective.append(size // nbytes)
-        for claim in claims:
-            rows.add(-math.inf, 0, claim, [len(upper) - 1])
-    goal = np.array(objective, dtype=float)
-    program = Program(goal, rows, np.zeros(len(upper)), np.array(upper), is_plain=True)
-    solved = solve(program)
-    if solved is None:
-        return None
-    return problem.fixed_bytes + math.ceil(solved.least) * nbytes + _touched_bytes(problem)
-
-
-def _touched_bytes(problem: ExtractionProblem) -> int:
-    """Temporaries that some dispatch of every answer reads or writes: all are live when it runs."""
-    roots = set(problem.roots)
-    own = [sum(problem.nbytes[b] for b in {*o.reads, *o.writes} - roots) for o in problem.options]
-    return max((min(own[i] for i in c) for c in problem.covers if c), default=0)
-
-
-def _relaxation(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
+def relaxation_of(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
+    """What an LP says of options, its first variables, that are worth multiples of the unit."""
     if solved is None:
         return None
     reduced = (solved.reduced[:options] * unit).tolist()
-    support = tuple(i for i, v in enumerate(solved.values[:options].tolist()) if v > SUPPORT)
-    return Relaxation(solved.least * unit, tuple(reduced), support, unit)
+    support = np.flatnonzero(solved.values[:options] > SUPPORT).tolist()
+    return Relaxation(solved.least * unit, tuple(reduced), tuple(support), unit)
 
 
-def _add_liveness(rows: Rows, problem: ExtractionProblem, nbytes: int, upper: list[float]) -> None:
-    """Rows of what is live; new variables are added to `upper`, peak bytes / `nbytes` the last."""
-    known = liveness(problem)
+class _Relaxed:
+    """Constraints as rows over variables between 0 and `upper`; a literal is a variable."""
 
-    def bits(count: int) -> list[int]:
-        upper.extend([1.0] * count)
-        return list(range(len(upper) - count, len(upper)))
+    def __init__(self, options: int):
+        self.x = range(options)
+        self.upper = [1.0] * options
+        self.rows = Rows()
 
-    reads, spans = bits(len(known.reads)), bits(len(known.spans))
-    kept = bits(len(known.weights))
-    (peak,) = bits(1)
-    for bit, read in zip(reads, known.reads, strict=True):
-        if read.later is not None:
-            rows.add(-math.inf, 0, [reads[read.later]], [bit])
-        for claim in read.claims:
-            rows.add(-math.inf, 0, claim, [bit])
-    for bit, span in zip(spans, known.spans, strict=True):
-        rows.add(-math.inf, 1, [reads[span.read], *span.writers], [bit])
-    for bit, (_, claims) in zip(kept, known.weights, strict=True):
-        for claim in claims:
-            rows.add(-math.inf, 0, claim, [bit])
-    sizes = [size for size, _ in known.weights]
-    fixed = [(peak, -1.0), *((b, s / nbytes) for b, s in zip(kept, sizes, strict=True))]
-    base = -problem.fixed_bytes / nbytes
-    rows.weigh(-math.inf, base, fixed)
-    for row in known.rows:
-        tick()
-        terms = [(i, s / nbytes) for s, i in row.written]
-        terms += [(reads[n], s / nbytes) for s, n in row.read]
-        terms += [(spans[n], s / nbytes) for s, n in row.spans]
-        rows.weigh(-math.inf, base - row.base / nbytes, terms + fixed)
+    def amount(self, most: float) -> int:
+        """A variable of its own."""
+        self.upper.append(most)
+        return len(self.upper) - 1
 
+    def exactly_one(self, literals: Sequence[int]) -> None:
+        self.rows.add(1, 1, literals)
 
-def _rows(problem: ExtractionProblem) -> tuple[Rows, int]:
-    """The rows over options and one more variable per level of a buffer; how many variables."""
-    rows, count = Rows(), len(problem.options)
-    for r in problem.roots:
-        rows.add(1, 1, problem.writers.get(r, []))
-    for cover in problem.covers:
-        rows.add(1, math.inf, cover)
-    if problem.forced is not None:
-        rows.add(1, math.inf, sorted({i for i, _ in problem.forced}))
-    for group in exclusions(problem):
-        rows.add(-math.inf, 1, group)
-    for among, most in problem.barred:
-        rows.weigh(-math.inf, most, [(i, 1.0) for i in among])
-    found = levels(problem)
-    for n, level in enumerate(found):
-        tick()
-        before = [] if level.before is None else [count + level.before]
-        rows.add(-math.inf, 0, [count + n], [*level.writers, *before])
-        for claim in level.claims:
-            rows.add(-math.inf, 0, claim, [count + n])
-    return rows, count + len(found)
+    def some(self, literals: Sequence[int]) -> None:
+        self.rows.add(1, math.inf, literals)
+
+    def at_most(self, literals: Sequence[int], most: int) -> None:
+        self.rows.add(-math.inf, most, literals)
+
+    def only_with(self, clique: Sequence[int], literal: int) -> None:
+        self.rows.add(-math.inf, 0, clique, [literal])
+
+    def only_if_any(self, literals: Sequence[int]) -> int:
+        found = self.amount(1.0)
+        self.rows.add(-math.inf, 0, [found], literals)
+        return found
+
+    def true_if_any(self, cliques: Sequence[Sequence[int]], later: int | None = None) -> int:
+        found = self.amount(1.0)
+        for clique in cliques if later is None else ([later], *cliques):
+            self.only_with(clique, found)
+        return found
+
+    def both(self, one: int, clique: Sequence[int]) -> int:
+        found = self.amount(1.0)
+        self.rows.add(-math.inf, 1, [one, *clique], [found])
+        return found
+
+    def bound(self, terms: Terms, base: int, most: int, unit: int) -> None:
+        own = [(v, size / unit) for size, v in terms]
+        self.rows.weigh(-math.inf, -base / unit, [(most, -1.0), *own])

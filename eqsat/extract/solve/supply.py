@@ -51,10 +51,7 @@ def _of_set(
     Who reads one of them and holds a number is chosen with the first of the writers, which then
     does not need somebody else to hold it: those that do are left out.
     """
-    holders: dict[int, list[int]] = {}
-    for h in readers:
-        for n in problem.options[h].exclusive:
-            holders.setdefault(n, []).append(h)
+    holders = problem.holders(readers)
     claims: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for n, held in holders.items():
         bit = known.bit[n]
@@ -106,10 +103,7 @@ def largest(claims: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
 
 def exclusions(problem: ExtractionProblem) -> list[list[int]]:
     """Sets of options of which at most one is chosen."""
-    holders: dict[int, list[int]] = {}
-    for i, o in enumerate(problem.options):
-        for n in o.exclusive:
-            holders.setdefault(n, []).append(i)
+    holders = problem.holders(range(len(problem.options)))
     roots = set(problem.roots)
     writers = [w for b, w in problem.writers.items() if b not in roots]
     return [group for group in (*holders.values(), *writers) if len(group) > 1]

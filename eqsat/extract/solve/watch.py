@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.presolve import made_before
+from eqsat.extract.solve.problem import by_number
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
@@ -320,8 +321,5 @@ class Facts:
 
 
 def _by_item(sets: list[set[int]]) -> dict[int, tuple[int, ...]]:
-    found: dict[int, list[int]] = {}
-    for i, items in enumerate(sets):
-        for n in sorted(items):
-            found.setdefault(n, []).append(i)
+    found = by_number((i, sorted(items)) for i, items in enumerate(sets))
     return {n: tuple(f) for n, f in found.items()}
