@@ -98,18 +98,6 @@ class AnyOrder(ExtractionProblem):
         needed = {*self.roots, *(b for o in options for b in o.reads)}
         return self._is_disjoint(answer) and needed <= written
 
-    def pruned(self, answer: Answer) -> Answer:
-        """Without options that no root needs; no goal gets worse."""
-        writer = {b: i for i in answer for b in self.options[i].writes}
-        kept: set[int] = set()
-        waiting = [writer[r] for r in self.roots]
-        while waiting:
-            i = waiting.pop()
-            if i not in kept:
-                kept.add(i)
-                waiting += [writer[b] for b in self.options[i].reads]
-        return tuple(sorted(kept))
-
     def restricted(self, kept: tuple[int, ...]) -> AnyOrder:
         """The problem with these options only, numbered by their place in `kept`."""
         small = super().restricted(kept)

@@ -33,6 +33,23 @@ LARGE = 2_000  # options: with more, the relaxation of memory takes as long as a
 
 
 @dataclass(frozen=True)
+class Question:
+    """Minimise Σ weight · goal within caps.
+
+    `among`: options that answers within the caps hold, if that is known already.
+    """
+
+    weights: dict[str, int]
+    caps: dict[str, int]
+    among: tuple[int, ...] | None = None
+
+    @property
+    def is_peak(self) -> bool:
+        """Whether memory alone is asked about."""
+        return self.weights == {MEMORY: 1}
+
+
+@dataclass(frozen=True)
 class Search:
     """One problem with its budgets, clock and seed."""
 
@@ -63,7 +80,7 @@ class Search:
     def best_hint(self, weights: dict[str, int], caps: dict[str, int]) -> Answer | None:
         """The best known answer that keeps the caps."""
         legal = [a for a in self.hints if self.problem.keeps(a, caps)]
-        return min(legal, key=lambda a: self.problem.worth(a, weights), default=None)
+        return self._better(weights, *legal)
 
     def _better(self, weights: dict[str, int], *answers: Answer | None) -> Answer | None:
         known = [a for a in answers if a is not None]
@@ -85,51 +102,48 @@ class Search:
         try:
             with until(self.deadline, self.stop):
                 tick()
-                return self._minimised(weights, caps, hint, time.monotonic() + seconds, among)
+                asked = Question(weights, caps, among)
+                return self._minimised(asked, hint, time.monotonic() + seconds)
         except OutOfTime:
             return Found("unknown" if hint is None else self._ended, hint)
 
-    def _minimised(
-        self,
-        weights: dict[str, int],
-        caps: dict[str, int],
-        hint: Answer | None,
-        end: float,
-        among: tuple[int, ...] | None,
-    ) -> Found:
+    def _minimised(self, asked: Question, hint: Answer | None, end: float) -> Found:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
-        told = self._told(weights, caps, hint)
+        weights = asked.weights
+        told = self._told(asked, hint)
         if told is not None:
             return told
-        fewest = self._fewest(weights, caps, hint)
+        fewest = self._fewest(asked, hint)
         if fewest is not None and hint is not None:
-            hint = self._of_few(fewest, caps, hint, end, among)
+            hint = self._of_few(fewest, asked, hint, end)
             status = self._without_search(fewest, hint)
             if status:
                 return Found(status, hint, self.problem.peak_bytes(hint) * (status != OPEN))
-        stage = self._stage_of(weights, caps, hint, among)
-        if stage is None or any(weights == {g: 1} and stage.bound > v for g, v in caps.items()):
+        stage = self._stage_of(asked, hint)
+        if stage is None or any(
+            weights == {g: 1} and stage.bound > v for g, v in asked.caps.items()
+        ):
             return Found("infeasible")
-        found, asked = None, ()
-        for cap, few in self._neighbourhoods(stage, weights):
-            if self._is_met(stage, weights, hint) or time.monotonic() > end:
+        found, looked_at = None, ()
+        for cap, few in self._neighbourhoods(stage, asked):
+            if self._is_met(stage, asked, hint) or time.monotonic() > end:
                 break
             worth = None if hint is None else self.problem.worth(hint, weights)
             if worth is not None and (worth <= cap or stage.is_nearly_all(few, worth)):
                 break  # the last solve below proves as much
-            asked = few
-            found = self._solve(few, weights, caps, hint, end - time.monotonic(), NEAR_WORK)
+            looked_at = few
+            found = self._solve(few, asked, hint, end, NEAR_WORK)
             hint = self._better(weights, hint, found.answer)
             if found.status == "optimal" and stage.bound < found.bound <= cap:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
-        if self._is_met(stage, weights, hint):
+        if self._is_met(stage, asked, hint):
             return Found("optimal", hint, stage.bound, "relaxation", stage)
-        kept = self._left(stage, weights, fewest, hint)
+        kept = self._left(stage, asked, fewest, hint)
         if self._is_enough(found, kept):
             return Found(OPEN, hint, stage.bound, stage=stage)
-        if found is None or found.status != "optimal" or kept != asked:  # else just now
-            found = self._solve(kept, weights, caps, hint, end - time.monotonic())
-        return self._settled(found, stage, weights, hint)
+        if found is None or found.status != "optimal" or kept != looked_at:  # else just now
+            found = self._solve(kept, asked, hint, end)
+        return self._settled(found, stage, asked, hint)
 
     def tried(
         self,
@@ -148,72 +162,16 @@ class Search:
                 raise
             return Found(OUT_OF_MEMORY, known)
 
-    def _told(
-        self, weights: dict[str, int], caps: dict[str, int], hint: Answer | None
-    ) -> Found | None:
-        """What bounds that are known say without a search, if that is all there is to say."""
-        known = next((v for g, v in self.least.items() if weights == {g: 1}), None)
-        if hint is not None and known and self.problem.worth(hint, weights) <= known[0]:
+    # ---- what needs no search ----------------------------------------------------------------
+    def _told(self, asked: Question, hint: Answer | None) -> Found | None:
+        """What bounds that are known say, if that is all there is to say."""
+        known = next((v for g, v in self.least.items() if asked.weights == {g: 1}), None)
+        if hint is not None and known and self.problem.worth(hint, asked.weights) <= known[0]:
             return Found("optimal", hint, *known)
-        return Found("infeasible") if self._is_too_little(weights, caps) else None
-
-    def _is_enough(self, found: Found | None, kept: tuple[int, ...]) -> bool:
-        """Whether an answer found among few options will do, as a proof would be among many."""
-        is_found = found is not None and found.status == "optimal" and found.answer is not None
-        return self.is_look and is_found and len(kept) > MANY_LEFT
-
-    def _without_search(self, fewest: Fewest, answer: Answer) -> str:
-        """optimal, if it is plain that no answer needs less; open, if that is asked later."""
-        if fewest.is_least(self.problem.peak_bytes(answer)):
-            return "optimal"
-        return OPEN if self.defers and len(self.problem.options) > LARGE else ""
-
-    def _left(
-        self, stage: Stage, weights: dict[str, int], fewest: Fewest | None, hint: Answer | None
-    ) -> tuple[int, ...]:
-        """Options of the known answer, and all that better ones hold."""
-        if hint is None or (not self.problem.is_ordered and MEMORY in weights):
-            return stage.kept  # without an order the known answer is worth less
-        value = self.problem.worth(hint, weights)
-        kept = stage.within(value)
-        if fewest is None:
-            return kept
-        return tuple(sorted({*kept}.intersection((*fewest.within(value - 1), *hint))))
-
-    def _fewest(
-        self, weights: dict[str, int], caps: dict[str, int], answer: Answer | None
-    ) -> Fewest | None:
-        """What is known of bytes in any order.
-
-        Asked behind goals that leave few options, and a known answer as good as the best.
-        """
-        is_behind = bool(caps.keys() - self.budget.keys())
-        if self.free is None or answer is None or weights != {MEMORY: 1} or not is_behind:
-            return None
-        sums = {g: v for g, v in caps.items() if g in self.problem.linear}
-        return Fewest(self.problem, self.free(), sums)
-
-    def _of_few(
-        self,
-        fewest: Fewest,
-        caps: dict[str, int],
-        hint: Answer,
-        end: float,
-        among: tuple[int, ...] | None,
-    ) -> Answer:
-        """The better of the known answer and of those of options that fit into few bytes."""
-        value = self.problem.peak_bytes(hint)
-        few = () if fewest.is_least(value) else fewest.lowest(value)
-        kept = few if among is None else tuple(sorted({*few}.intersection(among)))
-        if not kept:
-            return hint
-        found = self._solve(kept, {MEMORY: 1}, caps, None, end - time.monotonic(), NEAR_WORK)
-        return self._better({MEMORY: 1}, hint, found.answer) or hint
-
-    def _is_too_little(self, weights: dict[str, int], caps: dict[str, int]) -> bool:
-        """Whether a budget of memory does not even hold what every answer keeps."""
-        asked = MEMORY in self.budget or weights == {MEMORY: 1}
-        return asked and MEMORY in caps and self.least_bytes > caps[MEMORY]
+        about_bytes = (MEMORY in self.budget or asked.is_peak) and MEMORY in asked.caps
+        if about_bytes and self.least_bytes > asked.caps[MEMORY]:
+            return Found("infeasible")  # it does not even hold what every answer keeps
+        return None
 
     @cached_property
     def least_bytes(self) -> int:
@@ -221,13 +179,56 @@ class Search:
         free = self.problem if isinstance(self.problem, AnyOrder) else self.free and self.free()
         return free.fits.least_bytes if free else self.problem.fixed_bytes
 
-    def _settled(
-        self, found: Found, stage: Stage, weights: dict[str, int], hint: Answer | None
-    ) -> Found:
+    def _fewest(self, asked: Question, answer: Answer | None) -> Fewest | None:
+        """What is known of bytes in any order.
+
+        Asked behind goals that leave few options, and a known answer as good as the best.
+        """
+        is_behind = bool(asked.caps.keys() - self.budget.keys())
+        if self.free is None or answer is None or not asked.is_peak or not is_behind:
+            return None
+        sums = {g: v for g, v in asked.caps.items() if g in self.problem.linear}
+        return Fewest(self.problem, self.free(), sums)
+
+    def _of_few(self, fewest: Fewest, asked: Question, hint: Answer, end: float) -> Answer:
+        """The better of the known answer and of those of options that fit into few bytes."""
+        value = self.problem.peak_bytes(hint)
+        few = () if fewest.is_least(value) else fewest.lowest(value)
+        kept = few if asked.among is None else tuple(sorted({*few}.intersection(asked.among)))
+        if not kept:
+            return hint
+        found = self._solve(kept, asked, None, end, NEAR_WORK)
+        return self._better(asked.weights, hint, found.answer) or hint
+
+    def _without_search(self, fewest: Fewest, answer: Answer) -> str:
+        """optimal, if it is plain that no answer needs less; open, if that is asked later."""
+        if fewest.is_least(self.problem.peak_bytes(answer)):
+            return "optimal"
+        return OPEN if self.defers and len(self.problem.options) > LARGE else ""
+
+    # ---- what is left to search --------------------------------------------------------------
+    def _is_enough(self, found: Found | None, kept: tuple[int, ...]) -> bool:
+        """Whether an answer found among few options will do, as a proof would be among many."""
+        is_found = found is not None and found.status == "optimal" and found.answer is not None
+        return self.is_look and is_found and len(kept) > MANY_LEFT
+
+    def _left(
+        self, stage: Stage, asked: Question, fewest: Fewest | None, hint: Answer | None
+    ) -> tuple[int, ...]:
+        """Options of the known answer, and all that better ones hold."""
+        if hint is None or (not self.problem.is_ordered and MEMORY in asked.weights):
+            return stage.kept  # without an order the known answer is worth less
+        value = self.problem.worth(hint, asked.weights)
+        kept = stage.within(value)
+        if fewest is None:
+            return kept
+        return tuple(sorted({*kept}.intersection((*fewest.within(value - 1), *hint))))
+
+    def _settled(self, found: Found, stage: Stage, asked: Question, hint: Answer | None) -> Found:
         """The last solve's outcome with the better of both answers and of both bounds."""
         if found.status in ("optimal", "infeasible"):
             return replace(found, stage=stage)
-        best = self._better(weights, found.answer, hint)
+        best = self._better(asked.weights, found.answer, hint)
         if best is None:
             return found
         return Found(self._ended, best, max(found.bound, stage.bound), stage=stage)
@@ -237,37 +238,29 @@ class Search:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
-    def _is_met(self, stage: Stage, weights: dict[str, int], answer: Answer | None) -> bool:
+    def _is_met(self, stage: Stage, asked: Question, answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
-        return answer is not None and self.problem.worth(answer, weights) <= stage.bound
+        return answer is not None and self.problem.worth(answer, asked.weights) <= stage.bound
 
-    def _stage_of(
-        self,
-        weights: dict[str, int],
-        caps: dict[str, int],
-        hint: Answer | None,
-        among: tuple[int, ...] | None,
-    ) -> Stage | None:
+    def _stage_of(self, asked: Question, hint: Answer | None) -> Stage | None:
         """What is left under the caps; options that do not fit into a cap of bytes, which takes
         longest to see, are looked for only if the known answer does not meet the bound with them.
         """
-        if hint is not None and not self.problem.is_ordered and MEMORY not in weights:
-            stage = self.stage(weights, caps, among, by_bytes=False)
-            if stage is not None and (MEMORY not in caps or self._is_met(stage, weights, hint)):
+        if hint is not None and not self.problem.is_ordered and MEMORY not in asked.weights:
+            stage = self._left_within(asked, by_bytes=False)
+            if stage is not None and (MEMORY not in asked.caps or self._is_met(stage, asked, hint)):
                 return stage
-        return self.stage(weights, caps, among)
+        return self._left_within(asked)
 
     def stage(
-        self,
-        weights: dict[str, int],
-        caps: dict[str, int],
-        among: tuple[int, ...] | None,
-        *,
-        by_bytes: bool = True,
+        self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
     ) -> Stage | None:
         """What is left under the caps, with its relaxation; None if that is nothing."""
-        problem = self.problem
-        kept = set(range(len(problem.options)) if among is None else among)
+        return self._left_within(Question(weights, caps, among))
+
+    def _left_within(self, asked: Question, *, by_bytes: bool = True) -> Stage | None:
+        problem, caps = self.problem, asked.caps
+        kept = set(range(len(problem.options)) if asked.among is None else asked.among)
         if not problem.is_ordered and MEMORY in caps and by_bytes:
             kept &= set(self.fitting(caps[MEMORY]))
             if not kept and problem.roots:
@@ -281,7 +274,7 @@ class Search:
         small = problem.restricted(places)
         useful = presolve(small)
         places, small = chosen(places, useful), small.restricted(useful)
-        found = self._relaxation(small, weights, caps)
+        found = self._relaxation(small, asked)
         return None if found is None else Stage(places, small, found)
 
     def fitting(self, cap: int) -> tuple[int, ...]:
@@ -290,31 +283,27 @@ class Search:
             return tuple(range(len(self.problem.options)))
         return fitting(self.problem, cap)
 
-    def _relaxation(
-        self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
-    ) -> Relaxation | None:
+    def _relaxation(self, small: ExtractionProblem, asked: Question) -> Relaxation | None:
         """Under the caps on sums, bytes kept and memory; None if nothing is left."""
-        if self._is_hard(small, weights, caps):
+        if self._is_hard(small, asked):
             nothing = (0.0,) * len(small.options)
             return Relaxation(0.0, nothing, (), small.byte_unit)
-        limits = {g: v for g, v in caps.items() if g in small.linear}
-        more = {g: v for g, v in caps.items() if g in small.kept}
-        more |= {MEMORY: caps[MEMORY]} if MEMORY in self.budget else {}
-        found = relaxation(small, weights, limits | more) if more else None
+        limits = {g: v for g, v in asked.caps.items() if g in small.linear}
+        more = {g: v for g, v in asked.caps.items() if g in small.kept}
+        more |= {MEMORY: asked.caps[MEMORY]} if MEMORY in self.budget else {}
+        found = relaxation(small, asked.weights, limits | more) if more else None
         # `None` is no proof where sums round
-        return found or relaxation(small, weights, limits)
+        return found or relaxation(small, asked.weights, limits)
 
-    def _is_hard(
-        self, small: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]
-    ) -> bool:
+    def _is_hard(self, small: ExtractionProblem, asked: Question) -> bool:
         """Whether relaxing bytes in any order says little, as nearly all options fit."""
-        if weights != {MEMORY: 1} or MEMORY not in caps or len(small.options) < LARGE:
+        if not asked.is_peak or MEMORY not in asked.caps or len(small.options) < LARGE:
             return False
         problem = self.problem
-        return isinstance(problem, AnyOrder) and is_most(problem, self.fitting(caps[MEMORY]))
+        return isinstance(problem, AnyOrder) and is_most(problem, self.fitting(asked.caps[MEMORY]))
 
     def _neighbourhoods(
-        self, stage: Stage, weights: dict[str, int]
+        self, stage: Stage, asked: Question
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Few options that hold a good answer: the relaxation's own, then those near its bound.
 
@@ -324,7 +313,7 @@ class Search:
         """
         yield -1, chosen(stage.kept, stage.relaxed.support)
         last = len(stage.relaxed.support)
-        for spread in SPREADS if MEMORY not in weights else ():
+        for spread in SPREADS if MEMORY not in asked.weights else ():
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)
             if last < len(near) <= MANY:
@@ -340,35 +329,32 @@ class Search:
     def _solve(
         self,
         kept: tuple[int, ...],
-        weights: dict[str, int],
-        caps: dict[str, int],
+        asked: Question,
         hint: Answer | None,
-        seconds: float,
+        end: float,
         work: float | None = None,
     ) -> Found:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
-        if TIE_BREAK in weights and len(kept) > TIDY:
+        if TIE_BREAK in asked.weights and len(kept) > TIDY:
             return Found("unknown")
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
-        request = Request(weights, caps, own)
-        effort = Effort(max(seconds, 0.1), self.seed, work, self.stop)
+        request = Request(asked.weights, asked.caps, own)
+        seconds = max(end - time.monotonic(), 0.1)
         try:
             tick()
-            solution = solve(small, request, effort)
+            solution = solve(small, request, Effort(seconds, self.seed, work, self.stop))
         except OutOfTime:
             return Found("unknown")
-        if solution.answer is None and own is not None and small.keeps(own, caps):
+        if solution.answer is None and own is not None and small.keeps(own, asked.caps):
             return Found("unknown")  # a solver that calls it infeasible is wrong
         if solution.answer is None:
             return Found(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
-        if (
-            not self.problem.is_legal(answer)
-            or self.problem.worth(answer, weights) > solution.value
-        ):
+        worth = self.problem.worth(answer, asked.weights)
+        if not self.problem.is_legal(answer) or worth > solution.value:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         status = "optimal" if solution.status == "optimal" else "wall"
         return Found(status, self.problem.pruned(answer), solution.bound)

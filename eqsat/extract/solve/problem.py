@@ -178,12 +178,14 @@ class ExtractionProblem:
 
     def pruned(self, answer: Answer) -> Answer:
         """Without options that no root needs; no goal gets worse."""
-        needed = set(self.roots)
-        kept = []
-        for i in sorted(answer, key=lambda i: (-self.options[i].step, -i)):
-            if not needed.isdisjoint(self.options[i].writes):
-                kept.append(i)
-                needed.update(self.options[i].reads)
+        writer = {b: i for i in answer for b in self.options[i].writes}
+        kept: set[int] = set()
+        waiting = list(self.roots)
+        while waiting:
+            i = writer.get(waiting.pop())
+            if i is not None and i not in kept:
+                kept.add(i)
+                waiting += self.options[i].reads
         return tuple(sorted(kept))
 
     def restricted(self, kept: tuple[int, ...]) -> ExtractionProblem:
