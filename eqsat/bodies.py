@@ -21,7 +21,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.schedule.carried import carried_layouts, packed_type, with_packed_state
-from eqsat.schedule.hoist import Hoisted, NotStackable, hoist, with_weights
+from eqsat.schedule.hoist import Hoisted, NotStackable, hoist, with_fixed_weights
 
 if TYPE_CHECKING:
     from eqsat.model.selection import Selection
@@ -160,7 +160,7 @@ class _Planner:
         self, attr: Control, known: Sequence[int]
     ) -> tuple[list[Sequence[Run]], Hoisted, list[Other]]:
         """The searches of the bodies; the op with their baselines; and with what each found."""
-        runs = [self._runs(with_weights(body, known)) for body in attr.bodies]
+        runs = [self._runs(with_fixed_weights(body, known)) for body in attr.bodies]
         whole = [found[0].baseline_schedule or found[0].schedule for found in runs]
         own = hoist(attr, [s for s in whole if s is not None], known)
         others = []

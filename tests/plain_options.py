@@ -14,7 +14,7 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment
 from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
-from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
+from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
 
@@ -71,7 +71,7 @@ class _Plain(Variants):
     def _fixed(self, c: Candidate) -> dict[type, int]:
         """What a dispatch adds to our own goals whatever it writes."""
         return {
-            Relayout: sum([self.moved[m] for m in c.members]),
+            RelayoutBytes: sum([self.moved[m] for m in c.members]),
             Ties: sum([self.tied[m] for m in c.members]),
             Dispatches: kernels(self.space.egraph, c.members) if self.has_loops else 1,
         }

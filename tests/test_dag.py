@@ -23,10 +23,17 @@ from eqsat.extract.dag import model, search
 from eqsat.extract.dag.acyclic import eliminate
 from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
 from eqsat.extract.dag.components import dominators
-from eqsat.extract.dag.greedy import by_tree, greedy, prepare
+from eqsat.extract.dag.greedy import by_tree, cheap_choice, waiting_of
 from eqsat.extract.dag.local import improve
-from eqsat.extract.dag.presolve import presolve
-from eqsat.extract.dag.problem import Option, Reduced, build_problem, dag_cost, derivable, reached
+from eqsat.extract.dag.presolve import smaller
+from eqsat.extract.dag.problem import (
+    Derivation,
+    Reduced,
+    build_problem,
+    dag_cost,
+    derivable,
+    reached,
+)
 from eqsat.extract.dag.search import extract_dag
 from eqsat.model.diag import EqsatError
 from eqsat.model.serialized import SerializedEGraph
@@ -97,8 +104,8 @@ def test_the_model_alone_is_right(triples, monkeypatch) -> None:
         whole, wanted = whole_of(graph), cheapest(graph)
         if whole is None or wanted is None:
             continue
-        hint = greedy(whole, 0, plenty)
-        found = model.solve(whole, hint, deadline=time.monotonic() + 60, seed=0)
+        hint = cheap_choice(whole, 0, plenty)
+        found = model.solve_dag(whole, hint, deadline=time.monotonic() + 60, seed=0)
         assert found.status == "optimal" and found.selection is not None
         scaled = wanted * build_problem(graph).scale
         cost = dag_cost(found.selection, whole.roots)
@@ -115,15 +122,17 @@ def test_presolve_keeps_the_optimum_and_greedy_is_an_answer() -> None:
         whole, wanted = whole_of(graph), cheapest(graph)
         if whole is None or wanted is None:
             continue
-        reduced = presolve(whole, plenty)
+        reduced = smaller(whole, plenty)
         assert reduced is not None
-        answer = greedy(reduced, seed, plenty)
+        answer = cheap_choice(reduced, seed, plenty)
         cost = reduced.base + dag_cost(answer, reduced.roots)
         scaled = wanted * build_problem(graph).scale
         assert cost >= scaled
-        again = presolve(reduced, plenty, cost)
+        again = reduced(reduced, plenty, cost)
         assert again is not None
-        best = min(again.base + dag_cost(greedy(again, s, plenty), again.roots) for s in range(3))
+        best = min(
+            again.base + dag_cost(cheap_choice(again, s, plenty), again.roots) for s in range(3)
+        )
         assert best >= scaled
         shrunk += len(again.classes) < len(whole.classes)
     assert shrunk > 80
@@ -308,10 +317,15 @@ def has_cycle(arcs: set[tuple[int, int]], n: int) -> bool:
 
 
 def test_options_too_dear_for_the_solver_do_not_break_it() -> None:
-    dear = Option(10**40, frozenset(), (2,))
-    options = {0: (dear, Option(3, frozenset({1}), (0,))), 1: (Option(4, frozenset(), (1,)), dear)}
+    dear = Derivation(10**40, frozenset(), (2,))
+    options = {
+        0: (dear, Derivation(3, frozenset({1}), (0,))),
+        1: (Derivation(4, frozenset(), (1,)), dear),
+    }
     reduced = Reduced(options, frozenset({0}))
-    found = model.solve(reduced, greedy(reduced, 0, plenty), deadline=time.monotonic() + 20, seed=0)
+    found = model.solve_dag(
+        reduced, cheap_choice(reduced, 0, plenty), deadline=time.monotonic() + 20, seed=0
+    )
     assert (found.status, found.bound) == ("optimal", 7)
 
 
@@ -320,9 +334,9 @@ def test_local_search_never_gets_worse_and_finds_better() -> None:
     for seed in range(4):
         whole = whole_of(hard(seed + 10, classes=25))
         assert whole is not None
-        part = presolve(whole, plenty)
+        part = smaller(whole, plenty)
         assert part is not None
-        start = by_tree(prepare(part))
+        start = by_tree(waiting_of(part))
         start = {c: start[c] for c in reached(start, part.roots)}
         told: list[int] = []
         found = improve(

@@ -11,7 +11,7 @@ import pytest
 import eqsat
 from eqsat.extract import extract
 from eqsat.extract.everyorder import circle
-from eqsat.extract.order import best_order, work_of
+from eqsat.extract.order import best_order, graph_of
 from eqsat.extract.solve.anyorder import any_order
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.problem import ExtractionProblem, Option
@@ -133,7 +133,7 @@ def test_dispatches_that_wait_for_each_other_are_barred_as_a_kind():
     problem = any_order(steps, computes, {b: b for b in nbytes}, frozenset())
     assert problem.is_legal((0, 2))  # but for the order
     with pytest.raises(ValueError, match="wait for each other"):
-        best_order(work_of(problem, (0, 2)))
+        best_order(graph_of(problem, (0, 2)))
     barred = circle(problem, (0, 2))
     assert sorted(barred[0]) == [0, 1, 2, 3] and barred[1] == 1
     for kept in (problem, problem.restricted(tuple(range(5)))):

@@ -11,7 +11,7 @@ import pytest
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.extract.solve.relax import relaxation
-from eqsat.extract.solve.supply import levels
+from eqsat.extract.solve.supply import availabilities
 
 # value 1 has the layouts 10, 11 and 12; results of ops, 20, 30 and 40, are made from it
 VALUE = {10: 1, 11: 1, 12: 1, 20: 2, 30: 3, 40: 4}
@@ -75,7 +75,7 @@ def test_no_answer_is_ruled_out(seed: int):
     relaxed = relaxation(found, {"time": 1})
     least = min((found.value("time", a) for a in known), default=None)
     assert relaxed is not None or least is None
-    for level in levels(found):
+    for level in availabilities(found):
         for answer in known:
             chosen = set(answer)
             there = not chosen.isdisjoint(level.writers) or level.before is not None

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from problems import every_answer
 
-from eqsat.extract.order import best_order, work_of
+from eqsat.extract.order import best_order, graph_of
 from eqsat.extract.session import prepare
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.fewest import Fewest
@@ -69,7 +69,7 @@ def peaks(problem: AnyOrder) -> dict[Answer, int]:
     found = {}
     for a in every_answer(problem):
         try:
-            best = best_order(work_of(problem, a))
+            best = best_order(graph_of(problem, a))
         except ValueError:
             continue
         assert best.is_proven

@@ -15,7 +15,7 @@ from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.solve.folded import presolved
 from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.solve.freetable import needs
+from eqsat.extract.solve.freetable import needed_numbers
 from eqsat.extract.survivors import narrowed
 from eqsat.model.diag import EqsatError
 from tests.test_orbits import kinds, variants_of
@@ -77,7 +77,7 @@ def test_what_is_needed_once_per_class_is_needed_in_every_block(case: str):
     kept, known = presolved(columns.folded())
     left = columns.take(kept)
     every = FreeOptions.made(variants, columns.orbits.listed())
-    plain, own = needs(every.problem), {k: n for n, k in enumerate(keys(every.table))}
+    plain, own = needed_numbers(every.problem), {k: n for n, k in enumerate(keys(every.table))}
     first = keys(columns.orbits.listed(left.of.index[left.of.start[:-1]]))
     numbers, asked = left.folded().numbers, plain.numbers
     seen = 0

@@ -13,7 +13,7 @@ from eqsat.extract import check, extract
 from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.order import Order, Work, best_order, peak_bytes, work_of
+from eqsat.extract.order import DispatchGraph, Order, best_order, graph_of, peak_bytes
 from eqsat.extract.order.work import blocks
 from eqsat.extract.ordered import Sequenced, greedily, in_best_order, under
 from eqsat.extract.solve.anyorder import AnyOrder
@@ -43,7 +43,7 @@ GOALS = tuple(GoalRequest(g) for g in ("time", "memory", "dispatches"))
 EFFORT = Effort(seconds=10.0, seed=0)
 
 
-def random_work(seed: int, dispatches: int) -> Work:
+def random_work(seed: int, dispatches: int) -> DispatchGraph:
     """Dispatches in a legal order, each reading some of what earlier ones wrote."""
     rng = random.Random(seed)
     reads, writes, nbytes = [], [], {}
@@ -53,10 +53,10 @@ def random_work(seed: int, dispatches: int) -> Work:
         new = range(len(nbytes), len(nbytes) + rng.choice([1, 1, 2]))
         nbytes |= {b: rng.choice([0, 1, 2, 5, 10, 30]) for b in new}
         writes.append(tuple(new))
-    return Work(tuple(reads), tuple(writes), nbytes, rng.choice([0, 7]))
+    return DispatchGraph(tuple(reads), tuple(writes), nbytes, rng.choice([0, 7]))
 
 
-def live_bytes(work: Work, order: tuple[int, ...]) -> int:
+def live_bytes(work: DispatchGraph, order: tuple[int, ...]) -> int:
     """The peak of an order by simulation; shares nothing with `peak_bytes`."""
     worst, written = 0, set()
     for n, i in enumerate(order):
@@ -66,7 +66,7 @@ def live_bytes(work: Work, order: tuple[int, ...]) -> int:
     return work.fixed_bytes + worst
 
 
-def legal_orders(work: Work):
+def legal_orders(work: DispatchGraph):
     owner = {b: i for i, written in enumerate(work.writes) for b in written}
     for order in itertools.permutations(range(len(work.writes))):
         place = {i: n for n, i in enumerate(order)}
@@ -93,7 +93,7 @@ def test_a_search_that_is_cut_off_has_a_bound_below_and_an_order_above(seed: int
     assert best_order(work, states=2) == part
 
 
-def chain(blocks: int) -> Work:
+def chain(blocks: int) -> DispatchGraph:
     """Blocks of five: one result is read by two branches that each end in something small."""
     reads: list[tuple[int, ...]] = [()]
     writes: list[tuple[int, ...]] = [(0,)]
@@ -104,7 +104,7 @@ def chain(blocks: int) -> Work:
         big, bigger, small, other, end = range(first, first + 5)
         reads += [(first - 1,), (first - 1,), (big,), (bigger,), (small, other)]
         writes += [(big,), (bigger,), (small,), (other,), (end,)]
-    return Work(tuple(reads), tuple(writes), nbytes)
+    return DispatchGraph(tuple(reads), tuple(writes), nbytes)
 
 
 def test_chains_of_blocks_are_split_and_proven():
@@ -116,7 +116,7 @@ def test_chains_of_blocks_are_split_and_proven():
 
 
 def test_dispatches_that_wait_for_each_other_have_no_order():
-    work = Work(((1,), (0,)), ((0,), (1,)), {0: 1, 1: 1})
+    work = DispatchGraph(((1,), (0,)), ((0,), (1,)), {0: 1, 1: 1})
     with pytest.raises(ValueError, match="wait for each other"):
         best_order(work)
     with pytest.raises(ValueError, match="before it is written"):
@@ -180,7 +180,7 @@ SEEDS = (-1, *range(12))
 def test_an_answer_can_be_stated_under_its_own_best_order(seed: int):
     assembly = assembly_of(seed)
     for answer in some_answers(assembly, seed):
-        order = best_order(work_of(assembly.problem, answer))
+        order = best_order(graph_of(assembly.problem, answer))
         groups = assembly.groups_in([answer[i] for i in order.order])
         found = under(assembly, groups)
         assert found is not None
@@ -199,7 +199,7 @@ def test_no_order_of_any_answer_gets_below_the_bound_for_all_orders(seed: int):
     whole = solve(free.problem, Request({"memory": 1}, {}), EFFORT)
     for answer in some_answers(assembly, seed):
         (same,) = free.locate(assembly.groups(answer))
-        least = best_order(work_of(free.problem, same))
+        least = best_order(graph_of(free.problem, same))
         assert least.is_proven
         assert whole.bound <= least.peak_bytes
         assert free.problem.peak_bytes(same) <= least.peak_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
-from eqsat.extract.ask.pareto import pareto
+from eqsat.extract.ask.pareto import front_of
 from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
@@ -93,8 +93,8 @@ def test_a_front_is_the_same_with_rows_of_bytes_and_without():
     egraph, target = asked(())
     session = prepare(egraph, target, (TIME, MEMORY, COUNT), whole=True)
     names = ("time", "memory", "dispatches")
-    few, points = pareto(session, names, points=8, seconds=60.0)
-    rows, _ = pareto(replace(session, within=None), names, points=8, seconds=60.0)
+    few, points = front_of(session, names, points=8, seconds=60.0)
+    rows, _ = front_of(replace(session, within=None), names, points=8, seconds=60.0)
     assert few.complete and rows.complete
     assert few.found == rows.found
     assert all(check(egraph, target, p) == [] for p in points)

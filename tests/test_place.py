@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from eqsat.cli.app import run as eqsat
 from eqsat.extract.place import cpsat, place, search
-from eqsat.extract.place.check import faults
+from eqsat.extract.place.check import placement_faults
 from eqsat.extract.place.firstfit import first_fit, placements, priorities
 from eqsat.extract.place.problem import problems
 from eqsat.frontends.buffers import read_buffers
@@ -135,7 +135,12 @@ def test_depth_first_search_finds_and_refutes_like_brute_force():
                     found, offsets = searcher.search(priority, height, 10**6, height % 2 == 0)
                 assert found == FITS
                 assert p.height(offsets) <= height
-                assert faults(_members(buffers, p), _bytes(offsets, p), *_heights(p, offsets)) == []
+                assert (
+                    placement_faults(
+                        _members(buffers, p), _bytes(offsets, p), *_heights(p, offsets)
+                    )
+                    == []
+                )
             heights.append(height * p.unit)
         assert max(heights) == lowest
     searcher = Searcher((0,), (1,), (1,), seed=1)
@@ -164,7 +169,7 @@ def test_cpsat_finds_and_refutes_like_brute_force():
         found = cpsat.Solver(p, seed=0, work=10, seconds=10).minimise(p.bound, 99, hint)
         assert found.bound == p.height(found.offsets) == lowest
         refuted = cpsat.Solver(p, seed=0, work=10, seconds=10).minimise(p.bound, lowest - 1, hint)
-        assert refuted == cpsat.Solution([], lowest)
+        assert refuted == cpsat.BoundedOffsets([], lowest)
 
 
 def test_rectangles_are_put_together_again_by_search():
@@ -213,23 +218,23 @@ def test_the_checker_finds_every_overlap():
         buffers = drawn(rng, rng.randint(1, 9))
         offsets = tuple(rng.randint(-1, 40) for _ in buffers)
         height = max(o + b.size for o, b in zip(offsets, buffers, strict=True))
-        found = faults(buffers, offsets, height, height)
+        found = placement_faults(buffers, offsets, height, height)
         assert (not found) == is_legal(buffers, offsets)
         wrong += bool(found)
     assert 100 < wrong < 290
     buffers = lifetimes(MORE)
     good = place(buffers)
-    assert faults(buffers, good.offsets, good.height, good.bound) == []
-    assert faults(buffers, good.offsets, good.height - 1, good.bound)
-    assert faults(buffers, good.offsets, good.height, good.bound - 1)
-    assert faults(buffers, good.offsets, good.height, good.height + 1)
-    assert faults(buffers, good.offsets[1:], good.height, good.bound)
+    assert placement_faults(buffers, good.offsets, good.height, good.bound) == []
+    assert placement_faults(buffers, good.offsets, good.height - 1, good.bound)
+    assert placement_faults(buffers, good.offsets, good.height, good.bound - 1)
+    assert placement_faults(buffers, good.offsets, good.height, good.height + 1)
+    assert placement_faults(buffers, good.offsets[1:], good.height, good.bound)
 
 
 def test_a_wrong_placement_is_our_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(search, "placements", lambda problem, _: [[0] * len(problem.members)])
     monkeypatch.setattr(
-        search._Group, "take", lambda g, o: vars(g).update(offsets=o, height=g.bound)
+        search._Arena, "take", lambda g, o: vars(g).update(offsets=o, height=g.bound)
     )
     with pytest.raises(EqsatError) as e:
         place(lifetimes(MORE))
@@ -256,7 +261,7 @@ def test_a_stop_and_lack_of_memory_keep_the_best_so_far(monkeypatch: pytest.Monk
     def full(_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(search._Search, "thorough", full)
+    monkeypatch.setattr(search._PlacementSearch, "thorough", full)
     found = place(buffers)
     assert (found.status, found.stop) == ("feasible", "memory")
     assert is_legal(buffers, found.offsets)

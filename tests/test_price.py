@@ -17,7 +17,7 @@ from eqsat.model.nest import Access, Lookup, Nest, Stage, Store
 from eqsat.model.plan import Parts, Plan, Work
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
-from eqsat.plan.price import first_fetches, parts, price, rates, touched_bytes
+from eqsat.plan.price import first_fetches, price, priced_parts, rates, touched_bytes
 
 TARGETS = Path(__file__).parent.parent / "targets"
 CPU = load_target(TARGETS / "avx512.yaml")
@@ -36,7 +36,7 @@ class Sample(Plan):
     tile: tuple[int, int] = (13, 2)
     blocks: tuple[tuple[str, int], ...] = ()
     passes: tuple[Pass, ...] = ()
-    parts: tuple[Plan, ...] = ()
+    priced_parts: tuple[Plan, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"parts": [p.to_json() for p in self.parts]}
@@ -57,18 +57,18 @@ def _matmul(m: int, k: int, n: int) -> Nest:
 def test_more_of_any_work_takes_longer(count: str):
     """Beside nothing else; multiply-adds and loads hide behind each other, traffic behind both."""
     little, much = Work(**{count: 1e4}), Work(**{count: 2e4})
-    a, b = parts(little, RATES, ()), parts(much, RATES, ())
+    a, b = priced_parts(little, RATES, ()), priced_parts(much, RATES, ())
     assert a.time_ps < b.time_ps and a.time_ps > CPU.launch_ps
     twice = 2 * (a.time_ps - CPU.launch_ps)
     assert b.time_ps - CPU.launch_ps == pytest.approx(twice, abs=1)  # times are whole picoseconds
     whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),))
     more = replace(whole, **{count: getattr(whole, count) * 2})
-    assert parts(more, RATES, ()).time_ps >= parts(whole, RATES, ()).time_ps
+    assert priced_parts(more, RATES, ()).time_ps >= priced_parts(whole, RATES, ()).time_ps
 
 
 def test_the_parts_are_the_time():
     work = Work(fma=1e5, copied=4e4)
-    found = parts(work, RATES, ((2**19, 1e5),))
+    found = priced_parts(work, RATES, ((2**19, 1e5),))
     (name, moved), hidden = found.traffic_ps[0], RATES.constants.overlap
     assert (name, found.compute_ps, found.bound) == (
         "l2",
@@ -83,9 +83,9 @@ def test_the_parts_are_the_time():
 
 def test_bytes_come_from_the_level_that_holds_what_lies_between():
     sizes = (2**14, 2**19, 2**24, 2**40)
-    found = [dict(parts(Work(), RATES, ((s, 1e6),)).traffic_ps) for s in sizes]
+    found = [dict(priced_parts(Work(), RATES, ((s, 1e6),)).traffic_ps) for s in sizes]
     assert [list(f) for f in found] == [["l1"], ["l2"], ["l3"], ["dram"]]
-    assert parts(Work(streams=((2**24, 1e6),)), RATES, ()).bound == "l3"
+    assert priced_parts(Work(streams=((2**24, 1e6),)), RATES, ()).bound == "l3"
 
 
 def test_weights_come_from_where_all_of_them_are():
@@ -117,15 +117,17 @@ def test_touched_bytes_count_rows_of_a_gather_and_windows_once():
 def test_cores_share_work_items():
     work = Work(fma=1e6, items=3)
     two = replace(RATES, cores=2)
-    assert parts(work, two, ()).compute_ps == pytest.approx(
-        parts(work, RATES, ()).compute_ps * 2 / 3
+    assert priced_parts(work, two, ()).compute_ps == pytest.approx(
+        priced_parts(work, RATES, ()).compute_ps * 2 / 3
     )
 
 
 def test_plans_and_parts_go_through_json():
     part = Sample(4, 1024, Work(fma=3, streams=((8.0, 9.0),)), blocks=(("n", 32),))
     plan = replace(part, passes=(Pass((), 8), Pass((2, 1), 1)), parts=(part, part))
-    d = Dispatch((1,), (0,), (1,), 5, 0, "contraction", plan=plan, parts=parts(Work(), RATES, ()))
+    d = Dispatch(
+        (1,), (0,), (1,), 5, 0, "contraction", plan=plan, parts=priced_parts(Work(), RATES, ())
+    )
     again = Dispatch.from_json(json.loads(json.dumps(d.to_json())))
     assert again == d and str(again) == str(d)
     older = {k: v for k, v in d.to_json().items() if k not in ("plan", "parts", "no_plan")}

@@ -13,12 +13,12 @@ from problems import every_answer, random_problem
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.live import Claims, liveness
-from eqsat.extract.solve.lp import Program, Rows
-from eqsat.extract.solve.lp import solve as solve_lp
+from eqsat.extract.solve.lp import LinearProgram, RowList
+from eqsat.extract.solve.lp import solve_linear as solve_lp
 from eqsat.extract.solve.presolve import needs, presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
 from eqsat.extract.solve.relax import relaxation
-from eqsat.extract.solve.supply import levels
+from eqsat.extract.solve.supply import availabilities
 
 SEEDS = range(120)
 
@@ -69,7 +69,7 @@ def test_an_option_that_contradicts_its_operand_is_impossible() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_claims_hold_in_every_answer(seed: int) -> None:
     problem = problem_of(seed)
-    known = levels(problem)
+    known = availabilities(problem)
     for answer in answers_of(problem):
         chosen = set(answer)
         there: list[bool] = []
@@ -186,27 +186,28 @@ def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPa
 
 def test_an_integral_optimum_is_met_exactly() -> None:
     """min x0 + 3 x1 with x0 + x1 >= 1 and x0 <= x1 in 0..1: 2, at x0 = x1 = 1/2."""
-    rows = Rows()
+    rows = RowList()
     rows.add(1, math.inf, [0, 1])
     rows.add(-math.inf, 0, [0], [1])
     solved = solve_lp(
-        Program(np.array([1.0, 3.0]), rows.table(), np.zeros(2), np.ones(2), is_plain=True)
+        LinearProgram(np.array([1.0, 3.0]), rows.table(), np.zeros(2), np.ones(2), is_plain=True)
     )
     assert solved is not None
     assert solved.least == 2.0
     rows.add(3, math.inf, [0, 1])
     assert (
-        solve_lp(Program(np.zeros(2), rows.table(), np.zeros(2), np.ones(2), is_plain=True)) is None
+        solve_lp(LinearProgram(np.zeros(2), rows.table(), np.zeros(2), np.ones(2), is_plain=True))
+        is None
     )
 
 
 def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
     """Of 80 in a circle every 7 side by side hold one: 80 / 7, all multipliers are a seventh."""
-    count, beside, rows = 80, 7, Rows()
+    count, beside, rows = 80, 7, RowList()
     for first in range(count):
         rows.add(1, math.inf, sorted((first + n) % count for n in range(beside)))
     sides = np.ones(count), rows.table(), np.zeros(count), np.ones(count)
-    solved = solve_lp(Program(*sides, is_plain=True))
+    solved = solve_lp(LinearProgram(*sides, is_plain=True))
     assert solved is not None
     assert 11.4 < solved.least <= 80 / 7
     assert (solved.reduced >= 0).all()
@@ -214,11 +215,11 @@ def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
 
 @pytest.mark.parametrize("large", [1.0, 2.0**30, 3e11])
 def test_a_variable_of_any_size_is_counted_as_it_is(large: float) -> None:
-    rows = Rows()
+    rows = RowList()
     rows.add(1, math.inf, [0, 1])
     rows.weigh(-math.inf, 0, [(0, large / 2), (1, large / 4), (2, -1.0)])
     objective, upper = np.array([0.0, 0.0, 1.0]), np.array([1.0, 1.0, large])
-    solved = solve_lp(Program(objective, rows.table(), np.zeros(3), upper, is_plain=False))
+    solved = solve_lp(LinearProgram(objective, rows.table(), np.zeros(3), upper, is_plain=False))
     assert solved is not None
     assert solved.values == pytest.approx([0, 1, large / 4])
     assert large / 4 * (1 - 1e-8) <= solved.least <= large / 4

@@ -13,7 +13,7 @@ from functools import cached_property
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.checkedgroups import CheckedGroups
 from eqsat.extract.checkedweights import CheckedWeights
-from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
+from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.model.stopping import INTERRUPTED, OTHER_SIZES, OUT_OF_MEMORY
@@ -143,7 +143,7 @@ class Checker(CheckedGroups):
         promised = dict(self.selection.goals)
         sides = self.space.egraph, self.target, self.selection
         linear = linear_goals(promised)
-        actual = {n: stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
+        actual = {n: value_stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
         actual["memory"] = self.peak_bytes()
         kept = {"resident": self.weights.resident_bytes, "load_peak": self.weights.load_peak_bytes}
         actual |= {n: value() for n, value in kept.items() if n in promised}

@@ -14,7 +14,7 @@ from eqsat.extract.ordered import Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fits import fitting, least_fitting
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.outcome import chosen
+from eqsat.extract.solve.outcome import at_places
 from eqsat.model.deadline import OutOfTime
 
 MANY = 10_000  # options: more are not searched for the sake of a message
@@ -91,7 +91,7 @@ class Budgets:
             if least is None:
                 return None
             known = Need(MEMORY, least, False, held)
-            among = chosen(stage.kept, fitting(stage.problem, least))
+            among = at_places(stage.kept, fitting(stage.problem, least))
             seconds = self.deadline - time.monotonic()
             found = search.minimise({"time": 1}, sums, None, seconds, among)
             best = None if found.answer is None else in_best_order(self.every.free, found.answer)

@@ -17,7 +17,7 @@ from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.outcome import Found
+from eqsat.extract.solve.outcome import Minimum
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.cycles import uncollected
 from eqsat.model.selection import Group
@@ -56,7 +56,7 @@ class EveryOrder:
     free: Assembly
     search: Search
     among: tuple[int, ...] | None = None
-    last: Found | None = None  # of the last goal asked about
+    last: Minimum | None = None  # of the last goal asked about
 
     @staticmethod
     def of(assembly: Assembly, budget: Mapping[str, int], limits: SearchLimits) -> EveryOrder:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.order import best_order, work_of
+from eqsat.extract.order import best_order, graph_of
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.solve.problem import Answer
@@ -77,7 +77,7 @@ def in_best_order(assembly: Assembly, answer: Answer) -> Sequenced | None:
     """
     problem = assembly.problem
     try:
-        best = best_order(work_of(problem, answer))
+        best = best_order(graph_of(problem, answer))
     except ValueError:
         return None
     if problem.is_ordered and best.peak_bytes >= problem.peak_bytes(answer):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker, check
-from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, stated
+from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalResult, Group, Selection
@@ -57,7 +57,7 @@ def _goals(
     egraph: EGraph, target: Target, selection: Selection
 ) -> tuple[tuple[str, GoalResult], ...]:
     linear = linear_goals(dict(selection.goals))
-    values = {n: stated(n, g, egraph, target, selection) for n, g in linear.items()}
+    values = {n: value_stated(n, g, egraph, target, selection) for n, g in linear.items()}
     checker = Checker(Space(egraph), target, selection)
     values["memory"] = checker.peak_bytes()
     values |= {

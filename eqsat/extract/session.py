@@ -18,7 +18,7 @@ from eqsat.extract.joint import with_order, within_budget
 from eqsat.extract.narrow import narrow
 from eqsat.extract.ordered import SearchLimits, greedily, under
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import OWN, broken, linear_goals, stated
+from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.withinbytes import WithinBytes
@@ -351,7 +351,7 @@ def verify_selection(
 ) -> None:
     """EqsatError E902 (our bug) or E602 (a plug-in's) if a selection is not what it says."""
     for name in [n for n in linear if n not in OWN]:
-        value = stated(name, linear[name], egraph, target, selection)
+        value = value_stated(name, linear[name], egraph, target, selection)
         if value != selection.goal(name).value:
             built = f"`build` adds up to {selection.goal(name).value}, `value` is {value}"
             raise broken(name, built)

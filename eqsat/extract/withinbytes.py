@@ -25,7 +25,7 @@ from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.freetable import presolved
 from eqsat.extract.solve.linear import TIE_BREAK
-from eqsat.extract.solve.outcome import Found
+from eqsat.extract.solve.outcome import Minimum
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY, Relaxation
 from eqsat.extract.survivors import SPREADS
@@ -202,19 +202,19 @@ class WithinBytes:
 
     def _solved(
         self, goal: str, caps: Mapping[str, int], near: Ints, worth: int
-    ) -> tuple[Ints, Found]:
+    ) -> tuple[Ints, Minimum]:
         """The best answer of these options by the sum, bytes aside; and what is left of them.
 
         What does not fit lifts the bound, and what the bound rules out leaves others no room.
         """
-        none = np.zeros(0, dtype=np.int64), Found("infeasible")
+        none = np.zeros(0, dtype=np.int64), Minimum("infeasible")
         needs_some = bool(self.every.search.problem.roots)
         for _ in range(ROUNDS if MEMORY in caps else 0):
             before = len(near)
             near = self.fitting(caps[MEMORY], near)
             relaxed = self._relaxed(goal, caps, near) if len(near) else None
             if relaxed is None or relaxed.bound > worth:
-                return none if needs_some else (near, Found("unknown"))
+                return none if needs_some else (near, Minimum("unknown"))
             near = near[list(relaxed.within(worth))]
             if len(near) > ENOUGH * before:
                 break
@@ -222,7 +222,7 @@ class WithinBytes:
             return none
         return near, self._minimised(goal, caps, near)
 
-    def _minimised(self, goal: str, caps: Mapping[str, int], among: Ints) -> Found:
+    def _minimised(self, goal: str, caps: Mapping[str, int], among: Ints) -> Minimum:
         sums = {g: v for g, v in caps.items() if g in self.goals and g != goal}
         seconds = self.limits.seconds * SHARE
         return self.every.search.minimise({goal: 1}, sums, None, seconds, tuple(among.tolist()))

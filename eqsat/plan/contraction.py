@@ -15,14 +15,14 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
-from eqsat.plan.roles import Factor, Roles
+from eqsat.plan.roles import Factor, ProductRoles
 
 LINE = 16  # elements of a cache line
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
 @dataclass(frozen=True)
-class Contraction(Plan):
+class Tiling(Plan):
     """How a contraction runs; loops are numbers of the nest's.
 
     Rows are numbered through `row_loops` (the last fastest) and cut into `row_tiles` of `rows` or
@@ -74,12 +74,12 @@ class Contraction(Plan):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Blocking:
     """What follows from a nest and its plan; planner, estimate and generator share it."""
 
     nest: Nest
-    plan: Contraction
-    roles: Roles
+    plan: Tiling
+    roles: ProductRoles
 
     @cached_property
     def factors(self) -> tuple[Factor, Factor]:

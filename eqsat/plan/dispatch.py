@@ -38,7 +38,7 @@ class Planner:
         number: dict[int, int] = {}
         for b in (*nest.reads, *nest.writes):
             number.setdefault(b, len(number))
-        alike = nest.renumbered(_Numbers(number))
+        alike = nest.renumbered(_Unnumbered(number))
         chosen = _plan(alike, self.target.machine)
         if isinstance(chosen, str):
             raise NoNest(chosen)
@@ -50,7 +50,7 @@ class Planner:
         return rates(self.target)
 
 
-class _Numbers(dict[int, int]):
+class _Unnumbered(dict[int, int]):
     """Names of buffers; those of the members do not matter to a plan."""
 
     def __missing__(self, _: int) -> int:

@@ -16,7 +16,7 @@ from eqsat.plan.roles import Factor
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 if TYPE_CHECKING:
-    from eqsat.plan.contraction import Sizes
+    from eqsat.plan.contraction import Blocking
 
 CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
 PAGE_BYTES = 4096
@@ -49,7 +49,7 @@ def aliased(stride: int, rows: int) -> bool:
     return rows > 8 * (PAGE_BYTES // max(apart, 64))
 
 
-def work(sizes: Sizes, machine: Machine, items: int) -> Work:
+def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     """Counts of all work items; see `Work`."""
     p, nest = sizes.plan, sizes.nest
     if p.dot:
@@ -81,7 +81,7 @@ def work(sizes: Sizes, machine: Machine, items: int) -> Work:
     )
 
 
-def _dots(sizes: Sizes, items: int) -> Work:
+def _dots(sizes: Blocking, items: int) -> Work:
     """Sums that are vectors along the reduction, each added up in the end."""
     p, nest = sizes.plan, sizes.nest
     columns = nest.points(p.batch) * nest.sizes[p.vector_loop]
@@ -98,12 +98,12 @@ def _dots(sizes: Sizes, items: int) -> Work:
     )
 
 
-def _panels(sizes: Sizes) -> tuple[tuple[int, int], tuple[int, int]]:
+def _panels(sizes: Blocking) -> tuple[tuple[int, int], tuple[int, int]]:
     """(panels, elements of each) along the vector loop: the whole ones, the last."""
     return (sizes.panels_along - 1, sizes.width), (1, sizes.last_width)
 
 
-def _epilogue(sizes: Sizes, vectors: float) -> tuple[float, float]:
+def _epilogue(sizes: Blocking, vectors: float) -> tuple[float, float]:
     """Additions of vectors, and elements that are read or written one by one."""
     nest, p = sizes.nest, sizes.plan
     times = vectors * nest.points(p.extra)
@@ -115,7 +115,7 @@ def _epilogue(sizes: Sizes, vectors: float) -> tuple[float, float]:
     return times * (cost + len(ends)), times * p.lanes * strided
 
 
-def _partials(sizes: Sizes, vectors: float) -> float:
+def _partials(sizes: Blocking, vectors: float) -> float:
     """Loads, additions and stores of partial sums, in additions."""
     if not sizes.has_partials:
         return 0
@@ -127,7 +127,7 @@ def _partials(sizes: Sizes, vectors: float) -> float:
     return 3 * vectors * parts
 
 
-def _copies(sizes: Sizes) -> tuple[float, float, float]:
+def _copies(sizes: Blocking) -> tuple[float, float, float]:
     """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)
@@ -146,10 +146,12 @@ def _copies(sizes: Sizes) -> tuple[float, float, float]:
     return copied, prologue, strided
 
 
-def _body_cost(sizes: Sizes, factor: Factor) -> float:
+def _body_cost(sizes: Blocking, factor: Factor) -> float:
     """Additions per element of a factor, the stages it needs included."""
     stages = additions(sizes.nest, needed(sizes.nest, stages_read(factor.arguments)))
-    return expressions.cost(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
+    return (
+        expressions.additions_of(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
+    )
 
 
 def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
@@ -165,12 +167,12 @@ def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
     return found
 
 
-def _is_streamed(sizes: Sizes) -> bool:
+def _is_streamed(sizes: Blocking) -> bool:
     """Whether rows of B are read in order, so few side by side that prefetchers follow."""
     return sizes.plan.k_blocks > 1 and sizes.plan.k_block <= PREFETCHED
 
 
-def _pages(sizes: Sizes, machine: Machine) -> float:
+def _pages(sizes: Blocking, machine: Machine) -> float:
     """Rows of vectors, or of a tile's rows, that no prefetcher follows, as often as fetched.
 
     B's rows that lie within a page count by the square of their share of one: fewer of them begin
@@ -193,7 +195,7 @@ def _pages(sizes: Sizes, machine: Machine) -> float:
     return found
 
 
-def _streams(sizes: Sizes, machine: Machine) -> Iterator[tuple[float, float]]:
+def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]:
     """(bytes used in between, bytes fetched again) of A, of B and of the partial sums."""
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)

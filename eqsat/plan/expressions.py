@@ -60,12 +60,12 @@ COSTS = {
 
 
 @lru_cache(maxsize=10_000)
-def cost(body: Expr) -> int:
+def additions_of(body: Expr) -> int:
     """Additions of one evaluation; operands and constants are free."""
     return sum(COSTS.get(e.fn, 1) for e in body.walk() if e.fn not in ("arg", "const"))
 
 
-def check(nest: Nest) -> None:
+def check_bodies(nest: Nest) -> None:
     """NoNest with the name of a function, or of an element type, that has no vector code."""
     for a in nest.accesses:
         _check_access(a)

@@ -15,7 +15,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.plan.stages import Loops, accesses_read, needed, stages_read
 
 
-class Group(NamedTuple):
+class Sweep(NamedTuple):
     """Reductions and stores that run in one pass of a row, and the loops of the pass.
 
     inner: loops of their results that are not outer ones. reduced: of the reductions.
@@ -27,7 +27,7 @@ class Group(NamedTuple):
     reduced: Loops
 
 
-class Section(NamedTuple):
+class RowSection(NamedTuple):
     """Stores, the reductions that they need, and the loops that all of these have."""
 
     stores: tuple[int, ...]
@@ -35,7 +35,7 @@ class Section(NamedTuple):
     outer: Loops
 
 
-class Passes:
+class Dependences:
     """The dependences of a nest's stages."""
 
     def __init__(self, nest: Nest):
@@ -72,7 +72,7 @@ class Passes:
         return found
 
     @cached_property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[RowSection]:
         """Sections in the order of their first stores."""
         merged: list[tuple[list[int], set[int], set[Loops]]] = []
         for i, s in enumerate(self.nest.stores):
@@ -85,13 +85,13 @@ class Passes:
             merged.append(joined)
         return [self._section(sorted(a), sorted(b)) for a, b, _ in merged]
 
-    def _section(self, stores: list[int], stages: list[int]) -> Section:
+    def _section(self, stores: list[int], stages: list[int]) -> RowSection:
         own = [frozenset(self.nest.stores[i].loops) for i in stores]
         own += [frozenset(self.nest.stages[i].loops) for i in stages]
         reduced = {d for i in stages for d in self.nest.stages[i].reduced}
-        return Section(tuple(stores), tuple(stages), frozenset.intersection(*own) - reduced)
+        return RowSection(tuple(stores), tuple(stages), frozenset.intersection(*own) - reduced)
 
-    def groups(self, section: Section) -> list[Group]:
+    def groups(self, section: RowSection) -> list[Sweep]:
         """The passes of a section, in an order in which all is there that one needs."""
         found: dict[tuple[int, Loops, Loops], tuple[list[int], list[int]]] = {}
         for i in section.stages:
@@ -107,21 +107,21 @@ class Passes:
             key = same[0] if same else (level, inner, frozenset())
             found.setdefault(key, ([], []))[1].append(i)
         order = sorted(found, key=lambda k: k[0])
-        return [Group(tuple(found[k][0]), tuple(found[k][1]), k[1], k[2]) for k in order]
+        return [Sweep(tuple(found[k][0]), tuple(found[k][1]), k[1], k[2]) for k in order]
 
-    def roots(self, group: Group) -> Iterator[int]:
+    def roots(self, group: Sweep) -> Iterator[int]:
         """Stages whose bodies or values a pass evaluates at every point."""
         yield from group.stages
         yield from (self.nest.stores[i].stage for i in group.stores)
 
-    def evaluated(self, group: Group) -> list[int]:
+    def evaluated(self, group: Sweep) -> list[int]:
         """Stages without a reduction that a pass needs, those it stores included, in order."""
         stages = self.nest.stages
         starts = [i for i in self.roots(group) if not stages[i].combine]
         starts += [a for i in group.stages for a in stages_read(stages[i].arguments)]
         return needed(self.nest, starts, lambda i: bool(stages[i].combine))
 
-    def accesses(self, group: Group, kept: Iterable[int] = ()) -> list[Access]:
+    def accesses(self, group: Sweep, kept: Iterable[int] = ()) -> list[Access]:
         """What a pass reads from buffers, each once; kept: stages that come from scratch."""
         stages = [i for i in (*self.evaluated(group), *group.stages) if i not in set(kept)]
         found = (accesses_read(self.nest.stages[i].arguments) for i in stages)

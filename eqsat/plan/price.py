@@ -50,7 +50,7 @@ def price(
     program, so they come from the level that holds all of its weights, `weight_bytes`. All other
     buffers come from the level that holds what this dispatch touches.
     """
-    return parts(plan.work, rates, first_fetches(nest, weights, weight_bytes))
+    return priced_parts(plan.work, rates, first_fetches(nest, weights, weight_bytes))
 
 
 def first_fetches(
@@ -86,7 +86,7 @@ def _elements(nest: Nest, a: Access) -> int:
     return min(span, nest.points(loops))
 
 
-def parts(work: Work, rates: Rates, first: Sequence[Stream]) -> Parts:
+def priced_parts(work: Work, rates: Rates, first: Sequence[Stream]) -> Parts:
     """The parts of the time of this work; `first`: see `first_fetches`."""
     c = rates.constants
     arithmetic = work.fma * c.fma_ps

@@ -32,7 +32,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Roles:
+class ProductRoles:
     """root: the stage that is the contraction. Loops by what depends on them: `batch` both factors,
     `only[i]` factor i alone, `extra` neither (values are written several times), `reduced`.
     epilogue: stages computed from the root on, in order."""
@@ -46,7 +46,7 @@ class Roles:
     epilogue: tuple[int, ...]
 
 
-def roles_of(nest: Nest) -> Roles:
+def roles_of(nest: Nest) -> ProductRoles:
     """Raises NoNest with the reason why the nest is no contraction with an epilogue."""
     sums = [i for i, s in enumerate(nest.stages) if s.combine]
     if len(sums) != 1:
@@ -55,7 +55,7 @@ def roles_of(nest: Nest) -> Roles:
     kinds = {s.dtype for s in nest.stages} | {a.dtype for a in nest.accesses}
     if stage.combine != "add" or kinds != {"f32"}:
         raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {sorted(kinds)}")
-    factors = factors_of(nest, stage)
+    factors = both_factors(nest, stage)
     parallel = [i for i in stage.loops if nest.sizes[i] > 1]
     a, b = (f.loops for f in factors)
     only = tuple(tuple(i for i in parallel if i in x - y) for x, y in ((a, b), (b, a)))
@@ -67,7 +67,7 @@ def roles_of(nest: Nest) -> Roles:
     written |= {i for e in epilogue for i in nest.stages[e].loops}
     if any(set(nest.stages[s.stage].loops) & set(stage.reduced) for s in nest.stores):
         raise NoNest("a factor of the contraction is written, too")
-    return Roles(
+    return ProductRoles(
         sums[0],
         factors,
         batch=tuple(i for i in parallel if i in a & b),
@@ -78,7 +78,7 @@ def roles_of(nest: Nest) -> Roles:
     )
 
 
-def factors_of(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
+def both_factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
     body, arguments = stage.body, stage.arguments
     while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
         body, arguments = nest.stages[inner].body, nest.stages[inner].arguments

@@ -58,7 +58,7 @@ class RowBlocks(Plan):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RowExtents:
     """What follows from a nest and its plan; planner and generator share it."""
 
     nest: Nest
@@ -156,7 +156,7 @@ class Sizes:
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
     roles = roles_of(nest)
-    expressions.check(nest)
+    expressions.check_bodies(nest)
     nest = roles.nest
     lanes = machine.lanes(4)
     slots, weights = _slots(roles)
@@ -171,17 +171,17 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
     most = _most_rows(machine)
     own = replace(own, vectors=_vectors(nest.sizes[roles.along], most, machine))
     own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], most, machine))
-    sizes = Sizes(nest, own, roles)
+    sizes = RowExtents(nest, own, roles)
     blocks = -(-sizes.row_count // most)
     own = replace(own, blocks=blocks, rows=-(-sizes.row_count // blocks))
-    own = replace(own, chunk=_chunk(Sizes(nest, own, roles), machine))
-    sizes = Sizes(nest, own, roles)
+    own = replace(own, chunk=_chunk(RowExtents(nest, own, roles), machine))
+    sizes = RowExtents(nest, own, roles)
     scratch = sizes.scratch["end"]
     if scratch > machine.caches[-1]:
         raise NoNest(f"row blocks would keep {scratch:,} bytes in scratch")
     items = sizes.batch * sizes.chunks
     found = replace(own, items=items, scratch_bytes=scratch)
-    return replace(found, work=_work(Sizes(nest, found, roles)))
+    return replace(found, work=_work(RowExtents(nest, found, roles)))
 
 
 def _check_types(nest: Nest, roles: RowRoles, kept: list[int]) -> None:
@@ -217,7 +217,7 @@ def _vectors(extent: int, rows: int, machine: Machine) -> int:
     return min(range(1, most + 1), key=lambda n: (-(-along // n) * n, -n))
 
 
-def _chunk(sizes: Sizes, machine: Machine) -> int:
+def _chunk(sizes: RowExtents, machine: Machine) -> int:
     """Blocks of an item: all that share keys, unless cores would wait."""
     blocks, least = sizes.plan.blocks, -(-LEAST_ROWS // sizes.plan.rows)
     wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else 1
@@ -259,7 +259,7 @@ def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:
 
 
 # ---- counts --------------------------------------------------------------------------------------
-def _work(sizes: Sizes) -> Work:
+def _work(sizes: RowExtents) -> Work:
     """Counts of all work items; see `Work`."""
     p, roles = sizes.plan, sizes.roles
     rows = sizes.batch * sizes.row_count
@@ -288,7 +288,7 @@ def _work(sizes: Sizes) -> Work:
     )
 
 
-def _products(sizes: Sizes) -> tuple[float, float, float]:
+def _products(sizes: RowExtents) -> tuple[float, float, float]:
     """Multiply-adds, loads and register tiles of both contractions."""
     p, fma, loads, tiles = sizes.plan, 0.0, 0.0, 0.0
     products = [(sizes.length, sizes.panels, p.vectors, sizes.depth)] if sizes.depth else []
@@ -302,7 +302,7 @@ def _products(sizes: Sizes) -> tuple[float, float, float]:
     return fma, loads, tiles
 
 
-def _pages(sizes: Sizes) -> float:
+def _pages(sizes: RowExtents) -> float:
     """Rows of columns in memory that no prefetcher follows, as often as they are fetched.
 
     Those within a page count by the square of their share of one, and stay in a cache.
@@ -315,21 +315,21 @@ def _pages(sizes: Sizes) -> float:
     return sizes.batch * times * sizes.wide_panels * sizes.length * min(share, 1) ** 2
 
 
-def _passes(sizes: Sizes) -> float:
+def _passes(sizes: RowExtents) -> float:
     """Additions per vector of a row: bodies and reductions."""
     roles, stages = sizes.roles, sizes.nest.stages
     found = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
     return additions(sizes.nest, found) + sum(bool(stages[i].combine) for i in found)
 
 
-def _ends(sizes: Sizes) -> float:
+def _ends(sizes: RowExtents) -> float:
     """Vectors that are read per vector of a row: from memory, and of what is kept."""
     roles, stages = sizes.roles, sizes.nest.stages
     read = sum(len(accesses_read(stages[i].arguments)) for i in roles.values)
     return read + sum(len(roles.uses[i]) for i, _ in sizes.plan.slots)
 
 
-def _copies(sizes: Sizes) -> tuple[float, float, float]:
+def _copies(sizes: RowExtents) -> tuple[float, float, float]:
     """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
     p, roles = sizes.plan, sizes.roles
     points = sizes.batch * sizes.chunks * sizes.length
@@ -353,10 +353,10 @@ def _copies(sizes: Sizes) -> tuple[float, float, float]:
 
 def _body_cost(nest: Nest, factor: Factor) -> float:
     inner = needed(nest, stages_read(read_by(factor)))
-    return expressions.cost(factor.body) + additions(nest, inner)
+    return expressions.additions_of(factor.body) + additions(nest, inner)
 
 
-def _strided_ends(sizes: Sizes) -> float:
+def _strided_ends(sizes: RowExtents) -> float:
     """Elements along rows and results that no vector reads or writes."""
     nest, roles = sizes.nest, sizes.roles
     rows = sizes.batch * sizes.row_count
@@ -372,7 +372,7 @@ def _strided_ends(sizes: Sizes) -> float:
     return sum(float(rows * each[i]) for a, i in ends if a.strides[i] not in (0, 1))
 
 
-def _streams(sizes: Sizes) -> Iterator[tuple[float, float]]:
+def _streams(sizes: RowExtents) -> Iterator[tuple[float, float]]:
     """(bytes used in between, bytes fetched again): keys, columns and rows of scratch."""
     p = sizes.plan
     keys = 4.0 * sizes.panels * sizes.panel * sizes.depth

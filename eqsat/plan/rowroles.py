@@ -13,7 +13,7 @@ from functools import cached_property
 
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Nest, NoNest, Stage
-from eqsat.plan.roles import Factor, factors_of
+from eqsat.plan.roles import Factor, both_factors
 from eqsat.plan.stages import Moved, loops_of, needed, stages_read
 
 FIRST = 0  # the pass that reads what the first contraction made
@@ -165,7 +165,7 @@ def _check(nest: Nest) -> None:
 def _product(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
     if stage.combine != "add" or stage.dtype != "f32":
         raise NoNest(f"the last sum is {stage.combine} of {stage.dtype}, not add of f32")
-    return factors_of(nest, stage)
+    return both_factors(nest, stage)
 
 
 def _below(nest: Nest) -> list[set[int]]:
@@ -238,7 +238,7 @@ def _first(nest: Nest, roots: list[int]) -> First | None:
     stage = nest.stages[roots[0]]
     if stage.combine != "add" or stage.dtype != "f32":
         raise NoNest(f"the first sum is {stage.combine} of {stage.dtype}, not add of f32")
-    one, other = factors_of(nest, stage)
+    one, other = both_factors(nest, stage)
     depth = [i for i in stage.reduced if nest.sizes[i] > 1]
     if len(depth) != 1:
         raise NoNest("the first contraction sums over more than one loop")

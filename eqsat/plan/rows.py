@@ -15,8 +15,8 @@ from typing import ClassVar, NamedTuple
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
-from eqsat.plan.passes import Group, Passes, Section
-from eqsat.plan.rowwork import element_bytes, turned, work
+from eqsat.plan.passes import Dependences, RowSection, Sweep
+from eqsat.plan.rowwork import element_bytes, row_work, turned
 from eqsat.plan.stages import accesses_read, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
@@ -87,10 +87,10 @@ def _text(p: Part) -> str:
 
 def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
-    expressions.check(nest)
+    expressions.check_bodies(nest)
     if any(s.access.lookups for s in nest.stores):
         raise NoNest("kernels write no element whose place is looked up")
-    passes = Passes(nest)
+    passes = Dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
     parts = tuple(c.part for c in chosen)
     items = sum(p.items for p in parts)
@@ -106,7 +106,7 @@ def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, 
     """
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
     at = 0
-    for number in stored(nest, part):
+    for number in in_scratch(nest, part):
         s = nest.stages[number]
         loops = tuple(i for q in part.passes for i in (*q.inner, *q.reduced) if i in s.loops)
         loops = tuple(dict.fromkeys(loops))
@@ -138,7 +138,7 @@ def widest_lanes(part: Part) -> int:
     return max((q.lanes for q in part.passes), default=1)
 
 
-def stored(nest: Nest, part: Part) -> list[int]:
+def in_scratch(nest: Nest, part: Part) -> list[int]:
     """Stages whose values lie in scratch: those kept, and sums that have loops within the row."""
     own = [i for q in part.passes if q.inner for i in q.stages]
     return sorted({*own, *part.kept})
@@ -149,14 +149,14 @@ class _Choice(NamedTuple):
     work: Work
 
 
-def _section(nest: Nest, passes: Passes, section: Section, machine: Machine) -> _Choice:
+def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Machine) -> _Choice:
     groups = passes.groups(section)
     found = list(_candidates(nest, passes, section, groups, machine))
     return min(found, key=lambda c: estimate.cycles(c.work, machine))
 
 
 def _candidates(
-    nest: Nest, passes: Passes, section: Section, groups: list[Group], machine: Machine
+    nest: Nest, passes: Dependences, section: RowSection, groups: list[Sweep], machine: Machine
 ) -> Iterator[_Choice]:
     widest = machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
     kept = _kept(nest, passes, groups)
@@ -188,7 +188,7 @@ def _squares(nest: Nest, v: int, u: int) -> bool:
     return bool(moved) and not (nest.bounds and shared)
 
 
-def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
+def _kept(nest: Nest, passes: Dependences, groups: list[Sweep]) -> tuple[int, ...]:
     """Stages that several passes over their loops need and that are dear to compute again."""
     found: list[int] = []
     dear = [0] * len(nest.stages)
@@ -198,7 +198,7 @@ def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
             for a in stages_read(s.arguments)
             if a not in found and nest.stages[a].loops == s.loops
         )
-        dear[i] = 0 if s.combine else expressions.cost(s.body) + inner
+        dear[i] = 0 if s.combine else expressions.additions_of(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
         loops = {g.inner | g.reduced for g in users}
         whole = all(frozenset(s.loops) & x == x for x in loops)
@@ -209,9 +209,9 @@ def _kept(nest: Nest, passes: Passes, groups: list[Group]) -> tuple[int, ...]:
 
 def _made(
     nest: Nest,
-    passes: Passes,
-    section: Section,
-    groups: list[Group],
+    passes: Dependences,
+    section: RowSection,
+    groups: list[Sweep],
     machine: Machine,
     kept: tuple[int, ...],
     vector: int,
@@ -229,12 +229,12 @@ def _made(
     if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
         vectors = VECTORS if any(g.reduced for g in groups) or light else 1
     part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
-    done = work(nest, passes, groups, part)
+    done = row_work(nest, passes, groups, part)
     part = _items(nest, part, done)
     return _Choice(part, replace(done, items=part.items))
 
 
-def _ordered(nest: Nest, section: Section, loops: Iterable[int]) -> tuple[int, ...]:
+def _ordered(nest: Nest, section: RowSection, loops: Iterable[int]) -> tuple[int, ...]:
     """Loops by how far they step in what is written, then in what is read; the farthest first."""
     stores = [nest.stores[i].access for i in section.stores]
     reads = [a for s in nest.stages for a in accesses_read(s.arguments)]
@@ -249,7 +249,7 @@ def _ordered(nest: Nest, section: Section, loops: Iterable[int]) -> tuple[int, .
 
 
 def _pass(
-    nest: Nest, passes: Passes, group: Group, kept: tuple[int, ...], vector: int, widest: int
+    nest: Nest, passes: Dependences, group: Sweep, kept: tuple[int, ...], vector: int, widest: int
 ) -> Pass:
     """The loops of a pass in order; with a vector loop of its own where lanes are no rows."""
     reads = passes.accesses(group)

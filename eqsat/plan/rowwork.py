@@ -8,7 +8,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
-from eqsat.plan.passes import Group, Passes
+from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import accesses_read, additions, loops_of, summed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
     ]
 
 
-def work(nest: Nest, passes: Passes, groups: list[Group], part: Part) -> Work:
+def row_work(nest: Nest, passes: Dependences, groups: list[Sweep], part: Part) -> Work:
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
@@ -46,7 +46,7 @@ def work(nest: Nest, passes: Passes, groups: list[Group], part: Part) -> Work:
 
 
 def _pass_work(
-    nest: Nest, passes: Passes, group: Group, q: Pass, part: Part, rows: float, kept: set[int]
+    nest: Nest, passes: Dependences, group: Sweep, q: Pass, part: Part, rows: float, kept: set[int]
 ) -> Work:
     loops = (*q.inner, *q.reduced)
     lanes = part.lanes if part.vector >= 0 else q.lanes
@@ -88,7 +88,7 @@ def _pass_work(
             steady = nest.points(i for i in part.outer if i != part.vector)
             times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
             loads += times * len(k.arguments)
-            arithmetic += times * expressions.cost(k.body)
+            arithmetic += times * expressions.additions_of(k.body)
         step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
     loads += points * len(kept & set(passes.evaluated(group)))
@@ -96,7 +96,7 @@ def _pass_work(
 
 
 def _again(
-    nest: Nest, passes: Passes, groups: list[Group], part: Part
+    nest: Nest, passes: Dependences, groups: list[Sweep], part: Part
 ) -> tuple[tuple[float, float], ...]:
     """A row that does not fit the nearest cache is fetched again by every pass but the first."""
     rows = nest.points(part.outer)

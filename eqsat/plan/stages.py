@@ -49,7 +49,7 @@ def needed(
 
 def additions(nest: Nest, stages: Iterable[int]) -> float:
     """Additions of vectors that one evaluation of these stages takes."""
-    return sum(expressions.cost(nest.stages[i].body) for i in stages)
+    return sum(expressions.additions_of(nest.stages[i].body) for i in stages)
 
 
 def summed(works: Iterable[Work]) -> Work:

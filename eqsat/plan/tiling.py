@@ -13,8 +13,8 @@ from dataclasses import replace
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
-from eqsat.plan.contraction import LINE, UNROLL, Contraction, Sizes, row_stride
-from eqsat.plan.roles import Factor, Roles, roles_of
+from eqsat.plan.contraction import LINE, UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.roles import Factor, ProductRoles, roles_of
 from eqsat.plan.stages import accesses_read, additions, loops_of
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
@@ -28,7 +28,7 @@ MANY_ROWS = 16
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
-def plan(nest: Nest, machine: Machine) -> Contraction:
+def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
     roles = roles_of(nest)
     if any(s.bounds for s in nest.stages):
@@ -39,20 +39,18 @@ def plan(nest: Nest, machine: Machine) -> Contraction:
     return min(found, key=lambda c: estimate.cycles(c.work, machine))
 
 
-def _finished(nest: Nest, roles: Roles, c: Contraction, machine: Machine) -> Contraction:
-    sizes = Sizes(nest, c, roles)
+def _finished(nest: Nest, roles: ProductRoles, c: Tiling, machine: Machine) -> Tiling:
+    sizes = Blocking(nest, c, roles)
     items = nest.points(c.batch) * sizes.row_blocks * sizes.groups
-    work = estimate.work(sizes, machine, items)
+    work = estimate.tiled_work(sizes, machine, items)
     return replace(c, items=items, scratch_bytes=sizes.scratch[-1], work=work)
 
 
-def _candidates(nest: Nest, roles: Roles, machine: Machine) -> Iterator[Contraction]:
+def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[Tiling]:
     for swapped in (False, True):
         a, b = roles.factors[::-1] if swapped else roles.factors
         rows, columns = roles.only[::-1] if swapped else roles.only
-        base = Contraction(
-            swapped=swapped, batch=roles.batch, extra=roles.extra, lanes=machine.lanes(4)
-        )
+        base = Tiling(swapped=swapped, batch=roles.batch, extra=roles.extra, lanes=machine.lanes(4))
         for v in _vector_loops(nest, a, b, columns, roles.batch):
             own = replace(
                 base,
@@ -82,8 +80,8 @@ def _vector_loops(
 
 
 def _tiled(
-    nest: Nest, roles: Roles, own: Contraction, rows: tuple[int, ...], machine: Machine
-) -> Iterator[Contraction]:
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
     a, b = roles.factors[::-1] if own.swapped else roles.factors
     must_a, must_b = _must_copy(nest, a, own, rows), _must_copy(nest, b, own, ())
     strided = b.plain is None or b.plain.strides[own.vector_loop] != 1
@@ -112,8 +110,8 @@ def _tiled(
 
 
 def _dots(
-    nest: Nest, roles: Roles, own: Contraction, rows: tuple[int, ...], machine: Machine
-) -> Iterator[Contraction]:
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
     """Few rows of factors that are both contiguous along the reduction: vectors along it."""
     a, b = roles.factors[::-1] if own.swapped else roles.factors
     if _must_copy(nest, a, own, rows) or _must_copy(nest, b, own, ()) or own.vector_rows:
@@ -149,7 +147,7 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
     return [n for n in fitting if rows * n >= estimate.CHAINS] or fitting[-1:]
 
 
-def _must_copy(nest: Nest, factor: Factor, own: Contraction, rows: tuple[int, ...]) -> bool:
+def _must_copy(nest: Nest, factor: Factor, own: Tiling, rows: tuple[int, ...]) -> bool:
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.plain is None:
         return True
@@ -162,7 +160,7 @@ def _may_copy(nest: Nest, a: Factor, rows: tuple[int, ...]) -> bool:
     return len(rows) > 1 or any(estimate.aliased(a.plain.strides[i], nest.sizes[i]) for i in rows)
 
 
-def _reduction_order(nest: Nest, roles: Roles, a: Factor, b: Factor) -> tuple[int, ...]:
+def _reduction_order(nest: Nest, roles: ProductRoles, a: Factor, b: Factor) -> tuple[int, ...]:
     """Reduction loops, the ones of longest strides outermost; B's count before A's."""
 
     def key(i: int) -> tuple[int, int]:
@@ -186,7 +184,7 @@ def _rows(
     return (inner,), tuple(i for i in rows if i != inner)
 
 
-def _panels(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> Iterator[tuple[int, int]]:
+def _panels(nest: Nest, own: Tiling, b: Factor, machine: Machine) -> Iterator[tuple[int, int]]:
     """Vectors of a panel, and over how many points of another loop they go."""
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
     rows = nest.points(own.row_loops)
@@ -197,7 +195,7 @@ def _panels(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> Iterat
         yield from ((along * q, q) for q in (2, 3) if nest.sizes[u] % q == 0 and along * q <= 4)
 
 
-def _may_stream(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> bool:
+def _may_stream(nest: Nest, own: Tiling, b: Factor, machine: Machine) -> bool:
     """Whether B is read once, and along its own rows it would be read in order."""
     if b.plain is None or own.copied[1] or own.copied[0] or not own.reduced:
         return False
@@ -207,8 +205,8 @@ def _may_stream(nest: Nest, own: Contraction, b: Factor, machine: Machine) -> bo
 
 
 def _blocked(
-    nest: Nest, roles: Roles, own: Contraction, machine: Machine, streamed: bool = False
-) -> Contraction:
+    nest: Nest, roles: ProductRoles, own: Tiling, machine: Machine, streamed: bool = False
+) -> Tiling:
     """Rows of a tile from the registers, then blocks from the caches."""
     count = nest.points(own.row_loops)
     per_row = own.vectors * (2 if own.vector_rows else 1)
@@ -219,7 +217,7 @@ def _blocked(
     one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
     one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
-    sizes = Sizes(nest, one, roles)
+    sizes = Blocking(nest, one, roles)
     l2 = machine.caches[:2][-1]
     # to copy panels again for another block of rows costs more than rows that leave the cache
     share = l2 if one.copied == (False, True) else l2 / 2
@@ -230,24 +228,24 @@ def _blocked(
     return _prefetching(nest, roles, _split(nest, roles, one, machine))
 
 
-def _panel_count(nest: Nest, one: Contraction) -> int:
+def _panel_count(nest: Nest, one: Tiling) -> int:
     along = -(-nest.sizes[one.vector_loop] // (one.vectors // one.wide * one.lanes))
     return along * nest.points(one.outer_columns) // one.wide
 
 
-def _side_by_side(roles: Roles, one: Contraction) -> int:
+def _side_by_side(roles: ProductRoles, one: Tiling) -> int:
     """Rows of B that are read side by side: fewer where they share cache sets."""
     return STREAMED // 2 if _shares_sets(roles, one) else STREAMED
 
 
-def _shares_sets(roles: Roles, one: Contraction) -> bool:
+def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
     b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
     return bool(b and one.reduced and estimate.aliased(b.strides[one.reduced[-1]], STREAMED))
 
 
 def _reduction_blocks(
-    nest: Nest, roles: Roles, one: Contraction, machine: Machine, streamed: bool
-) -> Contraction:
+    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool
+) -> Tiling:
     """Blocks of the reduction for the caches, and the part of a block that registers sum."""
     if not one.reduced:
         return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
@@ -278,7 +276,7 @@ def _multiple(n: int, of: int) -> int:
     return -(-n // of) * of
 
 
-def _light(nest: Nest, roles: Roles, one: Contraction) -> bool:
+def _light(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
     """Whether the epilogue is a few additions on accesses that step evenly from row to row."""
     plain = [a for i in roles.epilogue for a in accesses_read(nest.stages[i].arguments)]
     plain += [s.access for s in nest.stores]
@@ -298,9 +296,9 @@ def _light(nest: Nest, roles: Roles, one: Contraction) -> bool:
     )
 
 
-def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Contraction:
+def _split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
     """Blocks cut smaller until every core has several items."""
-    sizes = Sizes(nest, one, roles)
+    sizes = Blocking(nest, one, roles)
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
     per_core = 1 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
@@ -313,14 +311,14 @@ def _split(nest: Nest, roles: Roles, one: Contraction, machine: Machine) -> Cont
         if one.k_block <= STREAMED < one.k_block * one.k_blocks:  # in order, so not in short runs
             groups = min(groups, max(1, one.panels * sizes.panel_row // STREAM_RUN))
         one = replace(one, panel_block=-(-one.panels // groups))
-        sizes = Sizes(nest, one, roles)
+        sizes = Blocking(nest, one, roles)
     missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
     if missing > 1 and not one.copied[1]:
         one = replace(one, tile_block=max(1, -(-one.tile_block // missing)))
     return one
 
 
-def _prefetching(nest: Nest, roles: Roles, one: Contraction) -> Contraction:
+def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
     b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
     if b is None or len(one.reduced) != 1 or one.panels == 1:

@@ -35,7 +35,7 @@ def _device(d: Dispatch, held: tuple[str, ...], program: Program, target: Target
     return next((p for p in placed if p != ANYWHERE), target.default_device)
 
 
-def parts(schedule: Schedule, target: Target) -> list[tuple[Schedule, Target]]:
+def by_device(schedule: Schedule, target: Target) -> list[tuple[Schedule, Target]]:
     """Per device: its dispatches and its target; the whole if there is only one."""
     if not target.devices:
         return [(schedule, target)]

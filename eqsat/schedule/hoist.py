@@ -87,7 +87,7 @@ class Inputs:
         return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
 
 
-def with_weights(body: Program, fixed: Sequence[int]) -> Program:
+def with_fixed_weights(body: Program, fixed: Sequence[int]) -> Program:
     """The body with these inputs as weights."""
     nodes = list(body.nodes)
     for i in body.inputs:
@@ -106,7 +106,7 @@ def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Sequence[int]) ->
     total = len(attr.bodies[0].inputs)
     inputs = Inputs(attr.consts, attr.carries, total, frozenset(fixed))
     ahead = _Ahead(attr, inputs.first_slice)
-    parts = [_Part(s, ahead) for s in schedules]
+    parts = [_Emptied(s, ahead) for s in schedules]
     inputs = replace(inputs, made=len(ahead.consts))
     done = tuple(p.schedule(ahead, inputs) for p in parts)
     consts = len(inputs.kept_consts) + len(ahead.consts)
@@ -152,7 +152,7 @@ class _Ahead:
         return self.builder.add(n.op, operands, attr), any(stacks)
 
 
-class _Part:
+class _Emptied:
     """One body: which of its nodes move out, and what is left."""
 
     def __init__(self, schedule: Schedule, ahead: _Ahead):
@@ -206,4 +206,4 @@ def _input(b: Builder, name: str, t: TensorType, index: int) -> int:
     return b.append("input", (), Leaf(name, t, index=index))
 
 
-__all__ = ["Hoisted", "NotStackable", "hoist", "with_weights"]
+__all__ = ["Hoisted", "NotStackable", "hoist", "with_fixed_weights"]

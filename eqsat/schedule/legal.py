@@ -15,7 +15,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
-from eqsat.schedule.devices import device_faults, parts
+from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch, behind_views
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
@@ -39,7 +39,7 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
     programs = () if given is None else every_program(given)
     written = tuple(n.attr for p in programs for n in p.nodes)
     found += device_faults(schedule, target, written)
-    for part, machine in parts(schedule, target):
+    for part, machine in by_device(schedule, target):
         found += _tiling_faults(part, machine, written) + _clone_faults(part, machine)
     return found + _budget_faults(schedule, target)
 

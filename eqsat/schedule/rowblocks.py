@@ -19,7 +19,7 @@ Kind = Callable[[int], str]
 
 
 @dataclass(frozen=True)
-class _Read:
+class _RowRead:
     """A root's result, as another root inside wants it: through its operand `operand`."""
 
     maker: int
@@ -84,15 +84,15 @@ class RowDispatch:
         return -(-length * DTYPES[dtype][0] // 8)
 
     # ---- what reads what
-    def reads(self, root: int) -> list[_Read]:
+    def reads(self, root: int) -> list[_RowRead]:
         """The roots inside that a root reads, each once per map."""
-        node, found = self.program.nodes[root], list[_Read]()
+        node, found = self.program.nodes[root], list[_RowRead]()
         for i, o in enumerate(node.operands):
             own = access(node.op, node.attr, i, self.program.nodes[o].type.shape)
-            self._follow(_Read(o, i, own), found)
+            self._follow(_RowRead(o, i, own), found)
         return found
 
-    def _follow(self, read: _Read, found: list[_Read]) -> None:
+    def _follow(self, read: _RowRead, found: list[_RowRead]) -> None:
         nodes, below, known = self.program.nodes, read.maker, read.map
         shown = nodes[below].type.shape
         while nodes[below].op in ("reshape", "relax"):
@@ -102,12 +102,12 @@ class RowDispatch:
         node = nodes[below]
         known = known and seen_as(known, shown, node.type.shape)
         if self.kind(below) in ("contraction", "reduction"):
-            here = _Read(below, read.operand, known)
+            here = _RowRead(below, read.operand, known)
             found += [here] if here not in found else []
             return
         for i, o in enumerate(node.operands):
             more = known and through(known, node.op, node.attr, i, nodes[o].type.shape)
-            self._follow(_Read(o, read.operand, more), found)
+            self._follow(_RowRead(o, read.operand, more), found)
 
     def _roots(self) -> list[int]:
         return [m for m in sorted(self.ops) if self.kind(m) in ("contraction", "reduction")]
@@ -130,13 +130,13 @@ class RowDispatch:
             found.add((tuple(s for s in made.shape if s != 1), length))
         return found
 
-    def _above(self, below: dict[int, list[_Read]], last: int) -> set[int]:
+    def _above(self, below: dict[int, list[_RowRead]], last: int) -> set[int]:
         """All roots that a root's result depends on."""
         found = {read.maker for read in below[last]}
         return found.union(*(self._above(below, r) for r in found))
 
     # ---- by which rows
-    def _is_by_rows(self, below: dict[int, list[_Read]], last: int, first: int | None) -> bool:
+    def _is_by_rows(self, below: dict[int, list[_RowRead]], last: int, first: int | None) -> bool:
         rows = set[object]()  # how the last contraction chooses a row
         parts = set[tuple[int, ...]]()  # the dims of the first one's result that choose a row
         for r, reads in below.items():

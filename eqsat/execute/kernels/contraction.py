@@ -14,13 +14,13 @@ from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.tiles import write_tile
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
-from eqsat.plan.contraction import Contraction, Sizes
+from eqsat.plan.contraction import Blocking, Tiling
 from eqsat.plan.roles import roles_of
 
 
-def emit(head: Head, nest: Nest, plan: Contraction, machine: Machine) -> None:
+def emit(head: Head, nest: Nest, plan: Tiling, machine: Machine) -> None:
     """Write the body of the kernel."""
-    sizes = Sizes(nest, plan, roles_of(nest))
+    sizes = Blocking(nest, plan, roles_of(nest))
     at = tuple(0 for _ in nest.sizes)
     frame = Frame(sizes, head.code, head.reads, head.writes, at)
     a, b, c, _ = sizes.scratch

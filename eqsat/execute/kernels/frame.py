@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, Index, Value
 from eqsat.model.nest import Access, Nest
-from eqsat.plan.contraction import UNROLL, Contraction, Sizes
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 
 F32 = TYPES["f32"]
 
@@ -17,14 +17,14 @@ F32 = TYPES["f32"]
 class Frame:
     """at: an index per loop of the nest; those of rows and of reductions count from 0 inside."""
 
-    sizes: Sizes
+    sizes: Blocking
     code: Code
     reads: dict[int, Value]
     writes: dict[int, Value]
     at: tuple[Index, ...]
 
     @property
-    def plan(self) -> Contraction:
+    def plan(self) -> Tiling:
         return self.sizes.plan
 
     @property
@@ -129,7 +129,7 @@ def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     return row, 0, p.prefetch * row
 
 
-def _stepping(p: Contraction, access: Access | None) -> Operand:
+def _stepping(p: Tiling, access: Access | None) -> Operand:
     assert access is not None
     return Operand(
         access.strides[p.row_loops[-1]] if p.row_loops else 0,

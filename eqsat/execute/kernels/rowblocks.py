@@ -14,7 +14,7 @@ from eqsat.execute.kernels.rowpasses import TOGETHER, Passes, Row, store_stage
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import Factor
-from eqsat.plan.rowblocks import RowBlocks, Sizes
+from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import First, roles_of
 
 F32 = TYPES["f32"]
@@ -23,7 +23,7 @@ F32 = TYPES["f32"]
 def emit(head: Head, nest: Nest, plan: RowBlocks, machine: Machine) -> None:
     """Write the body of the kernel."""
     roles = roles_of(nest)
-    sizes = Sizes(roles.nest, plan, roles)
+    sizes = RowExtents(roles.nest, plan, roles)
     scratch = {name: head.code.at(head.scratch, I8, x) for name, x in sizes.scratch.items()}
     Items(head, sizes, scratch, tuple(0 for _ in nest.sizes)).write()
 
@@ -33,7 +33,7 @@ class Items:
     """scratch: where its parts begin. at: an index per loop, those of the block at hand."""
 
     head: Head
-    sizes: Sizes
+    sizes: RowExtents
     scratch: dict[str, Value]
     at: tuple[Index, ...]
     parts: dict[Any, Any] = field(default_factory=dict)  # functions written so far

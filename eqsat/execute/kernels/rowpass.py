@@ -16,7 +16,7 @@ from eqsat.execute.kernels.rowpoints import RowPoints, Section
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
-from eqsat.plan.passes import Group
+from eqsat.plan.passes import Sweep
 from eqsat.plan.rows import Pass
 from eqsat.plan.stages import loops_of
 
@@ -65,7 +65,7 @@ class RowPass:
 
     section: Section
     q: Pass
-    group: Group
+    group: Sweep
     rows: Sequence[Row]
     done: frozenset[int]
 

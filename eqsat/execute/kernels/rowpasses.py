@@ -14,7 +14,7 @@ from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Store
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.scalar import neutral
-from eqsat.plan.rowblocks import Sizes
+from eqsat.plan.rowblocks import RowExtents
 
 if TYPE_CHECKING:
     from eqsat.execute.kernels.rowblocks import Items
@@ -46,7 +46,7 @@ class Passes:
         return self.items.code
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> RowExtents:
         return self.items.sizes
 
     @cached_property

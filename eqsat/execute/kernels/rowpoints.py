@@ -22,14 +22,14 @@ class Section:
     code: Code
     nest: Nest
     part: Part
-    passes: analysis.Passes
-    section: analysis.Section
+    passes: analysis.Dependences
+    section: analysis.RowSection
     reads: Mapping[int, Value]
     writes: Mapping[int, Value]
     scratch: Value
 
     @cached_property
-    def groups(self) -> list[analysis.Group]:
+    def groups(self) -> list[analysis.Sweep]:
         return self.passes.groups(self.section)
 
     @cached_property

@@ -34,7 +34,7 @@ class Squares:
     def light(self) -> bool:
         s = self.section
         stages = [i for g in s.groups for i in s.passes.evaluated(g)]
-        return sum(expressions.cost(s.nest.stages[i].body) for i in stages) <= LIGHT
+        return sum(expressions.additions_of(s.nest.stages[i].body) for i in stages) <= LIGHT
 
     def run(self, at: At, start: Index, stop: Index) -> None:
         """All squares over these points of u; a last one that is not whole is the nest's last."""

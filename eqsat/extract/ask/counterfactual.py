@@ -12,7 +12,7 @@ from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import linear_goals
-from eqsat.extract.solve.outcome import Found, floor
+from eqsat.extract.solve.outcome import Minimum, floor
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.extract.solve.requests import weigh
@@ -153,12 +153,12 @@ class Counterfactuals:
         kept = (a for a in legal if self.problem.keeps(a, self.budget))
         return min((self.problem.worth(a, self.weights) for a in kept), default=None)
 
-    def solve(self, task: Task, cap: int | None, seconds: float) -> Found:
+    def solve(self, task: Task, cap: int | None, seconds: float) -> Minimum:
         """The best answer among the options that may be worth at most `cap`."""
         kept = task.options(cap, self._rest)
         small = task.problem.restricted(kept)
         if small.forced == ():
-            return Found("infeasible")
+            return Minimum("infeasible")
         number = {i: n for n, i in enumerate(kept)}
         here = (tuple(number[i] for i in a) for a in self.answers if all(i in number for i in a))
         hints = tuple(a for a in here if small.is_legal(a))
@@ -250,7 +250,7 @@ class Counterfactuals:
         return tuple(b for b in self.problem.options[option].writes if b in touched)
 
 
-def _reached(found: Found, cap: int | None) -> int:
+def _reached(found: Minimum, cap: int | None) -> int:
     """The bound a solve proves that looked at all answers worth at most `cap`."""
     if cap is None:
         return found.bound

@@ -276,7 +276,7 @@ def _unordered(session: Session, deadline: float) -> tuple[Assembly, WithinBytes
         return session.assembly, None
 
 
-def pareto(
+def front_of(
     session: Session, goals: tuple[str, ...], *, points: int, seconds: float
 ) -> tuple[Tradeoffs, tuple[Selection, ...]]:
     """The trade-offs of these goals found within so many seconds, and a selection for each.

@@ -18,10 +18,10 @@ from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.chains import FAR
 from eqsat.extract.ragged import Ints, Mask
-from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, kernels
+from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, kernels
 from eqsat.model.deadline import tick
 
-OWN = (Time, Relayout, Ties, Dispatches)  # goals to which a copy adds what its origin does
+OWN = (Time, RelayoutBytes, Ties, Dispatches)  # goals to which a copy adds what its origin does
 
 
 @dataclass(frozen=True)

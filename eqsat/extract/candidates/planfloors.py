@@ -198,7 +198,7 @@ class _Facts:
             zip(self.space.made, self.space.operands, strict=True)
         ):
             points[i] *= math.prod(share[[*made, *operands]].tolist())
-        own = [0 if g is None else expressions.cost(g.body) for g in generics]
+        own = [0 if g is None else expressions.additions_of(g.body) for g in generics]
         body = np.array(own, dtype=float) * c.scalar_ps * points
         sums = points * min(c.fma_ps, c.scalar_ps)
         is_plain = ~self.is_contraction & ~self.is_product

@@ -18,11 +18,11 @@ from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted
-from eqsat.extract.solve.linear import Dispatches, Relayout, Ties, Time, added, kernels
+from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
 
-_LAZY = (Time, Relayout, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
+_LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose options are all there at once
 
 
@@ -304,7 +304,7 @@ class _Tabulation:
         for at, (name, goal) in enumerate(self.variants.goals.items()):
             if isinstance(goal, Time):
                 found[:, at] = time_ps
-            elif type(goal) is Relayout:
+            elif type(goal) is RelayoutBytes:
                 found[:, at] = self._summed(self.variants.moved)[owners]
             elif type(goal) is Ties:
                 found[:, at] = self._summed(self.variants.tied)[owners]

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eqsat.extract.dag.problem import Option
+from eqsat.extract.dag.problem import Derivation
 
 Arc = tuple[int, int]
 
@@ -25,7 +25,7 @@ class Elimination:
     facing: tuple[tuple[Arc, Arc], ...]
 
 
-def inner_arcs(classes: Mapping[int, Iterable[Option]], part: Iterable[int]) -> list[Arc]:
+def inner_arcs(classes: Mapping[int, Iterable[Derivation]], part: Iterable[int]) -> list[Arc]:
     """(class, child) within one strongly connected component."""
     inside = set(part)
     found = {(c, d) for c in inside for o in classes[c] for d in o.children & inside}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from eqsat.extract.dag.problem import Option
+from eqsat.extract.dag.problem import Derivation
 from eqsat.model.unionfind import union_find
 
 Graph = Mapping[int, Iterable[int]]
 
 
-def successors(classes: Mapping[int, Iterable[Option]]) -> dict[int, set[int]]:
+def successors(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, set[int]]:
     """Per class all classes that some option of it needs."""
     return {c: set().union(*(o.children for o in options)) for c, options in classes.items()}
 
@@ -79,7 +79,7 @@ def connected_parts(graph: Graph) -> list[list[int]]:
     return [sorted(part) for part in found.values()]
 
 
-def dominators(classes: Mapping[int, Iterable[Option]]) -> dict[int, int]:
+def dominators(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
     """Per class a bit set (by class number) of what every acyclic way to provide it provides.
 
     The greatest solution of need(c) = {c} ∪ ⋂ over options of ⋃ over children of need(child): by

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from eqsat.extract.bitsets import bits
-from eqsat.extract.dag.problem import Option, Reduced, Selection, dag_cost, reached
+from eqsat.extract.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
 
 Seconds = Callable[[], float]
 
@@ -20,28 +20,28 @@ MOST_WORK = 1_000_000  # of all passes together, in heap steps and members of se
 
 
 @dataclass(frozen=True)
-class Pass:
+class Waiting:
     """Who waits for whom, made once for all passes over one problem."""
 
-    options: list[tuple[int, Option]]
+    options: list[tuple[int, Derivation]]
     waiting: dict[int, list[int]]
     leaves: list[int]
 
 
-def prepare(reduced: Reduced) -> Pass:
+def waiting_of(reduced: Reduced) -> Waiting:
     """The tables that every pass reads."""
     options = [(c, o) for c, own in sorted(reduced.classes.items()) for o in own]
     waiting: dict[int, list[int]] = {c: [] for c in reduced.classes}
     for i, (_, o) in enumerate(options):
         for d in o.children:
             waiting[d].append(i)
-    return Pass(options, waiting, [i for i, (_, o) in enumerate(options) if not o.children])
+    return Waiting(options, waiting, [i for i, (_, o) in enumerate(options) if not o.children])
 
 
-def by_tree(tables: Pass, prices: Mapping[int, float] | None = None) -> dict[int, Option]:
+def by_tree(tables: Waiting, prices: Mapping[int, float] | None = None) -> dict[int, Derivation]:
     """The options of least tree cost; `prices` multiplies the costs of a class."""
     key: dict[int, float] = {}
-    chosen: dict[int, Option] = {}
+    chosen: dict[int, Derivation] = {}
     missing = [len(o.children) for _, o in tables.options]
 
     def entry(i: int) -> tuple[float, int]:
@@ -65,13 +65,13 @@ def by_tree(tables: Pass, prices: Mapping[int, float] | None = None) -> dict[int
 
 
 def by_sets(
-    tables: Pass, prices: Mapping[int, float] | None = None
-) -> tuple[dict[int, Option], int]:
+    tables: Waiting, prices: Mapping[int, float] | None = None
+) -> tuple[dict[int, Derivation], int]:
     """The options whose set of classes is cheapest; also the work done."""
     cost: dict[int, float] = {}  # of the class alone
     total: dict[int, float] = {}  # of its set
     members: dict[int, int] = {}
-    chosen: dict[int, Option] = {}
+    chosen: dict[int, Derivation] = {}
     missing = [len(o.children) for _, o in tables.options]
     work = 0
 
@@ -108,14 +108,16 @@ def by_sets(
     return chosen, work
 
 
-def greedy(reduced: Reduced, seed: int, seconds: Seconds, passes: int = 40) -> dict[int, Option]:
+def cheap_choice(
+    reduced: Reduced, seed: int, seconds: Seconds, passes: int = 40
+) -> dict[int, Derivation]:
     """The best of several answers; the same for the same seed.
 
     The first two are plain. Then the classes of the best answer so far are made cheaper, and all
     prices are shaken a little, so that others come to share what is paid already. No pass starts
     when no `seconds` are left.
     """
-    tables = prepare(reduced)
+    tables = waiting_of(reduced)
     best = _only(by_tree(tables), reduced.roots)
     chosen, work = by_sets(tables)
     best = _better(best, chosen, reduced.roots)
@@ -134,11 +136,13 @@ def greedy(reduced: Reduced, seed: int, seconds: Seconds, passes: int = 40) -> d
     return best
 
 
-def _only(chosen: Selection, roots: Iterable[int]) -> dict[int, Option]:
+def _only(chosen: Selection, roots: Iterable[int]) -> dict[int, Derivation]:
     return {c: chosen[c] for c in reached(chosen, roots)}
 
 
-def _better(best: dict[int, Option], chosen: Selection, roots: Iterable[int]) -> dict[int, Option]:
+def _better(
+    best: dict[int, Derivation], chosen: Selection, roots: Iterable[int]
+) -> dict[int, Derivation]:
     if dag_cost(chosen, roots) < dag_cost(best, roots):
         return _only(chosen, roots)
     return best

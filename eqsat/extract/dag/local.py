@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from eqsat.extract.dag.components import successors
-from eqsat.extract.dag.greedy import by_sets, greedy, prepare
-from eqsat.extract.dag.model import solve
-from eqsat.extract.dag.presolve import presolve
-from eqsat.extract.dag.problem import Option, Reduced, dag_cost, reached
+from eqsat.extract.dag.greedy import by_sets, cheap_choice, waiting_of
+from eqsat.extract.dag.model import solve_dag
+from eqsat.extract.dag.presolve import smaller
+from eqsat.extract.dag.problem import Derivation, Reduced, dag_cost, reached
 
 ROUNDS = 200
 FIRST_CLASSES, FEWEST_CLASSES = 40, 10  # that are free in a neighbourhood
 WORK = 0.3  # of one neighbourhood, in CP-SAT's deterministic time
-Selections = dict[int, Option]
+Selections = dict[int, Derivation]
 
 
 def improve(
@@ -35,7 +35,7 @@ def improve(
     `deadline` is of `time.monotonic`; `improved` is told of every better selection.
     """
     near = _neighbours(part)
-    spare = by_sets(prepare(part))[0]
+    spare = by_sets(waiting_of(part))[0]
     chosen_by = {o.origins[0]: (c, o) for c, options in part.classes.items() for o in options}
     shaken = random.Random(seed)
     count = FIRST_CLASSES
@@ -85,14 +85,14 @@ def _solved(
     neighbourhood: Reduced, cost: int, seed: int, deadline: float
 ) -> tuple[list[int], bool]:
     """Nodes of the best answer (none if there was no time for it), and whether it is proven."""
-    reduced = presolve(neighbourhood, lambda: deadline - time.monotonic(), cost)
+    reduced = smaller(neighbourhood, lambda: deadline - time.monotonic(), cost)
     if reduced is None:
         return [], True
     numbers = list(reduced.fixed)
     if not reduced.classes:
         return numbers, True
-    hint = greedy(reduced, seed, lambda: deadline - time.monotonic(), passes=1)
-    answer = solve(reduced, hint, deadline=deadline, seed=seed, work_limit=WORK)
+    hint = cheap_choice(reduced, seed, lambda: deadline - time.monotonic(), passes=1)
+    answer = solve_dag(reduced, hint, deadline=deadline, seed=seed, work_limit=WORK)
     best = hint if answer.selection is None else answer.selection
     for c in reached(best, reduced.roots):
         numbers += best[c].origins

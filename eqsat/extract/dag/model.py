@@ -10,26 +10,26 @@ from typing import Any
 
 from eqsat.extract.dag.acyclic import Arc, eliminate, inner_arcs
 from eqsat.extract.dag.components import strong_components, successors
-from eqsat.extract.dag.problem import Option, Reduced, Selection, dag_cost, reached
+from eqsat.extract.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
 from eqsat.extract.portfolio import set_limits, set_workers
 from eqsat.model.stopping import Stop
 
 FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down
 MOST_TRIPLES = 400_000  # of one vertex elimination; levels are used instead
 
-Improved = Callable[[dict[int, Option]], None]
+Improved = Callable[[dict[int, Derivation]], None]
 
 
 @dataclass(frozen=True)
-class Solution:
+class BoundedChoice:
     """What a solve found; no answer costs less than `bound`."""
 
     status: str  # optimal | feasible | unknown
-    selection: dict[int, Option] | None
+    selection: dict[int, Derivation] | None
     bound: int | None
 
 
-class Model:
+class DagModel:
     """Variables and constraints of one reduced problem."""
 
     def __init__(self, reduced: Reduced):
@@ -171,7 +171,7 @@ class Model:
             for o, x in zip(options, self.chosen[c], strict=True):
                 self.model.add_hint(x, c in live and selection[c] is o)
 
-    def selection(self, value: Callable[[Any], Any]) -> dict[int, Option]:
+    def selection(self, value: Callable[[Any], Any]) -> dict[int, Derivation]:
         """The chosen options of all that is reachable."""
         found = {
             c: o
@@ -194,9 +194,9 @@ def _unit(costs: list[int], total: int) -> int:
     return exact if total <= exact * FINEST else -(-total // FINEST)
 
 
-def solve(
+def solve_dag(
     reduced: Reduced,
-    hint: Mapping[int, Option],
+    hint: Mapping[int, Derivation],
     *,
     deadline: float,
     seed: int,
@@ -204,7 +204,7 @@ def solve(
     by_tree: bool = False,
     improved: Improved | None = None,
     stop: Stop | None = None,
-) -> Solution:
+) -> BoundedChoice:
     """Minimise the DAG cost of the classes (`base` apart).
 
     `deadline` is of `time.monotonic`, `work_limit` in CP-SAT's deterministic time. `by_tree`: a
@@ -212,7 +212,7 @@ def solve(
     """
     from ortools.sat.python import cp_model
 
-    model = Model(reduced)
+    model = DagModel(reduced)
     unit = model.minimise(dag_cost(hint, reduced.roots))
     model.hint(hint)
     solver = cp_model.CpSolver()
@@ -231,7 +231,7 @@ def solve(
     with (stop or Stop()).calls(solver.stop_search):
         status = solver.solve(model.model, Watch())
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solution("unknown", None, None)
+        return BoundedChoice("unknown", None, None)
     best = model.selection(solver.boolean_value)
     word = "optimal" if status == cp_model.OPTIMAL else "feasible"
-    return Solution(word, best, math.ceil(solver.best_objective_bound - 1e-6) * unit)
+    return BoundedChoice(word, best, math.ceil(solver.best_objective_bound - 1e-6) * unit)

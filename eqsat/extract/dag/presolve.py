@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from eqsat.extract.bitsets import bits
 from eqsat.extract.dag.components import dominators, strong_components, successors
-from eqsat.extract.dag.problem import Classes, Option, Reduced, derivable
+from eqsat.extract.dag.problem import Classes, Derivation, Reduced, derivable
 
 Seconds = Callable[[], float]
 
@@ -20,7 +20,7 @@ MOST_EDGES_ADDED = 16  # by putting one class into all that need it
 
 
 @dataclass
-class _State:
+class _Reduction:
     classes: Classes
     roots: set[int]
     base: int = 0
@@ -33,14 +33,14 @@ class _State:
         return len(self.classes), len(options), sum(len(o.children) for o in options)
 
 
-def presolve(start: Reduced, seconds: Seconds, most: int | None = None) -> Reduced | None:
+def smaller(start: Reduced, seconds: Seconds, most: int | None = None) -> Reduced | None:
     """The smaller problem; None if a root has no finite extraction.
 
     `most` is the cost of a known answer: options that only dearer answers hold are dropped. It is
     used where no cost is negative. `seconds` says how many are left: no round starts without any.
     """
     classes = {c: list(options) for c, options in start.classes.items()}
-    state = _State(classes, set(start.roots), start.base, list(start.fixed))
+    state = _Reduction(classes, set(start.roots), start.base, list(start.fixed))
     bounded = most is not None and not start.negative
     for _ in range(MOST_ROUNDS):
         before = state.size()
@@ -67,12 +67,12 @@ def presolve(start: Reduced, seconds: Seconds, most: int | None = None) -> Reduc
 def trim(start: Reduced) -> Reduced:
     """Only options that a finite answer may hold, of classes that one may reach."""
     classes = {c: list(options) for c, options in start.classes.items()}
-    state = _State(classes, set(start.roots), start.base, list(start.fixed))
+    state = _Reduction(classes, set(start.roots), start.base, list(start.fixed))
     _derivable_and_reachable(state)
     return Reduced({c: tuple(o) for c, o in state.classes.items()}, start.roots)
 
 
-def _derivable_and_reachable(state: _State) -> bool:
+def _derivable_and_reachable(state: _Reduction) -> bool:
     finite = derivable(state.classes)
     if not state.roots <= finite.keys():
         return False
@@ -91,7 +91,7 @@ def _derivable_and_reachable(state: _State) -> bool:
     return True
 
 
-def _needs(state: _State) -> None:
+def _needs(state: _Reduction) -> None:
     """Dominators; whatever the roots need is a root as well."""
     state.need = dominators(state.classes)
     pinned = 0
@@ -102,7 +102,7 @@ def _needs(state: _State) -> None:
     state.component = {c: i for i, part in enumerate(parts) for c in part}
 
 
-def _without_cycles(state: _State) -> None:
+def _without_cycles(state: _Reduction) -> None:
     """Drop options with a child that needs the class itself: they are on no acyclic answer."""
     for c, options in state.classes.items():
         state.classes[c] = [
@@ -110,7 +110,7 @@ def _without_cycles(state: _State) -> None:
         ]
 
 
-def _lean_children(state: _State) -> None:
+def _lean_children(state: _Reduction) -> None:
     """Drop children that are there anyway.
 
     A root of another component cannot close a cycle; what a sibling needs is below it already.
@@ -118,12 +118,12 @@ def _lean_children(state: _State) -> None:
     for c, options in state.classes.items():
         home = state.component[c]
         state.classes[c] = [
-            Option(o.cost, _lean(state, o.children, home), o.origins) if o.children else o
+            Derivation(o.cost, _lean(state, o.children, home), o.origins) if o.children else o
             for o in options
         ]
 
 
-def _lean(state: _State, children: frozenset[int], home: int) -> frozenset[int]:
+def _lean(state: _Reduction, children: frozenset[int], home: int) -> frozenset[int]:
     left = {d for d in children if d not in state.roots or state.component[d] == home}
     if len(left) < 2:
         return frozenset(left)
@@ -132,7 +132,7 @@ def _lean(state: _State, children: frozenset[int], home: int) -> frozenset[int]:
 
 
 # ---- dominance -----------------------------------------------------------------------------------
-def _dominance(state: _State) -> None:
+def _dominance(state: _Reduction) -> None:
     """Drop an option where another is no dearer and needs nothing that it does not provide."""
     earns = _earning(state.classes)
     for c, options in state.classes.items():
@@ -156,14 +156,16 @@ def _earning(classes: Classes) -> set[int]:
     return seen
 
 
-def _undominated(state: _State, options: list[Option], earns: set[int]) -> list[Option]:
+def _undominated(state: _Reduction, options: list[Derivation], earns: set[int]) -> list[Derivation]:
     ordered = sorted(options, key=lambda o: (o.cost, len(o.children), sorted(o.children)))
     count: dict[int, int] = {}
     for o in ordered:
         for d in o.children:
             count[d] = count.get(d, 0) + 1
-    kept: list[Option] = []
-    by_child: dict[int, list[tuple[int, Option]]] = {}  # its rarest child → (bits of all, option)
+    kept: list[Derivation] = []
+    by_child: dict[
+        int, list[tuple[int, Derivation]]
+    ] = {}  # its rarest child → (bits of all, option)
     keys = 0
     for o in ordered:
         provided = own = 0
@@ -181,10 +183,10 @@ def _undominated(state: _State, options: list[Option], earns: set[int]) -> list[
 
 
 def _is_dominated(
-    option: Option,
+    option: Derivation,
     provided: int,
     keys: int,
-    by_child: dict[int, list[tuple[int, Option]]],
+    by_child: dict[int, list[tuple[int, Derivation]]],
     earns: set[int],
 ) -> bool:
     """Whether an option kept so far, no dearer, has all its children among those `provided`."""
@@ -196,7 +198,7 @@ def _is_dominated(
 
 
 # ---- bounds --------------------------------------------------------------------------------------
-def _within(state: _State, most: int) -> None:
+def _within(state: _Reduction, most: int) -> None:
     """Drop options whose answers all cost more: every class that is needed costs its cheapest."""
     cheapest = {c: min(o.cost for o in options) for c, options in state.classes.items()}
     pinned = sum(1 << r for r in state.roots)
@@ -210,7 +212,7 @@ def _within(state: _State, most: int) -> None:
         ]
 
 
-def _extra(state: _State, option: Option, pinned: int, cheapest: dict[int, int]) -> int:
+def _extra(state: _Reduction, option: Derivation, pinned: int, cheapest: dict[int, int]) -> int:
     """The least that the children cost beside the roots."""
     union = 0
     for d in option.children:
@@ -219,14 +221,14 @@ def _extra(state: _State, option: Option, pinned: int, cheapest: dict[int, int])
 
 
 # ---- contraction ---------------------------------------------------------------------------------
-def _contract(state: _State) -> None:
+def _contract(state: _Reduction) -> None:
     """Put classes with a single option into the options that need them."""
     users: dict[int, int] = {}
     for options in state.classes.values():
         for o in options:
             for d in o.children:
                 users[d] = users.get(d, 0) + 1
-    into: dict[int, Option] = {}
+    into: dict[int, Derivation] = {}
     for c, options in state.classes.items():
         if len(options) == 1 and into.keys().isdisjoint(options[0].children):
             o = options[0]
@@ -239,7 +241,7 @@ def _contract(state: _State) -> None:
         state.base += into[c].cost
         state.fixed += into[c].origins
         state.roots |= into[c].children
-        into[c] = Option(0, into[c].children, ())
+        into[c] = Derivation(0, into[c].children, ())
     state.roots -= into.keys()
     state.classes = {
         c: [_joined(o, into) for o in options]
@@ -248,24 +250,24 @@ def _contract(state: _State) -> None:
     }
 
 
-def _is_free(option: Option, users: int) -> bool:
+def _is_free(option: Derivation, users: int) -> bool:
     """Whether each user can pay for it alone: it costs nothing, or has one user."""
     if users <= 1:
         return True
     return option.cost == 0 and (users - 1) * len(option.children) <= MOST_EDGES_ADDED + users
 
 
-def _joined(option: Option, into: dict[int, Option]) -> Option:
+def _joined(option: Derivation, into: dict[int, Derivation]) -> Derivation:
     inside = option.children & into.keys()
     if not inside:
         return option
     parts = [into[d] for d in sorted(inside)]
     children = (option.children - inside).union(*(p.children for p in parts))
     origins = option.origins + tuple(i for p in parts for i in p.origins)
-    return Option(option.cost + sum(p.cost for p in parts), children, origins)
+    return Derivation(option.cost + sum(p.cost for p in parts), children, origins)
 
 
-def split(reduced: Reduced, parts: Iterable[list[int]]) -> list[Reduced]:
+def apart(reduced: Reduced, parts: Iterable[list[int]]) -> list[Reduced]:
     """Problems of their own: parts of a reduced problem that have no child in common."""
     return [
         Reduced(

@@ -14,7 +14,7 @@ from eqsat.model.serialized import SerializedEGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Derivation:
     """A way to provide a class: what it costs, which classes it needs.
 
     `origins`: the nodes of the file it stands for (presolve joins nodes into one option).
@@ -25,7 +25,7 @@ class Option:
     origins: tuple[int, ...]
 
 
-Classes = dict[int, list[Option]]
+Classes = dict[int, list[Derivation]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reduced:
     a class what every acyclic way to provide it provides too, itself included (empty: not known).
     """
 
-    classes: Mapping[int, tuple[Option, ...]]
+    classes: Mapping[int, tuple[Derivation, ...]]
     roots: frozenset[int]
     base: int = 0
     fixed: tuple[int, ...] = ()
@@ -60,11 +60,11 @@ class Problem:
     scale: int
     eclass: tuple[int, ...]  # class of every node of the file
     names: tuple[str, ...]  # of the classes
-    options: Mapping[int, Option]  # by node; nodes of infinite cost have none
+    options: Mapping[int, Derivation]  # by node; nodes of infinite cost have none
     nodes: tuple[str, ...]  # names
 
 
-Selection = Mapping[int, Option]  # class → chosen option
+Selection = Mapping[int, Derivation]  # class → chosen option
 
 
 def build_problem(egraph: SerializedEGraph) -> Problem:
@@ -79,14 +79,14 @@ def build_problem(egraph: SerializedEGraph) -> Problem:
     for i, n in enumerate(egraph.nodes):
         if n.cost is not None:
             children = frozenset(eclass[c] for c in n.children)
-            classes[eclass[i]].append(Option(scaled[n.cost], children, (i,)))
+            classes[eclass[i]].append(Derivation(scaled[n.cost], children, (i,)))
     frozen = {c: tuple(options) for c, options in classes.items()}
     whole = Reduced(frozen, frozenset(index[r] for r in egraph.roots))
     options = {o.origins[0]: o for own in frozen.values() for o in own}
     return Problem(whole, scale, eclass, names, options, tuple(n.name for n in egraph.nodes))
 
 
-def derivable(classes: Mapping[int, Iterable[Option]]) -> dict[int, int]:
+def derivable(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
     """The classes that some finite choice provides → the round in which they are first found."""
     waiting: dict[int, list[tuple[int, int]]] = {}
     missing: list[int] = []

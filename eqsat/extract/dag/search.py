@@ -10,12 +10,12 @@ from fractions import Fraction
 
 from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
 from eqsat.extract.dag.components import connected_parts, successors
-from eqsat.extract.dag.greedy import by_tree, greedy, prepare
+from eqsat.extract.dag.greedy import by_tree, cheap_choice, waiting_of
 from eqsat.extract.dag.local import improve
-from eqsat.extract.dag.model import Improved, solve
-from eqsat.extract.dag.presolve import presolve, split, trim
+from eqsat.extract.dag.model import Improved, solve_dag
+from eqsat.extract.dag.presolve import apart, smaller, trim
 from eqsat.extract.dag.problem import (
-    Option,
+    Derivation,
     Problem,
     Reduced,
     build_problem,
@@ -39,12 +39,12 @@ LAST_PER_OPTION = 1.5e-4
 
 
 @dataclass
-class _Parts:
+class _Answers:
     """A reduced problem in independent parts, the best selection and bound of each."""
 
     reduced: Reduced
     parts: list[Reduced]
-    selections: list[dict[int, Option]]
+    selections: list[dict[int, Derivation]]
     bounds: list[int]
 
     def cost(self) -> int:
@@ -54,14 +54,14 @@ class _Parts:
     def bound(self) -> int:
         return self.reduced.base + sum(self.bounds)
 
-    def offer(self, i: int, selection: dict[int, Option]) -> None:
+    def offer(self, i: int, selection: dict[int, Derivation]) -> None:
         roots = self.parts[i].roots
         if dag_cost(selection, roots) < dag_cost(self.selections[i], roots):
             self.selections[i] = selection
 
 
 @dataclass
-class _Search:
+class _DagSearch:
     """What is known so far; every step leaves it whole."""
 
     egraph: SerializedEGraph
@@ -69,7 +69,7 @@ class _Search:
     seed: int
     stop: Stop
     problem: Problem | None = None
-    known: _Parts | None = None
+    known: _Answers | None = None
     bound: int | None = None
     out_of_memory: bool = False
     too_large: bool = False
@@ -77,7 +77,7 @@ class _Search:
     def seconds(self) -> float:
         return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
 
-    def keep(self, found: _Parts) -> None:
+    def keep(self, found: _Answers) -> None:
         """Keep an answer if it is the best, and its bound, which holds for all."""
         if self.known is None or found.cost() < self.known.cost():
             self.known = found
@@ -93,7 +93,7 @@ def extract_dag(
     `deadline` is of `time.monotonic`. The answer is the same for the same seed unless the clock
     ended the search. EqsatError E906 (our bug) if the checker objects.
     """
-    search = _Search(egraph, deadline, seed, stop or Stop())
+    search = _DagSearch(egraph, deadline, seed, stop or Stop())
     with _memory(search), uncollected():
         search.problem = build_problem(egraph)
         whole = search.problem.whole
@@ -106,29 +106,29 @@ def extract_dag(
 
 
 @contextmanager
-def _memory(search: _Search) -> Iterator[None]:
+def _memory(search: _DagSearch) -> Iterator[None]:
     try:
         yield
     except MemoryError:
         search.out_of_memory = True
 
 
-def _run(search: _Search, whole: Reduced) -> None:
-    first = by_tree(prepare(whole))
+def _run(search: _DagSearch, whole: Reduced) -> None:
+    first = by_tree(waiting_of(whole))
     lowest = sum(min(o.cost, 0) for options in whole.classes.values() for o in options)
     only = {c: first[c] for c in reached(first, whole.roots)}
-    search.keep(_Parts(whole, [whole], [only], [lowest]))
+    search.keep(_Answers(whole, [whole], [only], [lowest]))
     trimmed = trim(whole)
-    search.keep(_Parts(trimmed, [trimmed], [only], [_floor(trimmed)]))
+    search.keep(_Answers(trimmed, [trimmed], [only], [_floor(trimmed)]))
     search.too_large = len(trimmed.classes) > MOST_CLASSES
     if search.too_large or search.seconds() <= 0:
         return
-    reduced = presolve(trimmed, search.seconds)
+    reduced = smaller(trimmed, search.seconds)
     if reduced is None:
         raise AssertionError("presolve lost a finite choice")
     found = _parts(search, reduced, FEW_PASSES)
     search.keep(found)
-    again = presolve(reduced, search.seconds, found.cost()) if search.seconds() > 0 else None
+    again = smaller(reduced, search.seconds, found.cost()) if search.seconds() > 0 else None
     if again is None:
         return
     found = _parts(search, again, MANY_PASSES)
@@ -136,11 +136,11 @@ def _run(search: _Search, whole: Reduced) -> None:
     _solve(search, found)
 
 
-def _parts(search: _Search, reduced: Reduced, passes: int) -> _Parts:
-    parts = split(reduced, connected_parts(successors(reduced.classes)))
+def _parts(search: _DagSearch, reduced: Reduced, passes: int) -> _Answers:
+    parts = apart(reduced, connected_parts(successors(reduced.classes)))
     parts.sort(key=lambda p: (p.size, min(p.classes)))
-    answers = [greedy(p, search.seed, search.seconds, passes) for p in parts]
-    return _Parts(reduced, parts, answers, [_floor(p) for p in parts])
+    answers = [cheap_choice(p, search.seed, search.seconds, passes) for p in parts]
+    return _Answers(reduced, parts, answers, [_floor(p) for p in parts])
 
 
 def _floor(part: Reduced) -> int:
@@ -151,7 +151,7 @@ def _floor(part: Reduced) -> int:
     return sum(cost if c in part.roots else min(cost, 0) for c, cost in least.items())
 
 
-def _solve(search: _Search, found: _Parts) -> None:
+def _solve(search: _DagSearch, found: _Answers) -> None:
     """Small parts first: what they leave of the time is for the large ones."""
     sizes = [p.size for p in found.parts]
     for i, size in enumerate(sizes):
@@ -165,17 +165,17 @@ def _solve(search: _Search, found: _Parts) -> None:
         _solve_part(search, found, i, until, by_tree=by_tree)
 
 
-def _improved(search: _Search, found: _Parts, i: int) -> Improved:
+def _improved(search: _DagSearch, found: _Answers, i: int) -> Improved:
     """Keeps what is found for a part, at once."""
 
-    def improved(selection: dict[int, Option]) -> None:
+    def improved(selection: dict[int, Derivation]) -> None:
         found.offer(i, selection)
         search.keep(found)
 
     return improved
 
 
-def _improve_part(search: _Search, found: _Parts, i: int, until: float) -> None:
+def _improve_part(search: _DagSearch, found: _Answers, i: int, until: float) -> None:
     improve(
         found.parts[i],
         found.selections[i],
@@ -187,8 +187,8 @@ def _improve_part(search: _Search, found: _Parts, i: int, until: float) -> None:
 
 
 def _solve_part(
-    search: _Search,
-    found: _Parts,
+    search: _DagSearch,
+    found: _Answers,
     i: int,
     until: float,
     work_limit: float | None = None,
@@ -201,7 +201,7 @@ def _solve_part(
     deadline = min(until, search.deadline) - LAST_SECONDS - found.parts[i].size * LAST_PER_OPTION
     if deadline <= time.monotonic() or search.stop.is_requested:
         return True
-    answer = solve(
+    answer = solve_dag(
         found.parts[i],
         found.selections[i],
         deadline=deadline,
@@ -220,7 +220,7 @@ def _solve_part(
 
 
 # ---- the answer ----------------------------------------------------------------------------------
-def _extraction(search: _Search) -> Extraction:
+def _extraction(search: _DagSearch) -> Extraction:
     if search.problem is None or search.known is None or search.bound is None:
         raise fail("E413", "out of memory before any extraction was found", exit_code=3)
     choices = _choices(search.problem, search.known)
@@ -249,7 +249,7 @@ def _extraction(search: _Search) -> Extraction:
     return Extraction("feasible", word, cost, bound, choices)
 
 
-def _choices(problem: Problem, known: _Parts) -> dict[str, str]:
+def _choices(problem: Problem, known: _Answers) -> dict[str, str]:
     """Back to the file: the node chosen for every class that is reachable from the roots."""
     numbers = list(known.reduced.fixed)
     for selection, part in zip(known.selections, known.parts, strict=True):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from eqsat.extract.bitsets import bits
-from eqsat.extract.order.work import Block, Work, blocks, peak_bytes
+from eqsat.extract.order.work import Block, DispatchGraph, blocks, peak_bytes
 from eqsat.model.deadline import is_over
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block
@@ -37,7 +37,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Downset:
     """A set of finished dispatches and how it was reached."""
 
     done: int
@@ -45,7 +45,7 @@ class _State:
     live: int
     peak: int  # worst moment on the way
     path: tuple[int, ...]  # dispatches since `before`
-    before: _State | None
+    before: _Downset | None
 
     def order(self) -> list[int]:
         parts, state = [], self
@@ -55,7 +55,7 @@ class _State:
         return [i for part in reversed(parts) for i in part]
 
 
-def best_order(work: Work, states: int = STATES) -> Order:
+def best_order(work: DispatchGraph, states: int = STATES) -> Order:
     """The order of least peak; `states` limits the search per block.
 
     The deadline it is under ends it with the best order so far. ValueError if dispatches wait for
@@ -76,7 +76,7 @@ def best_order(work: Work, states: int = STATES) -> Order:
     return Order(order, peak, min(peak, work.fixed_bytes + floor))
 
 
-def _least(block: Block, best: _State, floor: int, states: int) -> tuple[_State, int]:
+def _least(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
     """(best state found, bound); peaks hold the carried bytes and are `floor` at least."""
     found, bound = _search(block, best, floor, states)
     if found.peak > bound:
@@ -85,13 +85,13 @@ def _least(block: Block, best: _State, floor: int, states: int) -> tuple[_State,
     return found, min(bound, found.peak)
 
 
-def _begin(block: Block, floor: int) -> _State:
+def _begin(block: Block, floor: int) -> _Downset:
     ready = sum(1 << i for i, needs in enumerate(block.needs) if not needs)
     live = block.carried + block.start
-    return _State(0, ready, live, max(floor, live), (), None)
+    return _Downset(0, ready, live, max(floor, live), (), None)
 
 
-def _run(block: Block, state: _State, dispatch: int) -> _State:
+def _run(block: Block, state: _Downset, dispatch: int) -> _Downset:
     """The state after one more dispatch."""
     done, ready = state.done | 1 << dispatch, state.ready & ~(1 << dispatch)
     for i in block.following[dispatch]:
@@ -99,10 +99,10 @@ def _run(block: Block, state: _State, dispatch: int) -> _State:
             ready |= 1 << i
     top = state.live + block.adds[dispatch]
     live = top - block.freed(dispatch, done)
-    return _State(done, ready, live, max(state.peak, top), (dispatch,), state)
+    return _Downset(done, ready, live, max(state.peak, top), (dispatch,), state)
 
 
-def _settled(block: Block, state: _State) -> _State:
+def _settled(block: Block, state: _Downset) -> _Downset:
     """The state after all dispatches that can only help; its path leads from `state.before`."""
     before, path = state.before, list(state.path)
     moved = True
@@ -115,10 +115,10 @@ def _settled(block: Block, state: _State) -> _State:
             if following.live <= state.live:
                 state, moved = following, True
                 path.append(i)
-    return _State(state.done, state.ready, state.live, state.peak, tuple(path), before)
+    return _Downset(state.done, state.ready, state.live, state.peak, tuple(path), before)
 
 
-def _search(block: Block, best: _State, floor: int, states: int) -> tuple[_State, int]:
+def _search(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
     """Bottleneck shortest path over downsets, cheapest peak first, deepest first among equals."""
     everything = (1 << len(block.needs)) - 1
     first = _settled(block, _begin(block, floor))
@@ -144,13 +144,13 @@ def _search(block: Block, best: _State, floor: int, states: int) -> tuple[_State
     return best, min((key[0] for key in heap), default=best.peak)
 
 
-def _beam(block: Block, floor: int) -> _State | None:
+def _beam(block: Block, floor: int) -> _Downset | None:
     """The best of a few states per length, by peak and then by live bytes; None if out of time."""
     states = [_settled(block, _begin(block, floor))]
     everything = (1 << len(block.needs)) - 1
-    best: _State | None = None
+    best: _Downset | None = None
     while states:
-        following: dict[int, _State] = {}
+        following: dict[int, _Downset] = {}
         for s in states:
             if is_over():
                 return best
@@ -166,24 +166,24 @@ def _beam(block: Block, floor: int) -> _State | None:
     return best
 
 
-def _greedy(block: Block) -> _State:
+def _greedy(block: Block) -> _Downset:
     """The better of two rules: least bytes left live, and least bytes at the moment.
 
     Out of time: as the dispatches are numbered.
     """
     begin = _begin(block, 0)
 
-    def left(s: _State) -> tuple[int, int]:
+    def left(s: _Downset) -> tuple[int, int]:
         return (s.live, s.peak)
 
-    def now(s: _State) -> tuple[int, int]:
+    def now(s: _Downset) -> tuple[int, int]:
         return (s.peak, s.live)
 
-    def finish(rule: object) -> _State:
+    def finish(rule: object) -> _Downset:
         state = begin
         while state.ready:
             ready = islice(bits(state.ready), 1) if is_over() else bits(state.ready)
-            nexts: Iterable[_State] = (_run(block, state, i) for i in ready)
+            nexts: Iterable[_Downset] = (_run(block, state, i) for i in ready)
             state = min(nexts, key=rule)  # type: ignore[arg-type]
         return state
 

@@ -13,7 +13,7 @@ from eqsat.model.deadline import is_over
 
 
 @dataclass(frozen=True)
-class Work:
+class DispatchGraph:
     """Dispatches that run one after the other; each reads and writes buffers.
 
     A buffer is live from the dispatch that writes it to the last one that reads it, both included.
@@ -74,14 +74,16 @@ class Work:
         return tuple(found)
 
 
-def work_of(problem: ExtractionProblem, answer: Answer) -> Work:
+def graph_of(problem: ExtractionProblem, answer: Answer) -> DispatchGraph:
     """An answer's dispatches, in the order of their options' numbers."""
     options = [problem.options[i] for i in answer]
     resident = {b for o in options for b in o.resident}
     used = {b for o in options for b in (*o.reads, *o.writes)}
     nbytes = {b: 0 if b in problem.roots else problem.nbytes[b] for b in sorted(used)}
     fixed = problem.fixed_bytes + sum(problem.nbytes[b] for b in resident)
-    return Work(tuple(o.reads for o in options), tuple(o.writes for o in options), nbytes, fixed)
+    return DispatchGraph(
+        tuple(o.reads for o in options), tuple(o.writes for o in options), nbytes, fixed
+    )
 
 
 def topological(before: Sequence[Iterable[int]]) -> list[int]:
@@ -105,7 +107,7 @@ def topological(before: Sequence[Iterable[int]]) -> list[int]:
     return found
 
 
-def peak_bytes(work: Work, order: Sequence[int]) -> int:
+def peak_bytes(work: DispatchGraph, order: Sequence[int]) -> int:
     """Bytes at the worst dispatch of an order; ValueError if it reads what is not there yet."""
     place = {i: n for n, i in enumerate(order)}
     if sorted(place) != list(range(work.size)) or len(order) != work.size:
@@ -203,7 +205,7 @@ class Block:
         )
 
 
-def blocks(work: Work) -> list[Block]:
+def blocks(work: DispatchGraph) -> list[Block]:
     """Cut behind every dispatch that all others must run before or after; in execution order.
 
     The peak of an order that keeps the blocks apart is that of its worst block, and every order
@@ -238,7 +240,7 @@ def _numbered(whole: Sequence[int], inside: int, number: Mapping[int, int]) -> t
     return tuple(mask(number[p] for p in bits(whole[i] & inside)) for i in number)
 
 
-def _block(work: Work, done: int, inside: int, there: Sequence[int]) -> Block:
+def _block(work: DispatchGraph, done: int, inside: int, there: Sequence[int]) -> Block:
     """The block of the dispatches `inside`; `there` are the buffers that are live in it."""
     dispatches = tuple(bits(inside))
     number = {i: n for n, i in enumerate(dispatches)}

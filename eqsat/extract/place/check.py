@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from eqsat.model.placement import Lifetime
 
 
-def faults(
+def placement_faults(
     buffers: Sequence[Lifetime], offsets: Sequence[int], height: int, bound: int
 ) -> list[str]:
     """What is wrong with this placement; empty if nothing is.

@@ -12,7 +12,7 @@ from eqsat.extract.place.problem import PlacementProblem
 
 
 @dataclass(frozen=True)
-class Solution:
+class BoundedOffsets:
     """`offsets` are empty if none were found; no placement is lower than `bound`, in units."""
 
     offsets: list[int]
@@ -41,7 +41,9 @@ class Solver:
     def stop(self) -> None:
         self.solver.stop_search()
 
-    def minimise(self, bound: int, most: int, hint: list[int], *, first: bool = False) -> Solution:
+    def minimise(
+        self, bound: int, most: int, hint: list[int], *, first: bool = False
+    ) -> BoundedOffsets:
         """The lowest placement with bound <= height <= most.
 
         hint: a placement, of any height. first: the first one will do.
@@ -68,8 +70,8 @@ class Solver:
             self.model.minimize(height)
         status = self.solver.solve(self.model)
         if status == self.impossible:
-            return Solution([], most + 1)
+            return BoundedOffsets([], most + 1)
         found = bound if first else round(self.solver.best_objective_bound)
         if status not in self.codes:
-            return Solution([], max(bound, found))
-        return Solution([self.solver.value(o) for o in offsets], max(bound, found))
+            return BoundedOffsets([], max(bound, found))
+        return BoundedOffsets([self.solver.value(o) for o in offsets], max(bound, found))

@@ -32,7 +32,7 @@ FITS, NOTHING_FITS, STOPPED = 1, 0, -1
 NODES, LIMIT, STOP = 0, 1, 2  # entries of `counters`
 
 
-class Instance(NamedTuple):
+class Rectangles(NamedTuple):
     """What does not change: per buffer its range of cliques and size, a random odd number each."""
 
     first: np.ndarray
@@ -41,7 +41,7 @@ class Instance(NamedTuple):
     random: np.ndarray
 
 
-class State(NamedTuple):
+class DepthFirstState(NamedTuple):
     """What the search writes; `floor` is the top of what is placed, per clique."""
 
     rank: np.ndarray
@@ -51,7 +51,7 @@ class State(NamedTuple):
     counters: np.ndarray
 
 
-def compiled(function):
+def machine_code(function):
     """Compiled on first use; the machine code is kept on disk where a place for it is found."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
@@ -59,7 +59,7 @@ def compiled(function):
         return numba.njit(nogil=True)(function)
 
 
-@compiled
+@machine_code
 def _groups(items, last, first):
     """Borders of the groups of items that share no clique; items are sorted by first clique."""
     borders = np.zeros(items.shape[0] + 1, np.int64)
@@ -74,7 +74,7 @@ def _groups(items, last, first):
     return borders[: found + 1]
 
 
-@compiled
+@machine_code
 def _waiting(items, lowest, current, place, capacity, size, rank):
     """Which items come after the last one placed; empty if one cannot be below the capacity."""
     found = np.empty(items.shape[0], np.bool_)
@@ -86,7 +86,7 @@ def _waiting(items, lowest, current, place, capacity, size, rank):
     return found
 
 
-@compiled
+@machine_code
 def _raised(items, lowest, k, instance):
     """Lowest offsets of all items but the k-th, when that lies on its own."""
     placed = items[k]
@@ -102,7 +102,7 @@ def _raised(items, lowest, k, instance):
     return found
 
 
-@compiled
+@machine_code
 def _earliest(items, lowest, waiting, instance, current, begin, end, capacity):
     """Lower bounds of the offsets: passed over items rest on one that lies at `current` or above.
 
@@ -136,7 +136,7 @@ def _earliest(items, lowest, waiting, instance, current, begin, end, capacity):
     return bounds
 
 
-@compiled
+@machine_code
 def _overflows(items, bounds, instance, floor, begin, end, capacity):
     """Is there a clique whose items, by earliest release, end above the capacity?"""
     top = floor[begin:end].copy()
@@ -149,7 +149,7 @@ def _overflows(items, bounds, instance, floor, begin, end, capacity):
     return False
 
 
-@compiled
+@machine_code
 def _hash(items, lowest, current, place, random):
     """64 bits of what a state's future depends on."""
     h = np.uint64(0)
@@ -164,7 +164,7 @@ def _hash(items, lowest, current, place, random):
     return h
 
 
-@compiled
+@machine_code
 def _next(items, lowest, waiting, instance, rank):
     """Items that may be next, the lowest first and by rank at one offset."""
     ceiling = np.int64(1) << np.int64(62)
@@ -181,7 +181,7 @@ def _next(items, lowest, waiting, instance, rank):
     return found[:count][np.argsort(keys[:count])]
 
 
-@compiled
+@machine_code
 def _search(  # noqa: C901 - numba does not infer functions that call each other
     items, lowest, current, place, capacity, largest_first, instance, state
 ):
@@ -254,7 +254,7 @@ class Searcher:
         n = len(sizes)
         odd = np.random.default_rng(seed).integers(1, 1 << 63, n).astype(np.uint64) | np.uint64(1)
         starts, ends, units = (np.array(x, np.int64) for x in (first, last, sizes))
-        self.instance = Instance(starts, ends, units, odd)
+        self.instance = Rectangles(starts, ends, units, odd)
         self.items = np.argsort(self.instance.first, kind="stable").astype(np.int64)
         self.counters = np.zeros(3, np.int64)
         self.failed = np.zeros(1 << FAILED_BITS, np.uint64)
@@ -276,7 +276,7 @@ class Searcher:
         floor = np.zeros(int(self.instance.last.max()), np.int64)
         self.counters[NODES], self.counters[LIMIT] = 0, nodes
         self.failed[:] = 0
-        state = State(rank, floor, np.zeros(n, np.int64), self.failed, self.counters)
+        state = DepthFirstState(rank, floor, np.zeros(n, np.int64), self.failed, self.counters)
         found = _search(
             self.items, np.zeros(n, np.int64), np.int64(0), np.int64(-1), np.int64(capacity),
             largest_first, self.instance, state,

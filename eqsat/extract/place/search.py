@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eqsat.extract.place.check import faults
+from eqsat.extract.place.check import placement_faults
 from eqsat.extract.place.firstfit import placements, priorities
 from eqsat.extract.place.problem import PlacementProblem, problems
 from eqsat.model.diag import fail
@@ -34,7 +34,7 @@ class _OutOfTimeError(Exception):
 
 
 @dataclass
-class _Group:
+class _Arena:
     """Buffers connected in time, their best placement so far, and what is proven about it."""
 
     problem: PlacementProblem
@@ -58,12 +58,12 @@ class _Group:
 
 
 @dataclass
-class _Search:
+class _PlacementSearch:
     capacity: int | None
     seed: int
     deadline: float
     stop: Stop
-    groups: list[_Group] = field(default_factory=list)
+    groups: list[_Arena] = field(default_factory=list)
 
     # ---- what is known --------------------------------------------------------------------
     @property
@@ -83,7 +83,7 @@ class _Search:
     def is_impossible(self) -> bool:
         return self.capacity is not None and self.bound > self.capacity
 
-    def open(self) -> list[_Group]:
+    def open(self) -> list[_Arena]:
         """Groups that are too high, the highest first; none if nothing can fit any more."""
         if self.is_impossible:
             return []
@@ -91,7 +91,7 @@ class _Search:
         found = [g for g in self.groups if g.height_bytes > goal]
         return sorted(found, key=lambda g: (-g.height_bytes, g.problem.members))
 
-    def target(self, group: _Group) -> int:
+    def target(self, group: _Arena) -> int:
         """The height in units that is low enough for this group; at least its bound."""
         return max(group.bound, self.goal // group.problem.unit)
 
@@ -125,7 +125,7 @@ class _Search:
                 self.pause()
             turn += 1
 
-    def round(self, group: _Group, turn: int) -> None:
+    def round(self, group: _Arena, turn: int) -> None:
         """The height that is wanted, then by bisection lower ones than the best."""
         nodes = int(FIRST_NODES * GROWTH**turn)
         self.attempt(group, self.target(group), turn, nodes)
@@ -138,7 +138,7 @@ class _Search:
                 low = middle + 1
             low = max(low, group.bound)
 
-    def attempt(self, group: _Group, height: int, turn: int, nodes: int) -> bool:
+    def attempt(self, group: _Arena, height: int, turn: int, nodes: int) -> bool:
         """Is there a placement of this height? Depth-first by many priorities; True if found."""
         from eqsat.extract.place.depthfirst import FITS, STOPPED
 
@@ -156,7 +156,7 @@ class _Search:
                     return False
         return False
 
-    def searcher(self, group: _Group) -> Searcher:
+    def searcher(self, group: _Arena) -> Searcher:
         from eqsat.extract.place.depthfirst import Searcher
 
         if group.searcher is None:
@@ -178,7 +178,7 @@ class _Search:
             noise = random.normal(0, NOISE * random.random(), len(priority))
             yield (np.array(priority) * np.exp(noise)).tolist()
 
-    def solve(self, group: _Group, work: float) -> None:
+    def solve(self, group: _Arena, work: float) -> None:
         from eqsat.extract.place.cpsat import Solver
 
         left = self.deadline - time.monotonic()
@@ -226,16 +226,16 @@ def place(
     on the clock only where `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
     """
     stop = stop or Stop()
-    search = _Search(capacity, seed, time.monotonic() + seconds, stop)
+    search = _PlacementSearch(capacity, seed, time.monotonic() + seconds, stop)
     for p in problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers]):
         stacked = _stacked(p.sizes)
-        search.groups.append(_Group(p, stacked, p.height(stacked), p.bound))
+        search.groups.append(_Arena(p, stacked, p.height(stacked), p.bound))
     stop.has_answer = True
     ended = _run(search, quick)
     return _checked(buffers, search, ended)
 
 
-def _run(search: _Search, quick: bool) -> str:
+def _run(search: _PlacementSearch, quick: bool) -> str:
     """Why the search ended."""
     try:
         if not search.is_impossible:
@@ -258,13 +258,13 @@ def _stacked(sizes: Sequence[int]) -> list[int]:
     return offsets
 
 
-def _checked(buffers: Sequence[Lifetime], search: _Search, ended: str) -> Placement:
+def _checked(buffers: Sequence[Lifetime], search: _PlacementSearch, ended: str) -> Placement:
     offsets = [0] * len(buffers)
     for g in search.groups:
         for i, o in zip(g.problem.members, g.offsets, strict=True):
             offsets[i] = o * g.problem.unit
     height, bound = search.height, search.bound
-    found = faults(buffers, offsets, height, bound)
+    found = placement_faults(buffers, offsets, height, bound)
     if found:
         raise fail("E904", f"the placement is wrong: {'; '.join(found[:3])}", exit_code=4)
     status = _status(height, bound, search.capacity)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.extract.solve.firsts import entries
+from eqsat.extract.solve.firsts import first_entries
 from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
-from eqsat.extract.solve.watch import Copy, Facts, Watch, copies, watches
+from eqsat.extract.solve.watch import Copy, Facts, FirstMaking, copies, watches
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class AnyOrder(ExtractionProblem):
     @cached_property
     def supplies(self) -> tuple[Supply, ...]:
         """Who may write the first layout of a value, and who reads one."""
-        return tuple(entries(self))
+        return tuple(first_entries(self))
 
     @cached_property
     def facts(self) -> Facts:
@@ -42,7 +42,7 @@ class AnyOrder(ExtractionProblem):
         return Facts(self)
 
     @cached_property
-    def watches(self) -> tuple[Watch, ...]:
+    def watches(self) -> tuple[FirstMaking, ...]:
         """Items every answer makes, with what is held meanwhile."""
         return watches(self)
 
@@ -81,7 +81,7 @@ class AnyOrder(ExtractionProblem):
             worst = max(worst, min(first, default=0))
         return self.fixed_bytes + sum(self.nbytes[b] for b in resident) + worst
 
-    def _live_at(self, first: int, watch: Watch, chosen: set[int]) -> int:
+    def _live_at(self, first: int, watch: FirstMaking, chosen: set[int]) -> int:
         return self.own_bytes(first) + sum(
             h.nbytes
             for h in watch.held

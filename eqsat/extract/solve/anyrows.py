@@ -8,11 +8,11 @@ from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.constraints import any_chosen
 from eqsat.extract.solve.live import claims
-from eqsat.extract.solve.watch import Copy, Held, Watch
+from eqsat.extract.solve.watch import Copy, FirstMaking, HeldItem
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
-    from eqsat.extract.solve.cpsat import Model
+    from eqsat.extract.solve.cpsat import ChoiceModel
 
 PAIRS = 1_500  # pairs of items in either order that get a literal
 TRIPLES = 20_000  # of them that are kept from running in a circle
@@ -24,7 +24,7 @@ class AnyOrderRows:
     Where necessity does not tell which of two items comes first, a literal does.
     """
 
-    def __init__(self, model: Model, problem: AnyOrder, unit: int, room: Any):
+    def __init__(self, model: ChoiceModel, problem: AnyOrder, unit: int, room: Any):
         self.model, self.problem, self.unit, self.room = model, problem, unit, room
         self.own = [problem.own_bytes(i) // unit for i in range(len(problem.options))]
         self.first: dict[tuple[int, int], Any] = {}  # (a, b): a is computed before b, or with it
@@ -152,7 +152,7 @@ class AnyOrderRows:
         return [known.negated() if before else known]
 
     # ---- one item ---------------------------------------------------------------------------
-    def _watch(self, number: int, watch: Watch) -> None:
+    def _watch(self, number: int, watch: FirstMaking) -> None:
         first = {i: self.model.x[i] for i in watch.options}
         if not watch.is_once and len(first) > 1:
             first = {i: self.model.model.new_bool_var("") for i in watch.options}
@@ -170,7 +170,7 @@ class AnyOrderRows:
                 terms.append((c.nbytes // self.unit, live))
         self._at_most(terms)
 
-    def _live(self, number: int, watch: Watch, held: Held, first: dict[int, Any]) -> Any:
+    def _live(self, number: int, watch: FirstMaking, held: HeldItem, first: dict[int, Any]) -> Any:
         """1 if the value is live: there before, read later, not touched here nor computed again.
 
         None if nothing says so.
@@ -192,7 +192,7 @@ class AnyOrderRows:
             self.model.model.add_bool_or([live, *excuses, *unless])
         return live
 
-    def _reasons(self, number: int, held: Held) -> list[list[Any]]:
+    def _reasons(self, number: int, held: HeldItem) -> list[list[Any]]:
         """Each: the value is read after the watched one unless one of these is true."""
         if held.always:
             return [[]]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from eqsat.extract.solve.kept import KeptRow
 from eqsat.extract.solve.live import Claims, claims, kept_weights, liveness
 from eqsat.extract.solve.problem import ExtractionProblem
-from eqsat.extract.solve.supply import exclusions, levels
+from eqsat.extract.solve.supply import availabilities, exclusions
 from eqsat.model.deadline import tick
 
 Terms = Iterable[tuple[int, Any]]  # (bytes, literal)
@@ -64,7 +64,7 @@ def state_choice(problem: ExtractionProblem, to: Constraints) -> None:
         to.at_most(x(among), most)
     # (C4) a read was written before: Σ x[claim] ≤ A, A ≤ Σ x[writers] + A[before]
     known: list[Any] = []
-    for level in levels(problem):
+    for level in availabilities(problem):
         tick()
         before = [] if level.before is None else [known[level.before]]
         known.append(to.only_if_any([*x(level.writers), *before]))

@@ -54,7 +54,7 @@ class Request:
     hint: Answer | None = None
 
 
-class Model:
+class ChoiceModel:
     """Variables and constraints of one problem; goals are added on request."""
 
     def __init__(self, problem: ExtractionProblem):
@@ -222,7 +222,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     """
     from eqsat.extract import sat
 
-    model = Model(problem)
+    model = ChoiceModel(problem)
     for goal, limit in request.caps.items():
         model.cap(goal, limit)
     unit = model.minimise(request.weights)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eqsat.extract.solve.problem import Supply
 
 
-def entries(problem: AnyOrder) -> list[Supply]:
+def first_entries(problem: AnyOrder) -> list[Supply]:
     """(options that may write the first of some buffers, options that read one of them), per set.
 
     A reader needs one of the former. A value that is not there from the start is computed by who

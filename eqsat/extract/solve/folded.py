@@ -26,10 +26,10 @@ from eqsat.extract.ragged import (
 )
 from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.foldedneeds import FoldedNeeds, folded_needs
-from eqsat.extract.solve.foldedpairs import Pairs
+from eqsat.extract.solve.foldedpairs import PairClasses
 from eqsat.extract.solve.freerows import largest_claims
 from eqsat.extract.solve.freetable import useful
-from eqsat.extract.solve.lp import Program, RowTable, solve
+from eqsat.extract.solve.lp import LinearProgram, RowTable, solve_linear
 from eqsat.extract.solve.relax import Relaxation, relaxation_of
 from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
@@ -56,7 +56,9 @@ def folded_relaxation(folded: FoldedTable, costs: Ints, known: FoldedNeeds) -> R
     goal = np.zeros(len(upper))
     goal[: len(folded)] = costs // unit
     give_back()
-    solved = solve(Program(goal, rows, np.zeros(len(upper)), upper.astype(float), is_plain=True))
+    solved = solve_linear(
+        LinearProgram(goal, rows, np.zeros(len(upper)), upper.astype(float), is_plain=True)
+    )
     return relaxation_of(solved, len(folded), unit)
 
 
@@ -209,7 +211,7 @@ def _claims(folded: FoldedTable, known: FoldedNeeds, level: _Level) -> RowTable:
     """
     row, element = level.read
     held = folded.table.exclusive.take(row)
-    pairs = Pairs.of(level.classes, folded.numbers, element[held.rows], held.index)
+    pairs = PairClasses.of(level.classes, folded.numbers, element[held.rows], held.index)
     reader, pair = row[held.rows], pairs.of_entry
     writer, needed, entry = _needing(folded, known, level, pairs)
     claims = Ragged.sets(
@@ -239,7 +241,7 @@ def _every(level: _Level, classes: Ints) -> Ragged:
 
 
 def _there(
-    folded: FoldedTable, level: _Level, pairs: Pairs, writer: Ints, needed: Ints, entry: Ints
+    folded: FoldedTable, level: _Level, pairs: PairClasses, writer: Ints, needed: Ints, entry: Ints
 ) -> Ragged:
     """Per pair: variables of the elements that are in pairs of its class, or which a writer has.
 
@@ -261,7 +263,7 @@ def _there(
 
 
 def _needing(
-    folded: FoldedTable, known: FoldedNeeds, level: _Level, pairs: Pairs
+    folded: FoldedTable, known: FoldedNeeds, level: _Level, pairs: PairClasses
 ) -> tuple[Ints, Ints, Ints]:
     """(row, pair, element): who writes the element, and needs somebody to hold the number."""
     row, element = level.write

@@ -14,7 +14,7 @@ import numpy as np
 from eqsat.extract.chains import PARTS
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
 from eqsat.extract.solve.classes import Classes, FoldedTable
-from eqsat.extract.solve.freetable import WORD, by_level, levels, settle
+from eqsat.extract.solve.freetable import WORD, by_level, rounds, until_settled
 
 REACH = 2  # blocks before and behind, within which it is known what is needed
 PLANES = 2 * REACH + 1
@@ -117,10 +117,10 @@ class _Analysis:
 
     def found(self) -> FoldedNeeds:
         coarse = self.folded.coarse
-        _, level = levels(coarse, np.ones(len(coarse), dtype=bool))
+        _, level = rounds(coarse, np.ones(len(coarse), dtype=bool))
         writers = _entries(coarse.writes, len(self.classes.sizes))
-        steps = [_Step.of(self, writers, b) for b in by_level(level)]
-        settle(steps, lambda step: step.meet(self))
+        steps = [_ClassRound.of(self, writers, b) for b in by_level(level)]
+        until_settled(steps, lambda step: step.meet(self))
         before = self.before(np.arange(len(coarse)))
         needed = before | self.own
         near = needed[:, : self.split].reshape(len(coarse), PLANES, self.bits.words[0])
@@ -178,7 +178,7 @@ def _anchor(writes: Ragged, classes: Classes) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _ClassRound:
     """Classes of buffers of one round, and who writes them."""
 
     classes: Ints
@@ -187,10 +187,10 @@ class _Step:
     buffers: Ints
 
     @staticmethod
-    def of(analysis: _Analysis, writers: Ragged, classes: Ints) -> _Step:
+    def of(analysis: _Analysis, writers: Ragged, classes: Ints) -> _ClassRound:
         writes, places = analysis.table.writes, writers.take(classes)
         rows = writes.rows[places.index]
-        return _Step(classes, places.start, rows, writes.index[places.index])
+        return _ClassRound(classes, places.start, rows, writes.index[places.index])
 
     def meet(self, analysis: _Analysis) -> bool:
         """Narrow what these buffers are known to need; whether that is less now."""

@@ -12,7 +12,7 @@ from eqsat.extract.solve.classes import Classes
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairClasses:
     """Classes of pairs (element, number), those of one class of elements side by side.
 
     Where both move, they are as many blocks apart in all pairs of a class. An element that does
@@ -27,7 +27,7 @@ class Pairs:
     of_entry: Ints
 
     @staticmethod
-    def of(elements: Classes, numbers: Classes, element: Ints, number: Ints) -> Pairs:
+    def of(elements: Classes, numbers: Classes, element: Ints, number: Ints) -> PairClasses:
         """Of these pairs."""
         most = max(int(c.place.max(initial=0)) for c in (elements, numbers)) + 1
         both = elements.moves[element] & numbers.moves[number]
@@ -35,7 +35,7 @@ class Pairs:
         keys = elements.of[element] * len(numbers.sizes) + numbers.of[number]
         keys = keys * 2 * most + blocks
         _, first, of_entry = np.unique(keys, return_index=True, return_inverse=True)
-        return Pairs(elements, numbers, element[first], number[first], of_entry)
+        return PairClasses(elements, numbers, element[first], number[first], of_entry)
 
     def __len__(self) -> int:
         return len(self.element)

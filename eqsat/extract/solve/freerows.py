@@ -9,8 +9,8 @@ import numpy as np
 
 from eqsat.extract.ragged import Ints, Ragged, distinct
 from eqsat.extract.solve.freeentries import of_circles, of_values
-from eqsat.extract.solve.freetable import FreeTable, NeedTable, needs
-from eqsat.extract.solve.lp import Program, RowTable, solve
+from eqsat.extract.solve.freetable import FreeTable, NeedTable, needed_numbers
+from eqsat.extract.solve.lp import LinearProgram, RowTable, solve_linear
 from eqsat.extract.solve.relax import SUPPORT, Relaxation, relaxation_of
 from eqsat.model.deadline import tick
 
@@ -34,7 +34,7 @@ def free_relaxation(
     caps = caps or {}
     costs = sum((table.adds[:, linear.index(g)] * w for g, w in weights.items()), start=0)
     costs = np.broadcast_to(np.asarray(costs, dtype=np.int64), (len(table),))
-    known = needs(table)
+    known = needed_numbers(table)
     rows, upper = _rows(table, known)
     limits = [(table.adds[:, linear.index(g)], cap) for g, cap in caps.items()]
     blocks = [rows, *(_limit(of, cap) for of, cap in limits)]
@@ -42,14 +42,14 @@ def free_relaxation(
     goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
     low = np.zeros(len(upper))
-    solved = solve(Program(goal, RowTable.stacked(blocks), low, upper, not caps))
+    solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
     levels = _levels(table, known, *of_circles(table)) if circles else None
     for _ in range(ROUNDS):
         broken = None if levels is None or solved is None else _broken(levels, solved.values)
         if broken is None or not len(broken.low):
             break
         blocks.append(broken)
-        solved = solve(Program(goal, RowTable.stacked(blocks), low, upper, not caps))
+        solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
     return relaxation_of(solved, len(table), unit)
 
 
@@ -70,7 +70,7 @@ def _broken(levels: Levels, values: np.ndarray) -> RowTable:
 
 
 def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:
-    """Rows over options and one more variable per level (`supply.Level`); how large these may be.
+    """Rows over options and one more variable per level (see `supply`); how large each may be.
 
     A level is how many of its writers are chosen: of a buffer one at most.
     """

@@ -68,7 +68,7 @@ def presolved(table: FreeTable) -> Ints:
     kept = np.arange(len(table))
     for _ in range(ROUNDS):
         small = table.take(kept)
-        found = useful(small, ~needs(small).impossible)
+        found = useful(small, ~needed_numbers(small).impossible)
         if len(found) == len(kept):
             break
         kept = kept[found]
@@ -77,7 +77,7 @@ def presolved(table: FreeTable) -> Ints:
 
 def useful(table: FreeTable, possible: Mask) -> Ints:
     """Of the possible ones those whose reads can be written, and that a result may be made from."""
-    level, _ = levels(table, possible)
+    level, _ = rounds(table, possible)
     can = level >= 0
     found = np.zeros(len(table), dtype=bool)
     wanted = np.zeros(table.span, dtype=bool)
@@ -94,7 +94,7 @@ def useful(table: FreeTable, possible: Mask) -> Ints:
     return np.flatnonzero(found)
 
 
-def levels(table: FreeTable, possible: Mask) -> tuple[Ints, Ints]:
+def rounds(table: FreeTable, possible: Mask) -> tuple[Ints, Ints]:
     """Per option and per buffer: the round in which it is first there; -1: never.
 
     A round reads what came before it.
@@ -136,7 +136,7 @@ class NeedTable:
         return (word >> (bit % WORD).astype(np.uint64) & np.uint64(1)).astype(bool)
 
 
-def needs(table: FreeTable) -> NeedTable:
+def needed_numbers(table: FreeTable) -> NeedTable:
     """Must-analysis: the meet over the writers of a buffer, the union over reads.
 
     The greatest fixpoint, as no derivation waits for itself. What nothing can write needs all.
@@ -147,14 +147,14 @@ def needs(table: FreeTable) -> NeedTable:
     held[table.span] = 0  # what options without reads read
     last = np.full(len(table), table.span)
     reads = table.reads.joined(Ragged(np.arange(len(table) + 1), last))
-    _, level = levels(table, np.ones(len(table), dtype=bool))
-    steps = [_Step.of(table, reads, b) for b in by_level(level)]
-    settle(steps, lambda step: step.meet(held, own))
+    _, level = rounds(table, np.ones(len(table), dtype=bool))
+    steps = [_Round.of(table, reads, b) for b in by_level(level)]
+    until_settled(steps, lambda step: step.meet(held, own))
     before = np.bitwise_or.reduceat(held[reads.index], reads.start[:-1]) if len(table) else own
     return NeedTable(numbers, before | own, np.any(before & own, axis=1))
 
 
-def settle(steps: Sequence[S], meet: Callable[[S], bool]) -> None:
+def until_settled(steps: Sequence[S], meet: Callable[[S], bool]) -> None:
     """Take all steps again until none of them tells that it changed anything."""
     changed = True
     while changed:
@@ -184,7 +184,7 @@ def by_level(level: Ints) -> list[Ints]:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Round:
     """Buffers of one round: who writes them, and what these read."""
 
     buffers: Ints
@@ -192,9 +192,9 @@ class _Step:
     reads: Ragged
 
     @staticmethod
-    def of(table: FreeTable, reads: Ragged, buffers: Ints) -> _Step:
+    def of(table: FreeTable, reads: Ragged, buffers: Ints) -> _Round:
         writers = table.writers.take(buffers)
-        return _Step(buffers, writers, reads.take(writers.index))
+        return _Round(buffers, writers, reads.take(writers.index))
 
     def meet(self, held: np.ndarray, own: np.ndarray) -> bool:
         """Narrow what these buffers are known to need; whether that is less now."""

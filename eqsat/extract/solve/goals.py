@@ -11,9 +11,9 @@ from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.fewest import Fewest, is_most
 from eqsat.extract.solve.fits import fitting
-from eqsat.extract.solve.inorder import OPEN, in_order, weighted
+from eqsat.extract.solve.inorder import OPEN, by_priority, by_weights
 from eqsat.extract.solve.linear import TIE_BREAK
-from eqsat.extract.solve.outcome import Found, Outcome, Stage, chosen
+from eqsat.extract.solve.outcome import Minimum, Outcome, Restriction, at_places
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
@@ -74,8 +74,8 @@ class Search:
     ) -> Outcome:
         """Minimise the goals, under further caps; `reference` are the baseline's values, if any."""
         if requests[0].weight is not None:
-            return weighted(self, requests, reference)
-        return in_order(self, requests, reference or {}, self.budget | dict(caps or {}))
+            return by_weights(self, requests, reference)
+        return by_priority(self, requests, reference or {}, self.budget | dict(caps or {}))
 
     def best_hint(self, weights: dict[str, int], caps: dict[str, int]) -> Answer | None:
         """The best known answer that keeps the caps."""
@@ -93,7 +93,7 @@ class Search:
         start: Answer | None,
         seconds: float,
         among: tuple[int, ...] | None = None,
-    ) -> Found:
+    ) -> Minimum:
         """The best answer within the caps; a hint is the answer if none better is found in time.
 
         `among`: options that answers within the caps hold, if that is known already.
@@ -105,9 +105,9 @@ class Search:
                 asked = Question(weights, caps, among)
                 return self._minimised(asked, hint, time.monotonic() + seconds)
         except OutOfTime:
-            return Found("unknown" if hint is None else self._ended, hint)
+            return Minimum("unknown" if hint is None else self._ended, hint)
 
-    def _minimised(self, asked: Question, hint: Answer | None, end: float) -> Found:
+    def _minimised(self, asked: Question, hint: Answer | None, end: float) -> Minimum:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
         weights = asked.weights
         told = self._told(asked, hint)
@@ -118,12 +118,12 @@ class Search:
             hint = self._of_few(fewest, asked, hint, end)
             status = self._without_search(fewest, hint)
             if status:
-                return Found(status, hint, self.problem.peak_bytes(hint) * (status != OPEN))
+                return Minimum(status, hint, self.problem.peak_bytes(hint) * (status != OPEN))
         stage = self._stage_of(asked, hint)
         if stage is None or any(
             weights == {g: 1} and stage.bound > v for g, v in asked.caps.items()
         ):
-            return Found("infeasible")
+            return Minimum("infeasible")
         found, looked_at = None, ()
         for cap, few in self._neighbourhoods(stage, asked):
             if self._is_met(stage, asked, hint) or time.monotonic() > end:
@@ -137,10 +137,10 @@ class Search:
             if found.status == "optimal" and stage.bound < found.bound <= cap:
                 return replace(found, stage=stage)  # whatever is worth so little is among them
         if self._is_met(stage, asked, hint):
-            return Found("optimal", hint, stage.bound, "relaxation", stage)
+            return Minimum("optimal", hint, stage.bound, "relaxation", stage)
         kept = self._left(stage, asked, fewest, hint)
         if self._is_enough(found, kept):
-            return Found(OPEN, hint, stage.bound, stage=stage)
+            return Minimum(OPEN, hint, stage.bound, stage=stage)
         if found is None or found.status != "optimal" or kept != looked_at:  # else just now
             found = self._solve(kept, asked, hint, end)
         return self._settled(found, stage, asked, hint)
@@ -152,7 +152,7 @@ class Search:
         start: Answer | None,
         seconds: float,
         among: tuple[int, ...] | None = None,
-    ) -> Found:
+    ) -> Minimum:
         """`minimise`, or the best known answer if the memory of the machine ends first."""
         try:
             return self.minimise(weights, caps, start, seconds, among)
@@ -160,17 +160,17 @@ class Search:
             known = self._better(weights, start, self.best_hint(weights, caps))
             if known is None:
                 raise
-            return Found(OUT_OF_MEMORY, known)
+            return Minimum(OUT_OF_MEMORY, known)
 
     # ---- what needs no search ----------------------------------------------------------------
-    def _told(self, asked: Question, hint: Answer | None) -> Found | None:
+    def _told(self, asked: Question, hint: Answer | None) -> Minimum | None:
         """What bounds that are known say, if that is all there is to say."""
         known = next((v for g, v in self.least.items() if asked.weights == {g: 1}), None)
         if hint is not None and known and self.problem.worth(hint, asked.weights) <= known[0]:
-            return Found("optimal", hint, *known)
+            return Minimum("optimal", hint, *known)
         about_bytes = (MEMORY in self.budget or asked.is_peak) and MEMORY in asked.caps
         if about_bytes and self.least_bytes > asked.caps[MEMORY]:
-            return Found("infeasible")  # it does not even hold what every answer keeps
+            return Minimum("infeasible")  # it does not even hold what every answer keeps
         return None
 
     @cached_property
@@ -207,13 +207,13 @@ class Search:
         return OPEN if self.defers and len(self.problem.options) > LARGE else ""
 
     # ---- what is left to search --------------------------------------------------------------
-    def _is_enough(self, found: Found | None, kept: tuple[int, ...]) -> bool:
+    def _is_enough(self, found: Minimum | None, kept: tuple[int, ...]) -> bool:
         """Whether an answer found among few options will do, as a proof would be among many."""
         is_found = found is not None and found.status == "optimal" and found.answer is not None
         return self.is_look and is_found and len(kept) > MANY_LEFT
 
     def _left(
-        self, stage: Stage, asked: Question, fewest: Fewest | None, hint: Answer | None
+        self, stage: Restriction, asked: Question, fewest: Fewest | None, hint: Answer | None
     ) -> tuple[int, ...]:
         """Options of the known answer, and all that better ones hold."""
         if hint is None or (not self.problem.is_ordered and MEMORY in asked.weights):
@@ -224,25 +224,27 @@ class Search:
             return kept
         return tuple(sorted({*kept}.intersection((*fewest.within(value - 1), *hint))))
 
-    def _settled(self, found: Found, stage: Stage, asked: Question, hint: Answer | None) -> Found:
+    def _settled(
+        self, found: Minimum, stage: Restriction, asked: Question, hint: Answer | None
+    ) -> Minimum:
         """The last solve's outcome with the better of both answers and of both bounds."""
         if found.status in ("optimal", "infeasible"):
             return replace(found, stage=stage)
         best = self._better(asked.weights, found.answer, hint)
         if best is None:
             return found
-        return Found(self._ended, best, max(found.bound, stage.bound), stage=stage)
+        return Minimum(self._ended, best, max(found.bound, stage.bound), stage=stage)
 
     @property
     def _ended(self) -> str:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
-    def _is_met(self, stage: Stage, asked: Question, answer: Answer | None) -> bool:
+    def _is_met(self, stage: Restriction, asked: Question, answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
         return answer is not None and self.problem.worth(answer, asked.weights) <= stage.bound
 
-    def _stage_of(self, asked: Question, hint: Answer | None) -> Stage | None:
+    def _stage_of(self, asked: Question, hint: Answer | None) -> Restriction | None:
         """What is left under the caps; options that do not fit into a cap of bytes, which takes
         longest to see, are looked for only if the known answer does not meet the bound with them.
         """
@@ -254,11 +256,11 @@ class Search:
 
     def stage(
         self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
-    ) -> Stage | None:
+    ) -> Restriction | None:
         """What is left under the caps, with its relaxation; None if that is nothing."""
         return self._left_within(Question(weights, caps, among))
 
-    def _left_within(self, asked: Question, *, by_bytes: bool = True) -> Stage | None:
+    def _left_within(self, asked: Question, *, by_bytes: bool = True) -> Restriction | None:
         problem, caps = self.problem, asked.caps
         kept = set(range(len(problem.options)) if asked.among is None else asked.among)
         if not problem.is_ordered and MEMORY in caps and by_bytes:
@@ -273,9 +275,9 @@ class Search:
         places = tuple(sorted(kept))
         small = problem.restricted(places)
         useful = presolve(small)
-        places, small = chosen(places, useful), small.restricted(useful)
+        places, small = at_places(places, useful), small.restricted(useful)
         found = self._relaxation(small, asked)
-        return None if found is None else Stage(places, small, found)
+        return None if found is None else Restriction(places, small, found)
 
     def fitting(self, cap: int) -> tuple[int, ...]:
         """Options that answers of at most so many bytes may hold; all, if there is an order."""
@@ -303,7 +305,7 @@ class Search:
         return isinstance(problem, AnyOrder) and is_most(problem, self.fitting(asked.caps[MEMORY]))
 
     def _neighbourhoods(
-        self, stage: Stage, asked: Question
+        self, stage: Restriction, asked: Question
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Few options that hold a good answer: the relaxation's own, then those near its bound.
 
@@ -311,14 +313,14 @@ class Search:
         The best answer among them is nearly always the best of all, and a close upper bound is
         what lets the relaxation drop the rest.
         """
-        yield -1, chosen(stage.kept, stage.relaxed.support)
+        yield -1, at_places(stage.kept, stage.relaxed.support)
         last = len(stage.relaxed.support)
         for spread in SPREADS if MEMORY not in asked.weights else ():
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)
             if last < len(near) <= MANY:
                 last = len(near)
-                yield cap, chosen(stage.kept, near)
+                yield cap, at_places(stage.kept, near)
 
     def relaxation(self, goal: str) -> Relaxation | None:
         """The relaxation of one goal without any caps; None if there is no answer at all."""
@@ -333,10 +335,10 @@ class Search:
         hint: Answer | None,
         end: float,
         work: float | None = None,
-    ) -> Found:
+    ) -> Minimum:
         """Solve the problem of some options; its answer in the numbers of the whole problem."""
         if TIE_BREAK in asked.weights and len(kept) > TIDY:
-            return Found("unknown")
+            return Minimum("unknown")
         number = {i: n for n, i in enumerate(kept)}
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
@@ -347,14 +349,14 @@ class Search:
             tick()
             solution = solve(small, request, Effort(seconds, self.seed, work, self.stop))
         except OutOfTime:
-            return Found("unknown")
+            return Minimum("unknown")
         if solution.answer is None and own is not None and small.keeps(own, asked.caps):
-            return Found("unknown")  # a solver that calls it infeasible is wrong
+            return Minimum("unknown")  # a solver that calls it infeasible is wrong
         if solution.answer is None:
-            return Found(solution.status, bound=solution.bound)
+            return Minimum(solution.status, bound=solution.bound)
         answer = tuple(kept[i] for i in solution.answer)
         worth = self.problem.worth(answer, asked.weights)
         if not self.problem.is_legal(answer) or worth > solution.value:
             raise fail("E901", "the solver's answer breaks the extraction problem", exit_code=4)
         status = "optimal" if solution.status == "optimal" else "wall"
-        return Found(status, self.problem.pruned(answer), solution.bound)
+        return Minimum(status, self.problem.pruned(answer), solution.bound)

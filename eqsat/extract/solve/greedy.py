@@ -18,7 +18,7 @@ FIRST = 10**12  # picoseconds that one unit of another goal counts as
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Joined:
     """Options (a bit each) that together write some buffer; `blocked` is what they exclude."""
 
     cost: int
@@ -26,11 +26,11 @@ class _Way:
     blocked: int
 
 
-_NOTHING = _Way(0, 0, 0)
-_Table = dict[int, list[_Way]]
+_NOTHING = _Joined(0, 0, 0)
+_Table = dict[int, list[_Joined]]
 
 
-class _Search:
+class _Tables:
     """Tables of the greedy search; one pass over the options in step order."""
 
     def __init__(self, problem: ExtractionProblem, singles: frozenset[int], goal: str):
@@ -55,7 +55,7 @@ class _Search:
         o = self.problem.options[option]
         return not self.problem.either.isdisjoint((*o.reads, *o.writes))
 
-    def join(self, a: _Way, b: _Way) -> _Way | None:
+    def join(self, a: _Joined, b: _Joined) -> _Joined | None:
         """Both ways together, shared options once; None if they contradict each other."""
         if a.chosen.bit_count() < b.chosen.bit_count():
             a, b = b, a
@@ -66,9 +66,9 @@ class _Search:
             if self.blocks[i] & blocked:
                 return None
             cost, blocked, rest = cost + self.costs[i], blocked | self.blocks[i], rest ^ low
-        return _Way(cost, a.chosen | b.chosen, blocked)
+        return _Joined(cost, a.chosen | b.chosen, blocked)
 
-    def all_of(self, buffers: tuple[int, ...], table: _Table) -> _Way | None:
+    def all_of(self, buffers: tuple[int, ...], table: _Table) -> _Joined | None:
         """Ways of several buffers together; the first that fits, for each in turn."""
         total = _NOTHING
         for b in buffers:
@@ -81,7 +81,7 @@ class _Search:
 
     def step(self, options: list[int]) -> None:
         """Options of one step: they read what earlier steps wrote."""
-        news: list[tuple[_Table, int, _Way]] = []
+        news: list[tuple[_Table, int, _Joined]] = []
         for i in options:
             tick()
             if self.is_idle(i):
@@ -92,7 +92,7 @@ class _Search:
                 way = self.all_of(reads, table)
                 if way is None and table is self.best:
                     way = self.all_of(reads, self.plain)
-                whole = way and self.join(way, _Way(self.costs[i], 1 << i, self.blocks[i]))
+                whole = way and self.join(way, _Joined(self.costs[i], 1 << i, self.blocks[i]))
                 if whole:
                     news += [(table, b, whole) for b in self.problem.options[i].writes]
         for table, b, way in news:
@@ -118,7 +118,7 @@ def greedy(problem: ExtractionProblem, singles: frozenset[int], goal: str) -> tu
     Where the deadline it is under ends the search: the answer of one-op dispatches alone.
     """
     try:
-        search = _Search(problem, singles, goal)
+        search = _Tables(problem, singles, goal)
         steps = groupby(range(len(problem.options)), key=lambda i: problem.options[i].step)
         for _, options in steps:
             search.step(list(options))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPEN = "open"  # a goal was minimised as far as is worth it before it is asked about in any order
 
 
-def in_order(
+def by_priority(
     search: Search,
     requests: tuple[GoalRequest, ...],
     reference: dict[str, int],
@@ -71,7 +71,7 @@ def _floor(search: Search, goal: str) -> int:
     return least if relaxed is None else max(least, relaxed.bound)
 
 
-def weighted(
+def by_weights(
     search: Search, requests: tuple[GoalRequest, ...], reference: dict[str, int] | None
 ) -> Outcome:
     """The weighted sum, by the reference's values if there are any."""

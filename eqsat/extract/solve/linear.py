@@ -50,7 +50,7 @@ def kernels(egraph: EGraph, members: Iterable[int]) -> int:
     return next((a.kernels for a in attrs if isinstance(a, Control)), 1)
 
 
-class Relayout:
+class RelayoutBytes:
     """Bytes of data that run-time conversions move, inside of other dispatches or not."""
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
@@ -91,7 +91,7 @@ class Ties:
 
 # in the order in which they decide between dispatches that are alike
 OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Ties(), "dispatches": Dispatches()}
-ASKED: dict[str, Goal] = {"relayout": Relayout()}  # only if somebody asks for them
+ASKED: dict[str, Goal] = {"relayout": RelayoutBytes()}  # only if somebody asks for them
 
 
 def linear_goals(names: Iterable[str]) -> dict[str, Goal]:
@@ -123,7 +123,9 @@ def added(name: str, goal: Goal, egraph: EGraph, target: Target, group: Group) -
     return _asked(name, "build", lambda: goal.build(egraph, target, group))
 
 
-def stated(name: str, goal: Goal, egraph: EGraph, target: Target, selection: Selection) -> int:
+def value_stated(
+    name: str, goal: Goal, egraph: EGraph, target: Target, selection: Selection
+) -> int:
     """A goal's value by its second statement; E602 (exit code 4) if a plug-in says nonsense."""
     return _asked(name, "value", lambda: goal.value(egraph, target, selection))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.problem import ExtractionProblem, by_number
 from eqsat.extract.solve.supply import largest
-from eqsat.extract.solve.watch import Watch
+from eqsat.extract.solve.watch import FirstMaking
 from eqsat.model.deadline import tick
 
 Claims = tuple[tuple[int, ...], ...]  # options that exclude each other, each set at most a bit
@@ -28,7 +28,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Span:
+class HeldSpan:
     """A buffer that may be written at several steps is held: read later, and written before."""
 
     read: int
@@ -36,7 +36,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class LiveRow:
     """Bytes live at one step: what its options write, buffers still read, and spans."""
 
     written: tuple[tuple[int, int], ...]  # (bytes, option), one term per option
@@ -51,8 +51,8 @@ class Liveness:
 
     weights: tuple[tuple[int, Claims], ...]  # bytes of a weight, kept if one of its claims is true
     reads: tuple[Read, ...]
-    spans: tuple[Span, ...]
-    rows: tuple[Row, ...]
+    spans: tuple[HeldSpan, ...]
+    rows: tuple[LiveRow, ...]
 
 
 def liveness(problem: ExtractionProblem) -> Liveness:
@@ -60,7 +60,7 @@ def liveness(problem: ExtractionProblem) -> Liveness:
 
     What is live in some orders only is left out there.
     """
-    builder = _Builder(problem)
+    builder = _LiveRows(problem)
     return builder.in_any_order() if isinstance(problem, AnyOrder) else builder.build()
 
 
@@ -79,12 +79,12 @@ def kept_weights(problem: ExtractionProblem) -> tuple[tuple[int, Claims], ...]:
     return tuple((nbytes[b], claims(problem, k, k)) for b, k in keepers if nbytes[b])
 
 
-class _Builder:
+class _LiveRows:
     def __init__(self, problem: ExtractionProblem):
         self.problem = problem
         self.steps = sorted({o.step for o in problem.options})
         self.reads: list[Read] = []
-        self.spans: list[Span] = []
+        self.spans: list[HeldSpan] = []
         self.written: dict[int, dict[int, int]] = {s: {} for s in self.steps}
         self.held: dict[int, list[tuple[int, int]]] = {s: [] for s in self.steps}
         self.spanned: dict[int, list[tuple[int, int]]] = {s: [] for s in self.steps}
@@ -95,7 +95,7 @@ class _Builder:
             if b not in roots and self.problem.nbytes[b]:
                 self._buffer(b)
         rows = (
-            Row(
+            LiveRow(
                 tuple((size, i) for i, size in self.written[s].items()),
                 tuple(self.held[s]),
                 tuple(self.spanned[s]),
@@ -111,10 +111,10 @@ class _Builder:
         own = [problem.own_bytes(i) for i in range(len(problem.options))]
         rows = [self._watched(w, own) for w in problem.watches if w.is_once]
         seen = {i for w in problem.watches if w.is_once for i in w.options}
-        rows += [Row(((n, i),), (), ()) for i, n in enumerate(own) if i not in seen and n]
+        rows += [LiveRow(((n, i),), (), ()) for i, n in enumerate(own) if i not in seen and n]
         return Liveness(kept_weights(self.problem), tuple(self.reads), (), tuple(rows))
 
-    def _watched(self, watch: Watch, own: list[int]) -> Row:
+    def _watched(self, watch: FirstMaking, own: list[int]) -> LiveRow:
         """When an item is made: what its dispatch touches, and what is surely held meanwhile."""
         written = {i: own[i] for i in watch.options}
         read, base = [], 0
@@ -129,7 +129,7 @@ class _Builder:
             elif h.readers and not h.touching:
                 self.reads.append(Read(claims(self.problem, h.readers, h.readers), None))
                 read.append((h.nbytes, len(self.reads) - 1))
-        return Row(tuple((n, i) for i, n in written.items()), tuple(read), (), base)
+        return LiveRow(tuple((n, i) for i, n in written.items()), tuple(read), (), base)
 
     def _still_read(self, buffer: int) -> dict[int, int]:
         """Per step with readers: the number of the bit "read here or later"."""
@@ -167,7 +167,7 @@ class _Builder:
                 else:
                     key = (len(before), later)
                     if key not in known:
-                        self.spans.append(Span(later, tuple(before)))
+                        self.spans.append(HeldSpan(later, tuple(before)))
                         known[key] = len(self.spans) - 1
                     self.spanned[step].append((size, known[key]))
             before += at.get(step, ())

@@ -47,7 +47,7 @@ class RowTable:
 
 
 @dataclass
-class Rows:
+class RowList:
     """low <= Σ coefficient · variable <= high, collected row by row."""
 
     low: list[float] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Program:
+class LinearProgram:
     """Minimise objective · x over the rows, with lower <= x <= upper."""
 
     objective: np.ndarray
@@ -102,7 +102,7 @@ class Solved:
     values: np.ndarray
 
 
-def solve(program: Program) -> Solved | None:
+def solve_linear(program: LinearProgram) -> Solved | None:
     """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution.
 
     If the deadline it is under ends it: no optimum, and the bound is the trivial one.
@@ -136,7 +136,7 @@ def solve(program: Program) -> Solved | None:
     return _bounded(program, matrix, duals, np.asarray(solver.variable_values()) * scale)
 
 
-def _scales(program: Program) -> np.ndarray:
+def _scales(program: LinearProgram) -> np.ndarray:
     """Per variable: a power of two that it is counted in, so that none is much larger than others.
 
     Peak bytes are 10^8 units beside options between 0 and 1; of such a program GLOP's dual simplex
@@ -146,7 +146,7 @@ def _scales(program: Program) -> np.ndarray:
     return np.exp2(np.maximum(digits - LARGE, 0))
 
 
-def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
+def _bounded(program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
     """The bound of these multipliers; of plain rows also that of the same as small fractions.
 
     Fractions lose nothing where the LP is exact, and much where it takes others than these.
@@ -159,7 +159,7 @@ def _bounded(program: Program, matrix: Any, duals: np.ndarray, values: np.ndarra
 
 
 def _bound(
-    program: Program, matrix: Any, duals: np.ndarray, values: np.ndarray, scale: int
+    program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.ndarray, scale: int
 ) -> Solved:
     """A bound that holds whatever the LP solver did, and reduced costs (Neumaier, Shcherbina 2004).
 

@@ -9,11 +9,11 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.selection import GoalRequest, GoalResult
 
-SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `Stage.is_nearly_all`
+SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `Restriction.is_nearly_all`
 
 
 @dataclass(frozen=True)
-class Stage:
+class Restriction:
     """The options that answers within the caps may hold, as a problem of their own."""
 
     kept: tuple[int, ...]  # in the numbers of the whole problem
@@ -26,7 +26,7 @@ class Stage:
 
     def within(self, cap: int) -> tuple[int, ...]:
         """Options that answers worth at most `cap` may hold, in the numbers of the whole."""
-        return chosen(self.kept, self.relaxed.within(cap))
+        return at_places(self.kept, self.relaxed.within(cap))
 
     def is_nearly_all(self, few: tuple[int, ...], worth: int) -> bool:
         """Whether a look among these takes as long as among all that may be better than an answer.
@@ -38,13 +38,13 @@ class Stage:
         return len(few) > NEARLY * len(self.within(worth))
 
 
-def chosen(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
+def at_places(kept: tuple[int, ...], places: Iterable[int]) -> tuple[int, ...]:
     """These places of what is kept."""
     return tuple(kept[i] for i in places)
 
 
 @dataclass(frozen=True)
-class Found:
+class Minimum:
     """One solve: optimal | wall | interrupted | memory | infeasible | unknown, and its bound.
 
     `proof` says what the bound is from: `relaxation` (of the whole program, met by the answer) or
@@ -55,7 +55,7 @@ class Found:
     answer: Answer | None = None
     bound: int = 0
     proof: str = "search"
-    stage: Stage | None = None
+    stage: Restriction | None = None
 
 
 @dataclass(frozen=True)

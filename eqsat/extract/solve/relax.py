@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.extract.solve.constraints import Terms, state_choice, state_kept, state_peak
 from eqsat.extract.solve.kept import unit_of
-from eqsat.extract.solve.lp import Program, Rows, Solved, solve
+from eqsat.extract.solve.lp import LinearProgram, RowList, Solved, solve_linear
 from eqsat.extract.solve.problem import ExtractionProblem
 
 MEMORY = "memory"
@@ -76,8 +76,8 @@ def relaxation(
     goal, upper = np.zeros(len(to.upper)), np.array(to.upper)
     goal[list(objective)] = np.array(list(objective.values()), dtype=float) / unit
     is_plain = not caps and linear == weights
-    program = Program(goal, to.rows.table(), np.zeros(len(upper)), upper, is_plain)
-    return relaxation_of(solve(program), len(problem.options), unit)
+    program = LinearProgram(goal, to.rows.table(), np.zeros(len(upper)), upper, is_plain)
+    return relaxation_of(solve_linear(program), len(problem.options), unit)
 
 
 def relaxation_of(solved: Solved | None, options: int, unit: int) -> Relaxation | None:
@@ -95,7 +95,7 @@ class _Relaxed:
     def __init__(self, options: int):
         self.x = range(options)
         self.upper = [1.0] * options
-        self.rows = Rows()
+        self.rows = RowList()
 
     def amount(self, most: float) -> int:
         """A variable of its own."""

@@ -19,7 +19,7 @@ from eqsat.model.deadline import tick
 
 
 @dataclass(frozen=True)
-class Level:
+class Availability:
     """Whether a buffer is there for the readers of some steps.
 
     It is if one of `writers` is chosen, or if it was there `before` (the number of the level before
@@ -31,10 +31,10 @@ class Level:
     claims: tuple[tuple[int, ...], ...]
 
 
-def levels(problem: ExtractionProblem) -> tuple[Level, ...]:
+def availabilities(problem: ExtractionProblem) -> tuple[Availability, ...]:
     """All levels of all buffers somebody reads, those of a buffer in the order of its steps."""
     known = needs(problem)
-    found: list[Level] = []
+    found: list[Availability] = []
     for b, readers in problem.readers.items():
         tick()
         found += _levels(problem, known, problem.writers.get(b, []), readers, len(found))
@@ -45,7 +45,7 @@ def levels(problem: ExtractionProblem) -> tuple[Level, ...]:
 
 def _of_set(
     problem: ExtractionProblem, known: Needs, writers: tuple[int, ...], readers: tuple[int, ...]
-) -> list[Level]:
+) -> list[Availability]:
     """Whether one of several buffers is there; several of its writers may be chosen.
 
     Who reads one of them and holds a number is chosen with the first of the writers, which then
@@ -58,19 +58,19 @@ def _of_set(
         first = tuple(w for w in writers if not known.needs[w] & bit)
         claims.setdefault(first, []).append(tuple(held))
     claims.setdefault(writers, []).extend((h,) for h in readers if not problem.options[h].exclusive)
-    return [Level(w, None, largest(c)) for w, c in claims.items() if c]
+    return [Availability(w, None, largest(c)) for w, c in claims.items() if c]
 
 
 def _levels(
     problem: ExtractionProblem, known: Needs, writers: list[int], readers: list[int], first: int
-) -> list[Level]:
+) -> list[Availability]:
     options = problem.options
     steps = [options[w].step for w in writers]
     by_count: dict[int, list[int]] = {}
     for h in readers:
         count = bisect_left(steps, options[h].step) if problem.is_ordered else len(writers)
         by_count.setdefault(count, []).append(h)
-    found: list[Level] = []
+    found: list[Availability] = []
     holders: dict[int, list[int]] = {}  # exclusive number -> readers so far
     done = 0
     for count in sorted(by_count):
@@ -85,7 +85,7 @@ def _levels(
         ]
         claims += [(h,) for h in news if not options[h].exclusive]
         before = first + len(found) - 1 if found else None
-        found.append(Level(tuple(writers[done:count]), before, largest(claims)))
+        found.append(Availability(tuple(writers[done:count]), before, largest(claims)))
         done = count
     return found
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eqsat.extract.solve.cpsat import Model
+    from eqsat.extract.solve.cpsat import ChoiceModel
 
 
-def forced_rows(model: Model) -> None:
+def forced_rows(model: ChoiceModel) -> None:
     """One of `problem.forced` is chosen and serves a root.
 
     Without the second half a forced dispatch would be added where nobody needs it, and its price

@@ -25,7 +25,7 @@ COPIES = 32  # layouts of arguments that are watched
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldItem:
     """An item (the number of its watch) that may be live at the first dispatch of another.
 
     It has `nbytes` in its smallest layout. It is not counted if the watched dispatch is one of
@@ -45,7 +45,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Watch:
+class FirstMaking:
     """An item of every answer: the options that make it, one of which is the first; what is held.
 
     `is_once`: only one of them can be chosen. `before` are the watches of items that are always
@@ -55,7 +55,7 @@ class Watch:
     options: tuple[int, ...]
     is_once: bool
     before: int
-    held: tuple[Held, ...]
+    held: tuple[HeldItem, ...]
 
     def is_after(self, other: int) -> bool:
         """Whether the item of another watch is always made before this one, or with it."""
@@ -82,7 +82,7 @@ def copies(problem: AnyOrder) -> tuple[Copy, ...]:
     return tuple(sorted(largest, key=lambda c: c.buffer))
 
 
-def watches(problem: AnyOrder) -> tuple[Watch, ...]:
+def watches(problem: AnyOrder) -> tuple[FirstMaking, ...]:
     """Items every answer makes, with what may be live meanwhile."""
     return problem.facts.watches()
 
@@ -240,10 +240,10 @@ class Facts:
         held = [set(self.problem.options[i].exclusive) for i in self.makers[item]]
         return item < 0 or len(held) == 1 or bool(set.intersection(*held))
 
-    def watches(self) -> tuple[Watch, ...]:
+    def watches(self) -> tuple[FirstMaking, ...]:
         number = {n: i for i, n in enumerate(self.needed)}
         items = tuple(self.bit)
-        held: dict[int, list[Held]] = {n: [] for n in self.needed}
+        held: dict[int, list[HeldItem]] = {n: [] for n in self.needed}
         for a in self.needed:
             if not self.nbytes.get(a):
                 continue
@@ -258,7 +258,8 @@ class Facts:
             for n in self.needed
         }
         return tuple(
-            Watch(self.makers[v], v in self.once, before[v], tuple(held[v])) for v in self.needed
+            FirstMaking(self.makers[v], v in self.once, before[v], tuple(held[v]))
+            for v in self.needed
         )
 
     @cached_property
@@ -306,7 +307,7 @@ class Facts:
 
     def _held(
         self, a: int, v: int, number: dict[int, int], makers: tuple[int, ...], *, always: bool
-    ) -> Held:
+    ) -> HeldItem:
         later: tuple[int, ...] = ()
         readers: tuple[int, ...] = ()
         if not always:
@@ -317,7 +318,7 @@ class Facts:
                 readers = tuple(h for h in self.readers.get(a, ()) if before[h] & self.bit[v])
         touched = self._touched_with[v]
         touching = tuple(i for i in self.makers[v] if a in self.touched[i]) if a in touched else ()
-        return Held(number[a], self.nbytes[a], touching, makers, always, readers, later)
+        return HeldItem(number[a], self.nbytes[a], touching, makers, always, readers, later)
 
 
 def _by_item(sets: list[set[int]]) -> dict[int, tuple[int, ...]]:

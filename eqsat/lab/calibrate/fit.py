@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from eqsat.model.plan import Work
-from eqsat.plan.price import Rates, Stream, parts
+from eqsat.plan.price import Rates, Stream, priced_parts
 
 HELD_BACK = 0.02  # residual of a constant that becomes e times as large, as a relative error
 LARGE = 0.1  # relative error from which on a residual counts linearly: a disturbed measurement
@@ -85,7 +85,7 @@ def fit(
 
 def predict(o: Observed, rates: Rates) -> float:
     """Picoseconds by these constants."""
-    return float(parts(o.work, rates, o.first).time_ps)
+    return float(priced_parts(o.work, rates, o.first).time_ps)
 
 
 def quality(observed: Sequence[Observed], predicted: Sequence[float]) -> Quality:
