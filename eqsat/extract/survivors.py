@@ -77,15 +77,11 @@ def narrowed(
         if every is None:
             return None
         free = every
-        for with_circles in (False, True):
-            if with_circles and (look.best is None or look.best <= bound):
-                break
-            relaxed = _of_sums(free, sums, weights, caps, circles=with_circles)
-            if relaxed is None and not with_circles:
-                return None
-            if relaxed is not None:
-                free, bound = look.beside(free, relaxed, bound)
-                free = free.presolved()
+        relaxed = _of_sums(free, sums, weights, caps)
+        if relaxed is None:
+            return None
+        free, bound = look.beside(free, relaxed, bound)
+        free = free.presolved()
     if len(sums) < len(weights) or not caps.keys() <= variants.goals.keys():
         relaxed = _of_all(free, weights, caps)
         if relaxed is not None:
@@ -129,8 +125,6 @@ def _of_sums(
     sums: Mapping[str, int],
     weights: Mapping[str, int],
     caps: Mapping[str, int],
-    *,
-    circles: bool = False,
 ) -> Relaxation | None:
     """What sums over dispatches come to, and what memory is at least; None: nothing keeps the caps.
 
@@ -138,7 +132,7 @@ def _of_sums(
     """
     goals = free.variants.goals
     limits = {g: v for g, v in caps.items() if g in goals}
-    found = free_relaxation(free.problem, tuple(goals), sums, limits, circles=circles)
+    found = free_relaxation(free.problem, tuple(goals), sums, limits)
     if found is None or len(sums) == len(weights):
         return found
     least = weights.get(MEMORY, 0) * free.least_bytes

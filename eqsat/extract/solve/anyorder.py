@@ -14,7 +14,7 @@ from typing import ClassVar
 from eqsat.extract.solve.firsts import first_entries
 from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
-from eqsat.extract.solve.watch import Copy, Facts, FirstMaking, copies, watches
+from eqsat.extract.solve.watch import Facts, FirstMaking, watches
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,6 @@ class AnyOrder(ExtractionProblem):
     def proven(self) -> dict[object, bool]:
         """Per peak and caps that were asked about: whether no answer needs less (`fewest`)."""
         return {}
-
-    @cached_property
-    def copies(self) -> tuple[Copy, ...]:
-        """Layouts of arguments that some answers make."""
-        return copies(self)
 
     def own_bytes(self, option: int) -> int:
         """Temporaries a dispatch reads or writes."""

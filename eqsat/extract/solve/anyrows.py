@@ -8,7 +8,7 @@ from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.constraints import any_chosen
 from eqsat.extract.solve.live import claims
-from eqsat.extract.solve.watch import Copy, FirstMaking, HeldItem
+from eqsat.extract.solve.watch import FirstMaking, HeldItem
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ class AnyOrderRows:
 
     def add(self) -> None:
         self._orders()
-        for c in self.problem.copies:
-            self._precede(c)
         watched: set[int] = set()
         for n, w in enumerate(self.problem.watches):
             self._watch(n, w)
@@ -91,66 +89,6 @@ class AnyOrderRows:
                 break
         return found
 
-    # ---- layouts of arguments that not every answer makes ------------------------------------
-    def _comes_first(self, a: int, b: int) -> Any:
-        """Whether item a is made before item b or with it: a literal, or it is known.
-
-        None if that is not known and has no literal.
-        """
-        if a == b or self.problem.watches[b].is_after(a):
-            return True
-        if self.problem.watches[a].is_after(b):
-            return False
-        return self.first.get((a, b))
-
-    def _precede(self, copy: Copy) -> None:
-        """Who writes a copy comes before who reads it."""
-        for a, writers in copy.writers:
-            tick()
-            for b, readers in copy.readers:
-                known = self._comes_first(a, b)
-                if a == b or known is True or known is None:
-                    continue
-                both = [self._is_read(writers).negated(), self._is_read(readers).negated()]
-                self.model.model.add_bool_or(both if known is False else [*both, known])
-
-    def _copy(self, number: int, copy: Copy, first: dict[int, Any]) -> Any:
-        """1 if the copy is written before an item's first dispatch and read after it."""
-        begun = [
-            [self._is_read(writers).negated(), *unless]
-            for n, writers in copy.writers
-            if (unless := self._unless(n, number, True)) is not None and n != number
-        ]
-        wanted = [
-            [self._is_read(readers).negated(), *unless]
-            for n, readers in copy.readers
-            if (unless := self._unless(n, number, False)) is not None and n != number
-        ]
-        if not begun or not wanted:
-            return None
-        cp, options = self.model.model, self.problem.options
-        there, read, live = (cp.new_bool_var("") for _ in range(3))
-        for unless in begun:
-            cp.add_bool_or([there, *unless])
-        for unless in wanted:
-            cp.add_bool_or([read, *unless])
-        sides = {i: {*options[i].reads, *options[i].writes} for i in first}
-        excuses = [v for i, v in first.items() if copy.buffer in sides[i]]
-        cp.add_bool_or([live, there.negated(), read.negated(), *excuses])
-        return live
-
-    def _unless(self, item: int, watched: int, before: bool) -> list[Any] | None:
-        """What excuses an item from being made before the watched one (or else after it).
-
-        None if it never is, or nobody knows.
-        """
-        known = self._comes_first(item, watched)
-        if known is None:
-            return None
-        if isinstance(known, bool):
-            return [] if known == before else None
-        return [known.negated() if before else known]
-
     # ---- one item ---------------------------------------------------------------------------
     def _watch(self, number: int, watch: FirstMaking) -> None:
         first = {i: self.model.x[i] for i in watch.options}
@@ -164,10 +102,6 @@ class AnyOrderRows:
             live = self._live(number, watch, h, first)
             if live is not None:
                 terms.append((h.nbytes // self.unit, live))
-        for c in self.problem.copies:
-            live = self._copy(number, c, first)
-            if live is not None:
-                terms.append((c.nbytes // self.unit, live))
         self._at_most(terms)
 
     def _live(self, number: int, watch: FirstMaking, held: HeldItem, first: dict[int, Any]) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
-from eqsat.extract.solve.firsts import circles
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains
 from eqsat.extract.solve.freetable import FreeTable
 
 
@@ -29,13 +28,6 @@ def of_values(table: FreeTable) -> tuple[Ragged, Ragged]:
     return writers.take(np.flatnonzero(kept)), readers.take(np.flatnonzero(kept))
 
 
-def of_circles(table: FreeTable) -> tuple[Ragged, Ragged]:
-    """The same per set of layouts that are converted into each other."""
-    sets = Ragged.of(_in_circles(table))
-    written, read = _sides(table, sets)
-    return written.turned(len(sets)), read.turned(len(sets))
-
-
 def _sides(table: FreeTable, sets: Ragged) -> tuple[Ragged, Ragged]:
     """Per option: the sets of which it writes a layout and reads none, and those it reads."""
     of_buffer, count = sets.turned(table.span), max(len(sets), 1)
@@ -48,16 +40,3 @@ def _is_one_buffer(table: FreeTable, sets: Ragged, writers: Ints) -> Mask:
     """Per set: whether it is one layout, and all who write that are among so many writers."""
     only = sets.index[sets.start[:-1]]
     return (sets.counts == 1) & (table.writers.counts[only] == writers)
-
-
-def _in_circles(table: FreeTable) -> list[tuple[int, ...]]:
-    """Layouts of one value that are converted into each other."""
-    to = table.writes.take(table.reads.rows)
-    origin = np.repeat(table.reads.index, to.counts)
-    same = table.value_of[origin] == table.value_of[to.index]
-    pairs = distinct(origin[same] * table.span + to.index[same])
-    ways: dict[int, dict[int, set[int]]] = {}
-    for pair in pairs.tolist():
-        a, b = divmod(pair, table.span)
-        ways.setdefault(int(table.value_of[a]), {}).setdefault(a, set()).add(b)
-    return [tuple(sorted(s)) for _, w in sorted(ways.items()) for s in circles(w)]

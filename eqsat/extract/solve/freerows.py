@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from eqsat.extract.ragged import Ints, Ragged, distinct
-from eqsat.extract.solve.freeentries import of_circles, of_values
+from eqsat.extract.solve.freeentries import of_values
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needed_numbers
 from eqsat.extract.solve.lp import LinearProgram, RowTable, solve_linear
-from eqsat.extract.solve.relax import SUPPORT, Relaxation, relaxation_of
+from eqsat.extract.solve.relax import Relaxation, relaxation_of
 from eqsat.model.deadline import tick
-
-ROUNDS = 6  # of rows that the solution before breaks; the last bound is true whatever is left
 
 
 def free_relaxation(
@@ -22,14 +20,11 @@ def free_relaxation(
     linear: Sequence[str],
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
-    *,
-    circles: bool = False,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal over the linear goals, under caps on such; None: no solution.
 
-    circles: with rows against conversions in a circle. They are many and few of them matter: those
-    that a solution breaks are added, and it is solved again. If the deadline it is under ends the
-    LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
+    If the deadline it is under ends the LP solver, the bound is the trivial one; OutOfTime if there
+    is no time to state it.
     """
     caps = caps or {}
     costs = sum((table.adds[:, linear.index(g)] * w for g, w in weights.items()), start=0)
@@ -43,13 +38,6 @@ def free_relaxation(
     goal[: len(table)] = costs / unit
     low = np.zeros(len(upper))
     solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
-    levels = _levels(table, known, *of_circles(table)) if circles else None
-    for _ in range(ROUNDS):
-        broken = None if levels is None or solved is None else _broken(levels, solved.values)
-        if broken is None or not len(broken.low):
-            break
-        blocks.append(broken)
-        solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
     return relaxation_of(solved, len(table), unit)
 
 
@@ -59,14 +47,6 @@ def _limit(of: Ints, cap: int) -> RowTable:
     used = np.flatnonzero(of)
     terms = Ragged(np.array([0, len(used)]), used)
     return RowTable(np.array([-math.inf]), np.array([cap / size]), terms, of[used] / size)
-
-
-def _broken(levels: Levels, values: np.ndarray) -> RowTable:
-    """Rows of levels that a solution breaks: claims that are more than the level's writers."""
-    writers, claims, owner = levels
-    chosen, there = claims.sums(values[claims.index]), writers.sums(values[writers.index])
-    rows = np.flatnonzero(chosen > there[owner] + SUPPORT)
-    return _at_most(claims.take(rows), writers.take(owner[rows]))
 
 
 def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:

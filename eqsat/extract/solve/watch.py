@@ -8,7 +8,7 @@ needed to see what is live at the first dispatch that makes an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,8 +20,6 @@ from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
     from eqsat.extract.solve.anyorder import AnyOrder
-
-COPIES = 32  # layouts of arguments that are watched
 
 
 @dataclass(frozen=True)
@@ -60,26 +58,6 @@ class FirstMaking:
     def is_after(self, other: int) -> bool:
         """Whether the item of another watch is always made before this one, or with it."""
         return bool(self.before >> other & 1)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A layout of a value that is there from the start, which not every answer makes.
-
-    Per watch that only one chosen option can make: which of them write it, and which read it.
-    """
-
-    buffer: int
-    nbytes: int
-    writers: tuple[tuple[int, tuple[int, ...]], ...]
-    readers: tuple[tuple[int, tuple[int, ...]], ...]
-
-
-def copies(problem: AnyOrder) -> tuple[Copy, ...]:
-    """The largest few, in the order of their buffers."""
-    found = problem.facts.copies()
-    largest = sorted(found, key=lambda c: (-c.nbytes, c.buffer))[:COPIES]
-    return tuple(sorted(largest, key=lambda c: c.buffer))
 
 
 def watches(problem: AnyOrder) -> tuple[FirstMaking, ...]:
@@ -281,29 +259,6 @@ class Facts:
             before = self.before
             perhaps |= sum_bits(before[h] for h in self.readers.get(a, ())) & behind
         return always, perhaps & ~always
-
-    def copies(self) -> list[Copy]:
-        p, found = self.problem, []
-        number = {n: i for i, n in enumerate(self.needed)}
-        for b, writers in p.writers.items():
-            tick()
-            is_item = -1 - b in number or p.value_of[b] not in self._loose
-            if is_item or b in p.roots or not p.nbytes[b]:
-                continue
-            sides = [self._made_once(o, number) for o in (writers, p.readers.get(b, ()))]
-            if all(sides):
-                found.append(Copy(b, p.nbytes[b], *sides))
-        return found
-
-    def _made_once(
-        self, options: Iterable[int], number: Mapping[int, int]
-    ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Per watch that only one chosen option can make: which of these options do."""
-        found: dict[int, list[int]] = {}
-        for i in options:
-            for n in self.made[i] & self.once:
-                found.setdefault(number[n], []).append(i)
-        return tuple((n, tuple(found[n])) for n in sorted(found))
 
     def _held(
         self, a: int, v: int, number: dict[int, int], makers: tuple[int, ...], *, always: bool
