@@ -128,7 +128,7 @@ def test_presolve_keeps_the_optimum_and_greedy_is_an_answer() -> None:
         cost = reduced.base + dag_cost(answer, reduced.roots)
         scaled = wanted * build_problem(graph).scale
         assert cost >= scaled
-        again = reduced(reduced, plenty, cost)
+        again = smaller(reduced, plenty, cost)
         assert again is not None
         best = min(
             again.base + dag_cost(cheap_choice(again, s, plenty), again.roots) for s in range(3)
