@@ -235,7 +235,7 @@ def test_out_of_memory_keeps_what_was_found(monkeypatch) -> None:
         raise MemoryError
 
     graph = hard(3, classes=30)
-    monkeypatch.setattr(search, "solve", full)
+    monkeypatch.setattr(search, "solve_dag", full)
     found = extract(graph)
     assert (found.status, found.stop) == ("feasible", "memory")
     assert found.cost == cost_of_choice(graph, found.choices)
