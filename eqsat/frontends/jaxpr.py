@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.frontends.control import CONTROL, control
 from eqsat.frontends.keys import is_key, key_kind
-from eqsat.frontends.opaque import OpaqueCall, fingerprint
+from eqsat.frontends.opaque import OpaqueCall, kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import Unit, is_foreign, units
 from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
@@ -19,7 +19,6 @@ from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.foreign import Opaque
-from eqsat.model.generic import Result
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
@@ -380,21 +379,9 @@ class _Reader:
         info = DebugInfo("opaque", title, ("",) * len(reads), ("",) * len(kept))
         closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects, info), [])
         operands = [self.ctx.materialise(self._read(v, env)) for v in reads]
-        nodes = self._opaque(title, closed, operands, kept)
+        nodes = kept_call(self.ctx, title, closed, operands)
         values = dict(zip(map(id, kept), nodes, strict=True))
         return [values.get(id(v), Value((), "f32")) for v in outs]
-
-    def _opaque(self, title: str, closed: Any, operands: list[int], outs: list[Any]) -> list[Value]:
-        ctx = self.ctx
-        results = tuple(tensor_type(v.aval, f"a result of {title}") for v in outs)
-        types = tuple(ctx.builder.type(o) for o in operands)
-        key = fingerprint(closed)
-        ctx.opaque[key] = OpaqueCall(title, key, types, results, closed)
-        attr = Opaque(title, key, types, results)
-        node = ctx.builder.add("opaque", tuple(operands), attr)
-        if len(results) == 1:
-            return [ctx.full(node)]
-        return [ctx.add("result", (node,), Result(i)) for i in range(len(results))]
 
 
 def _free(eqns: tuple[Any, ...]) -> list[Any]:

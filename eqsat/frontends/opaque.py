@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.frontends.values import Context, Value, tensor_type
 from eqsat.model.diag import fail
+from eqsat.model.foreign import Opaque
+from eqsat.model.generic import Result
 from eqsat.model.tensor import TensorType
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -121,6 +124,18 @@ def _restore(
         uses_global_constants=header["uses_global_constants"],
         _get_vjp=None,
     )
+
+
+def kept_call(ctx: Context, title: str, closed: Any, operands: Sequence[int]) -> list[Value]:
+    """The results of a jaxpr of these nodes, as one opaque op."""
+    results = tuple(tensor_type(a, f"a result of {title}") for a in closed.out_avals)
+    types = tuple(ctx.builder.type(o) for o in operands)
+    key = fingerprint(closed)
+    ctx.opaque[key] = OpaqueCall(title, key, types, results, closed)
+    node = ctx.builder.add("opaque", tuple(operands), Opaque(title, key, types, results))
+    if len(results) == 1:
+        return [ctx.full(node)]
+    return [ctx.add("result", (node,), Result(i)) for i in range(len(results))]
 
 
 def fingerprint(closed: Any) -> str:

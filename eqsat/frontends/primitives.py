@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, dynamic_update_slice, gather, line
+from eqsat.frontends.scalars import SAME_NAME, integer_power, power
 from eqsat.frontends.values import Context, Value, dtype_name
 from eqsat.frontends.views import (
     concatenated,
@@ -32,7 +33,6 @@ from eqsat.frontends.windows import (
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
-from eqsat.ops.meaning.scalar import FUNCTIONS
 
 Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
 
@@ -72,23 +72,9 @@ def _with_body(make: Callable[[Any], Expr | None]) -> Lower:
     return lower
 
 
-def _integer_pow(eqn: Any) -> Expr | None:
-    power = eqn.params["y"]
-    dtype = eqn.outvars[0].aval.dtype
-    one = 1 if dtype.kind in "iu" else 1.0
-    if power == 0:
-        return const(one)
-    product = _power(arg(0), abs(power))
-    return call("div", const(one), product) if power < 0 else product
-
-
-def _power(x: Expr, n: int) -> Expr:
-    """x^n by repeated squaring, as XLA expands it."""
-    if n == 1:
-        return x
-    half = _power(x, n // 2)
-    square = call("mul", half, half)
-    return call("mul", square, x) if n % 2 else square
+def _integer_pow(eqn: Any) -> Expr:
+    is_float = eqn.outvars[0].aval.dtype.kind not in "iu"
+    return integer_power(arg(0), int(eqn.params["y"]), is_float)
 
 
 def _round(eqn: Any) -> Expr:
@@ -246,9 +232,7 @@ def _iota(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [view(line(ctx, shape[axis], dtype), shape, [dim(axis)])]
 
 
-# a JAX primitive and a scalar function of one name mean the same, but for these
-_FORMS = frozenset({"pow", "select", "round_even", "round_away"})
-_PLAIN = {name: name for name in FUNCTIONS if name not in _FORMS} | {"add_any": "add"}
+_PLAIN = {name: name for name in SAME_NAME} | {"add_any": "add"}
 _SAME = (
     "copy", "optimization_barrier", "device_put", "sharding_constraint", "name",
     "mesh_cast", "reshard", "pvary",
@@ -259,7 +243,7 @@ PRIMITIVES: dict[str, Lower] = (
     | dict.fromkeys(_SAME, _identity)
     | {
         "integer_pow": _with_body(_integer_pow),
-        "square": _with_body(lambda eqn: _power(arg(0), 2)),
+        "square": _with_body(lambda eqn: power(arg(0), 2)),
         "round": _with_body(_round),
         "pow": _with_body(_pow),
         "select_n": _with_body(_select_n),

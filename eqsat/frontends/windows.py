@@ -82,12 +82,13 @@ def reduction(combine: str) -> Lower:
     """reduce_sum and its kin: kept dims are the result's loops, reduced dims follow."""
 
     def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
-        return [_reduced(ctx, xs[0], [int(a) for a in eqn.params["axes"]], combine)]
+        return [reduced(ctx, xs[0], [int(a) for a in eqn.params["axes"]], combine)]
 
     return lower
 
 
-def _reduced(ctx: Context, x: Value, axes: list[int], combine: str) -> Value:
+def reduced(ctx: Context, x: Value, axes: list[int], combine: str) -> Value:
+    """x without these axes."""
     if not axes:
         return x
     kept = [d for d in range(len(x.shape)) if d not in axes]
@@ -137,7 +138,7 @@ def general_reduce(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] |
     if len(xs) != 2 or combine is None:
         return None
     x, axes = xs[0], [int(d) for d in eqn.params["dimensions"]]
-    return [_from_start(ctx, _reduced(ctx, x, axes, combine), xs[1], combine)]
+    return [_from_start(ctx, reduced(ctx, x, axes, combine), xs[1], combine)]
 
 
 def _combiner(jaxpr: Any) -> str | None:

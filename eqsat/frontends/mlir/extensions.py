@@ -8,6 +8,7 @@ from eqsat.frontends.mlir.items import Handler, Item, Scope
 from eqsat.frontends.mlir.movement import handed_on
 from eqsat.frontends.mlir.structured import indexing_maps, loop_sizes
 from eqsat.frontends.values import Value
+from eqsat.frontends.windows import reduced
 from eqsat.model.affine import Map, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Yield
@@ -20,18 +21,10 @@ def softmax(scope: Scope, op: Any) -> list[Item]:
     axis = int(op.attributes["dimension"].value)
     if not 0 <= axis < len(x.shape):
         raise scope.fail("E376", f"`{op.name}` along dim {axis}", op)
-    top = _reduced(scope, x, axis, "max")
+    top = reduced(scope.ctx, x, [axis], "max")
     shifted = _with(scope, x, top, axis, call("exp", call("sub", arg(0), arg(1))))
-    total = _reduced(scope, shifted, axis, "add")
+    total = reduced(scope.ctx, shifted, [axis], "add")
     return [_with(scope, shifted, total, axis, call("div", arg(0), arg(1)))]
-
-
-def _reduced(scope: Scope, x: Value, axis: int, combine: str) -> Value:
-    kept = [d for d in range(len(x.shape)) if d != axis]
-    place = {d: i for i, d in enumerate([*kept, axis])}
-    sizes = [x.shape[d] for d in (*kept, axis)]
-    operand = (x, [dim(place[d]) for d in range(len(x.shape))])
-    return scope.ctx.generic(sizes, range(len(kept)), [operand], Yield(arg(0), x.dtype, combine))
 
 
 def _with(scope: Scope, x: Value, other: Value, axis: int, body: Expr) -> Value:

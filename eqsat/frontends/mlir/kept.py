@@ -7,9 +7,6 @@ from typing import Any
 
 from eqsat.frontends.mlir.items import Handler, Item, Scope
 from eqsat.frontends.values import Value
-from eqsat.model.foreign import Opaque
-from eqsat.model.generic import Result
-from eqsat.model.tensor import TensorType
 
 _RUNNING = {
     "arith.addf": "cumsum", "arith.addi": "cumsum",
@@ -25,22 +22,14 @@ def kept(
     """The results of a JAX function of these operands, as one opaque op."""
     import jax
 
-    from eqsat.frontends.opaque import OpaqueCall, fingerprint
-    from eqsat.frontends.values import tensor_type
+    from eqsat.frontends.opaque import kept_call
     from eqsat.ops.meaning.programs import element_dtype
 
     ctx = scope.ctx
-    nodes = tuple(ctx.materialise(x) for x in operands)
-    types = tuple(ctx.builder.type(n) for n in nodes)
+    nodes = [ctx.materialise(x) for x in operands]
+    types = [ctx.builder.type(n) for n in nodes]
     given = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
-    closed = jax.make_jaxpr(function)(*given)
-    results: tuple[TensorType, ...] = tuple(tensor_type(a, title) for a in closed.out_avals)
-    key = fingerprint(closed)
-    ctx.opaque[key] = OpaqueCall(title, key, types, results, closed)
-    node = ctx.builder.add("opaque", nodes, Opaque(title, key, types, results))
-    if len(results) == 1:
-        return [ctx.full(node)]
-    return [ctx.add("result", (node,), Result(i)) for i in range(len(results))]
+    return kept_call(ctx, title, jax.make_jaxpr(function)(*given), nodes)
 
 
 def _known(scope: Scope, op: Any, x: Value) -> Value:

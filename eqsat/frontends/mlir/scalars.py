@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.expr import BottomUp, Expr, arg, call, cast, const, rebuilt
+from eqsat.frontends.scalars import SAME_NAME, integer_power
+from eqsat.model.expr import BottomUp, Expr, call, cast, const, rebuilt
 from eqsat.model.tensor import DTYPES, is_float
 
 # numbers that a maxnum or minnum of NaN and x gives x; expanded when the body is whole
@@ -147,21 +148,17 @@ def _log_of(base: float) -> Meaning:
     return lambda s: call("mul", call("log", s.args[0]), const(1 / math.log(base)))
 
 
-def _floor_division(s: Scalar) -> Expr:
-    a, b = s.args
-    whole = call("div", a, b)
-    exact = call("eq", call("mul", whole, b), a)
-    same_sign = call("ge", call("xor", a, b), const(0))
-    rounded = call("sub", whole, const(1))
-    return call("select", call("or", exact, same_sign), whole, rounded)
+def _rounded_division(is_whole: str, step: str) -> Meaning:
+    """The quotient towards zero, one further where it is not exact and the signs are not so."""
 
+    def meaning(s: Scalar) -> Expr:
+        a, b = s.args
+        whole = call("div", a, b)
+        exact = call("eq", call("mul", whole, b), a)
+        kept = call("or", exact, call(is_whole, call("xor", a, b), const(0)))
+        return call("select", kept, whole, call(step, whole, const(1)))
 
-def _ceil_division(s: Scalar) -> Expr:
-    a, b = s.args
-    whole = call("div", a, b)
-    exact = call("eq", call("mul", whole, b), a)
-    opposite = call("lt", call("xor", a, b), const(0))
-    return call("select", call("or", exact, opposite), whole, call("add", whole, const(1)))
+    return meaning
 
 
 def _copysign(s: Scalar) -> Expr:
@@ -176,19 +173,7 @@ def _integer_power(s: Scalar) -> Expr | None:
     x, n = s.args
     if n.fn != "const" or abs(int(n.value)) > 64:
         return None
-    product = _power(x, abs(int(n.value)), s.result)
-    one = const(1.0 if is_float(s.result) else 1)
-    return product if n.value >= 0 else call("div", one, product)
-
-
-def _power(x: Expr, n: int, dtype: str) -> Expr:
-    if n == 0:
-        return const(1.0 if is_float(dtype) else 1)
-    if n == 1:
-        return x
-    half = _power(x, n // 2, dtype)
-    square = call("mul", half, half)
-    return call("mul", square, x) if n % 2 else square
+    return integer_power(x, int(n.value), is_float(s.result))
 
 
 def _isnan(s: Scalar) -> Expr:
@@ -208,12 +193,7 @@ def _clampf(s: Scalar) -> Expr:
     return call("clamp", low, x, high)
 
 
-_SAME_NAME = (
-    "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "tanh",
-    "sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc",
-    "floor", "ceil",
-)  # fmt: skip
-SCALARS: dict[str, Meaning] = {f"math.{fn}": _plain(fn) for fn in _SAME_NAME} | {
+SCALARS: dict[str, Meaning] = {f"math.{fn}": _plain(fn) for fn in SAME_NAME} | {
     "math.absf": _plain("abs"),
     "math.absi": _plain("abs"),
     "math.clampf": _clampf,
@@ -233,7 +213,7 @@ SCALARS: dict[str, Meaning] = {f"math.{fn}": _plain(fn) for fn in _SAME_NAME} | 
     "arith.addf": _plain("add"),
     "arith.addi": _of_bools("xor", "add"),
     "arith.andi": _plain("and"),
-    "arith.ceildivsi": _ceil_division,
+    "arith.ceildivsi": _rounded_division("lt", "add"),
     "arith.cmpf": _cmpf,
     "arith.cmpi": _cmpi,
     "arith.divf": _plain("div"),
@@ -242,7 +222,7 @@ SCALARS: dict[str, Meaning] = {f"math.{fn}": _plain(fn) for fn in _SAME_NAME} | 
     "arith.extf": _cast,
     "arith.extsi": _signed_cast,
     "arith.extui": _unsigned_cast,
-    "arith.floordivsi": _floor_division,
+    "arith.floordivsi": _rounded_division("ge", "sub"),
     "arith.fptosi": _cast,
     "arith.fptoui": _to_unsigned,
     "arith.index_cast": _signed_cast,
@@ -293,8 +273,3 @@ def without_nan(x: Expr, combine: str) -> Expr:
     """x, or what `combine` (max or min) starts from where x is NaN."""
     start = -math.inf if combine == "max" else math.inf
     return call("select", call("ne", x, x), const(start), x)
-
-
-def over(count: int) -> Sequence[Expr]:
-    """The operands 0 … count - 1."""
-    return [arg(i) for i in range(count)]
