@@ -16,7 +16,7 @@ import mlir_programs
 from eqsat.frontends.mlir import parser
 from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.reader import read_module
-from eqsat.frontends.mlir.source import Source, check_nesting
+from eqsat.frontends.mlir.source import ModuleText, check_nesting
 from eqsat.model.diag import EqsatError
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
@@ -87,7 +87,7 @@ def whole_mutant_of(seed: int, originals: list[str]) -> str:
 
 def outcome(text: str) -> str:
     """A code, "read", or the traceback's last line; a place outside the text is a failure too."""
-    source = modernised(Source("x.mlir", text))
+    source = modernised(ModuleText("x.mlir", text))
     try:
         check_nesting(source)
         read_module(parser.parse(source), source, "", None).program.verify()

@@ -13,9 +13,9 @@ import pytest
 
 import eqsat
 from eqsat.frontends.mlir.older import modernised
-from eqsat.frontends.mlir.parser import parse
+from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
-from eqsat.frontends.mlir.source import Source
+from eqsat.frontends.mlir.source import ModuleText
 from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
@@ -29,8 +29,8 @@ PROGRAMS = ROOT / "experiments" / "programs"
 
 
 def read(text: str, function: str = "", sizes: dict[str, int] | None = None) -> MlirProgram:
-    source = modernised(Source("x.mlir", textwrap.dedent(text).lstrip("\n")))
-    return read_module(parse(source), source, function, sizes)
+    source = modernised(ModuleText("x.mlir", textwrap.dedent(text).lstrip("\n")))
+    return read_module(parse_module(source), source, function, sizes)
 
 
 def refused(text: str, function: str = "", sizes: dict[str, int] | None = None) -> Any:

@@ -18,9 +18,9 @@ import pytest
 from eqsat.frontends.mlir import reader
 from eqsat.frontends.mlir import source as source_module
 from eqsat.frontends.mlir.older import modernised
-from eqsat.frontends.mlir.parser import parse
+from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import read_mlir, read_module
-from eqsat.frontends.mlir.source import Source, load
+from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 
@@ -92,7 +92,7 @@ def test_odd_texts_are_refused(text: str | bytes, code: str, tmp_path: Path) -> 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: Any) -> None:
     for path in (tmp_path, tmp_path / "none.mlir"):
         with pytest.raises(EqsatError) as caught:
-            load(path)
+            load_text(path)
         assert caught.value.diagnostics[0].code == "E370"
     monkeypatch.setattr(source_module, "LARGEST_FILE_BYTES", 10)
     assert "at most 10" in refused(tmp_path / "x.mlir", "module {          }").message
@@ -131,8 +131,8 @@ def test_bodies_that_double_or_run_deep_are_read(op: str) -> None:
         "  ^bb0(%x: f32, %o: f32):\n    %0 = arith.mulf %x, %x : f32\n" + "\n".join(lines) + "\n"
         f"    linalg.yield %{length} : f32\n  }} -> tensor<4xf32>\n  return %r : tensor<4xf32>\n}}\n"
     )
-    source = modernised(Source("x.mlir", text))
-    program = read_module(parse(source), source, "", None).program
+    source = modernised(ModuleText("x.mlir", text))
+    program = read_module(parse_module(source), source, "", None).program
     attr = program.nodes[-1].attr
     assert isinstance(attr, Generic)
     assert attr.body.count() == length + 1
@@ -149,8 +149,8 @@ def test_reductions_of_what_doubles_are_read() -> None:
         "    %s = arith.addf %64, %o : f32\n    %t = arith.addf %s, %x : f32\n"
         "    linalg.yield %t : f32\n  } -> tensor<f32>\n  return %r : tensor<f32>\n}\n"
     )
-    source = modernised(Source("x.mlir", text))
-    attr = read_module(parse(source), source, "", None).program.nodes[-1].attr
+    source = modernised(ModuleText("x.mlir", text))
+    attr = read_module(parse_module(source), source, "", None).program.nodes[-1].attr
     assert isinstance(attr, Generic)
     assert (attr.combine, attr.body.count()) == ("add", 66)
 
@@ -163,8 +163,8 @@ def test_nothing_is_allocated_for_absurd_sizes() -> None:
         "    outs(%z : tensor<1099511627776xf32>) dimensions = [1]\n"
         "  return %0 : tensor<1099511627776xf32>\n}\n"
     )
-    source = modernised(Source("x.mlir", text))
-    assert read_module(parse(source), source, "", None).program.op_count == 2
+    source = modernised(ModuleText("x.mlir", text))
+    assert read_module(parse_module(source), source, "", None).program.op_count == 2
 
 
 MUTANTS = 210

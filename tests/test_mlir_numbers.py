@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from eqsat.frontends.mlir.older import modernised
-from eqsat.frontends.mlir.parser import parse
+from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
-from eqsat.frontends.mlir.source import Source
+from eqsat.frontends.mlir.source import ModuleText
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 from eqsat.ops.programs.binding import bind_program
@@ -24,9 +24,9 @@ PROGRAMS = ROOT / "experiments" / "programs"
 
 
 @cache
-def parsed() -> tuple[Any, Source]:
-    source = modernised(Source("programs.mlir", mlir_programs.module()))
-    return parse(source), source
+def parsed() -> tuple[Any, ModuleText]:
+    source = modernised(ModuleText("programs.mlir", mlir_programs.module()))
+    return parse_module(source), source
 
 
 def example_inputs(program: Program, seed: int) -> list[Any]:
@@ -136,7 +136,7 @@ func.func @main(%x: tensor<1x4x6xf32>, %w: tensor<1x6x5xf32>) -> tensor<1x5x4xf3
 
 @pytest.mark.parametrize("text", [STABLEHLO, TOSA], ids=["stablehlo", "tosa"])
 def test_input_dialects_are_lowered_by_their_own_pipelines(text: str) -> None:
-    source = modernised(Source("x.mlir", text))
-    read = read_module(parse(source), source, "", None)
+    source = modernised(ModuleText("x.mlir", text))
+    read = read_module(parse_module(source), source, "", None)
     assert [read.program.leaf(i).name for i in read.program.inputs] == ["x", "w"]
     same(read, text, example_inputs(read.program, 3), "main")

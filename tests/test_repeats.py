@@ -17,7 +17,7 @@ from hunts.programs import Maker
 
 from eqsat.frontends import values
 from eqsat.frontends.jaxpr import trace
-from eqsat.frontends.mlir.parser import walk
+from eqsat.frontends.mlir.parser import every_operation
 from eqsat.frontends.values import Context, Value
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape, ShapeError
@@ -216,7 +216,7 @@ def test_modules_are_walked_outermost_first():
               %z = math.sin %y : tensor<4xf32>
               return %z : tensor<4xf32>
             }""")
-        assert [op.name for op in walk(ir, module.operation)] == [
+        assert [op.name for op in every_operation(ir, module.operation)] == [
             "builtin.module", "func.func", "scf.if", "arith.addf", "scf.yield", "scf.yield",
             "math.sin", "func.return",
         ]  # fmt: skip

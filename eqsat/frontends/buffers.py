@@ -39,7 +39,7 @@ def read_buffers(path: str | Path) -> list[Lifetime]:
     they are empty (or an alignment of 1). EqsatError E350 holds all that is wrong with the file.
     """
     lines = _lines(Path(path))
-    found = _Reader(str(path), lines)
+    found = _Rows(str(path), lines)
     buffers = found.read()
     if not found.problems:
         found.check_total(buffers)
@@ -59,7 +59,7 @@ def _lines(path: Path) -> list[str]:
     return text.splitlines()
 
 
-class _Reader:
+class _Rows:
     """Rows one by one; `problems` collects what is wrong with them."""
 
     def __init__(self, file: str, lines: list[str]):

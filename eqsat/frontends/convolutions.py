@@ -17,7 +17,7 @@ from eqsat.model.affine import Affine, affine, dim
 
 
 @dataclass
-class _Nest:
+class _Loops:
     """Loops so far, the result dims' loops, and what indexes each operand dim.
 
     A split dim has two indices.
@@ -45,7 +45,7 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Va
         return None
     x, kernel = padded(ctx, xs[0], _edges(p), 0), xs[1]
     shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
-    nest = _Nest()
+    nest = _Loops()
     group = _add_result(nest, p, shape)
     rank = len(nest.sizes)
     _add_channels(nest, p, kernel.shape, group)
@@ -68,7 +68,7 @@ def _groups(p: Any) -> int:
     return int(p["feature_group_count"]) * int(p["batch_group_count"])  # one of them is 1
 
 
-def _add_result(nest: _Nest, p: Any, shape: tuple[int, ...]) -> Affine:
+def _add_result(nest: _Loops, p: Any, shape: tuple[int, ...]) -> Affine:
     """Loops of the result's dims, its channels as groups and channels of each.
 
     Returns the index of the group.
@@ -83,7 +83,7 @@ def _add_result(nest: _Nest, p: Any, shape: tuple[int, ...]) -> Affine:
     return group
 
 
-def _add_channels(nest: _Nest, p: Any, kernel: tuple[int, ...], group: Affine) -> None:
+def _add_channels(nest: _Loops, p: Any, kernel: tuple[int, ...], group: Affine) -> None:
     """Everything that is no window: images, channels and filters."""
     spec, grouped = p["dimension_numbers"], _groups(p) > 1
     extent = kernel[spec.rhs_spec[1]]
@@ -98,7 +98,7 @@ def _add_channels(nest: _Nest, p: Any, kernel: tuple[int, ...], group: Affine) -
     nest.kernel[spec.rhs_spec[1]] = [channel]
 
 
-def _add_window(nest: _Nest, p: Any, j: int, kernel: tuple[int, ...]) -> None:
+def _add_window(nest: _Loops, p: Any, j: int, kernel: tuple[int, ...]) -> None:
     """Spatial dim j: stride * position + dilation * offset; no loop for a window of 1."""
     spec = p["dimension_numbers"]
     offset = nest.loop_above_one(kernel[spec.rhs_spec[2 + j]])

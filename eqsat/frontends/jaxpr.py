@@ -13,7 +13,7 @@ from eqsat.frontends.control import CONTROL, control
 from eqsat.frontends.keys import is_key, key_kind
 from eqsat.frontends.opaque import OpaqueCall, kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
-from eqsat.frontends.regions import Unit, is_foreign, units
+from eqsat.frontends.regions import EquationGroup, is_foreign, units
 from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
@@ -156,7 +156,7 @@ def trace(
     avals = tuple(_aval(x, text) for (_, x), (_, text) in zip(leaves, labels, strict=True))
     _check_weights(weights, {root for root, _ in labels})
     closed, shapes = _jaxpr(function, in_tree, avals, [key_kind(x) for _, x in leaves], title)
-    reader = _Reader(Context(Builder(title)))
+    reader = _JaxprReader(Context(Builder(title)))
     values, bindings = [], []
     for (_, x), (root, text), aval in zip(leaves, labels, avals, strict=True):
         value, binding = reader.leaf(x, aval, text, is_weight=root in weights)
@@ -267,7 +267,7 @@ def _jaxpr(
 
 
 @dataclass
-class _Reader:
+class _JaxprReader:
     """Walks a jaxpr; `ctx` collects the program, `captured` the tracers closed over."""
 
     ctx: Context
@@ -275,9 +275,9 @@ class _Reader:
     captured: list[Any] = field(default_factory=list)
     depth: int = 0  # bodies of loops and branches around it
 
-    def child(self, title: str) -> _Reader:
+    def child(self, title: str) -> _JaxprReader:
         """A reader for the body of a loop or branch."""
-        return _Reader(Context(Builder(title)), depth=self.depth + 1)
+        return _JaxprReader(Context(Builder(title)), depth=self.depth + 1)
 
     def leaf(
         self, x: Any, aval: Any, path: str, is_weight: bool
@@ -337,7 +337,7 @@ class _Reader:
             self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v] for v in eqn.invars
         ]
 
-    def _unit(self, unit: Unit, outs: list[Any], env: dict[Any, Value]) -> list[Value]:
+    def _unit(self, unit: EquationGroup, outs: list[Any], env: dict[Any, Value]) -> list[Value]:
         eqn = unit.eqns[0]
         if unit.foreign:
             return self._keep(unit.eqns, outs, env)

@@ -14,7 +14,7 @@ LONGEST_SHOWN = 160  # characters of a line that a message still prints whole
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Places:
+class JsonPlaces:
     """Spans of the keys and values of one valid JSON text; each container is walked once."""
 
     def __init__(self, file: str, text: str):

@@ -16,7 +16,7 @@ from eqsat.frontends.values import dtype_name
 
 
 @dataclass(frozen=True)
-class Unit:
+class EquationGroup:
     """Equations, in order; more than one, or `foreign`, means they are kept whole."""
 
     eqns: tuple[Any, ...]
@@ -29,7 +29,7 @@ def is_foreign(v: Any) -> bool:
     return dtype is None or dtype_name(dtype) is None
 
 
-def units(jaxpr: Any) -> Iterator[tuple[Unit, list[Any]]]:
+def units(jaxpr: Any) -> Iterator[tuple[EquationGroup, list[Any]]]:
     """The equations of a jaxpr, foreign ones grouped into convex regions, in executable order.
 
     Beside each unit the variables it defines for what comes after.
@@ -37,12 +37,12 @@ def units(jaxpr: Any) -> Iterator[tuple[Unit, list[Any]]]:
     eqns = list(jaxpr.eqns)
     touched = [any([is_foreign(v) for v in (*e.invars, *e.outvars)]) for e in eqns]
     if not any(touched):
-        return ((Unit((e,)), e.outvars) for e in eqns)
+        return ((EquationGroup((e,)), e.outvars) for e in eqns)
     parts = _regions(eqns, touched)
     return ((u, _exports(parts, at, jaxpr)) for at, u in enumerate(parts))
 
 
-def _exports(parts: list[Unit], at: int, jaxpr: Any) -> list[Any]:
+def _exports(parts: list[EquationGroup], at: int, jaxpr: Any) -> list[Any]:
     """What a unit defines; of a region, what something after it reads."""
     if not parts[at].foreign:
         return parts[at].eqns[0].outvars
@@ -51,7 +51,7 @@ def _exports(parts: list[Unit], at: int, jaxpr: Any) -> list[Any]:
     return [v for e in parts[at].eqns for v in e.outvars if id(v) in read]
 
 
-def _regions(eqns: list[Any], touched: list[bool]) -> list[Unit]:
+def _regions(eqns: list[Any], touched: list[bool]) -> list[EquationGroup]:
     producers = _producers(eqns)
     needs = [sorted({producers[v] for v in _variables(e) if v in producers}) for e in eqns]
     label = _close(needs, _components(eqns, touched, producers))
@@ -60,7 +60,7 @@ def _regions(eqns: list[Any], touched: list[bool]) -> list[Unit]:
         members.setdefault(label[i], []).append(i)
     foreign = {label[i] for i, t in enumerate(touched) if t}
     return [
-        Unit(tuple(eqns[i] for i in members[group]), group in foreign)
+        EquationGroup(tuple(eqns[i] for i in members[group]), group in foreign)
         for group in _order(members, label, needs)
     ]
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.jsonplaces import Key, Places
+from eqsat.frontends.jsonplaces import JsonPlaces, Key
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
 from eqsat.model.serialized import INFINITE_COST, SerializedEGraph, SerializedNode
 from eqsat.model.textfile import read_text
@@ -29,7 +29,7 @@ def read_serialized(path: Path) -> SerializedEGraph:
     `subsumed`, or whose cost is `Infinity` or 2^53 and more, cannot be chosen (`cost` is None).
     """
     text = read_text(path, "E340", LARGEST_FILE_BYTES)
-    places = Places(str(path), text)
+    places = JsonPlaces(str(path), text)
     data = _parse(text, places)
     problems = list(_shape_problems(data))
     if not problems:
@@ -47,7 +47,7 @@ class _RepeatedKeyError(Exception):
     pass
 
 
-def _parse(text: str, places: Places) -> Any:
+def _parse(text: str, places: JsonPlaces) -> Any:
     """The data of the text, numbers as Decimal; EqsatError (E340, E342)."""
     try:
         return json.loads(
@@ -72,7 +72,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _repetitions(text: str, places: Places) -> list[Diagnostic]:
+def _repetitions(text: str, places: JsonPlaces) -> list[Diagnostic]:
     """Every key that some object has twice: where it is there again."""
     paths: list[tuple[Key, ...]] = [()]
     data = json.loads(text)
@@ -86,7 +86,7 @@ def _repetitions(text: str, places: Places) -> list[Diagnostic]:
     return [Diagnostic("E342", f"key `{k}` appears twice", at) for k, at in twice[:MOST_SHOWN]]
 
 
-def _diagnostic(problem: Problem, places: Places) -> Diagnostic:
+def _diagnostic(problem: Problem, places: JsonPlaces) -> Diagnostic:
     code, message, path, of_key, help_text = problem
     return Diagnostic(code, message, places.of(*path, key=of_key), help=help_text)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.frontends.mlir.elements import array, is_index, plain, splat
 from eqsat.frontends.mlir.expressions import affine_of
-from eqsat.frontends.mlir.items import Item, Scope
+from eqsat.frontends.mlir.items import Environment, Item
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
 from eqsat.frontends.values import Value
 from eqsat.model.affine import affine
@@ -37,7 +37,7 @@ _COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
 )  # fmt: skip
 
 
-def constant(scope: Scope, op: Any) -> list[Item]:
+def constant(scope: Environment, op: Any) -> list[Item]:
     """A scalar, one value everywhere, or elements: a weight named after nothing but its content."""
     attribute = op.attributes["value"]
     if is_index(op.results[0].type):
@@ -45,7 +45,7 @@ def constant(scope: Scope, op: Any) -> list[Item]:
     return [held(scope, op, attribute, op.results[0].type, "const")]
 
 
-def held(scope: Scope, op: Any, attribute: Any, type_: Any, name: str) -> Value:
+def held(scope: Environment, op: Any, attribute: Any, type_: Any, name: str) -> Value:
     """The value of a constant attribute."""
     from eqsat.frontends.mlir.elements import tensor_type
 
@@ -62,7 +62,7 @@ def held(scope: Scope, op: Any, attribute: Any, type_: Any, name: str) -> Value:
     return scope.ctx.weight(array(attribute, shape, dtype, scope.source, where), name)
 
 
-def scalar_or_tensor(scope: Scope, op: Any) -> list[Item]:
+def scalar_or_tensor(scope: Environment, op: Any) -> list[Item]:
     """Elementwise, or arithmetic of sizes where all operands are."""
     items = [scope.item(v, op) for v in op.operands]
     if all(is_whole(i) for i in items):
@@ -102,7 +102,7 @@ def _known(op: Any, values: list[int]) -> Item | None:
     return _SIZES[op.name](*values)
 
 
-def apply(scope: Scope, op: Any) -> list[Item]:
+def apply(scope: Environment, op: Any) -> list[Item]:
     """`affine.apply`, `affine.min` and `affine.max` of known sizes."""
     values = [scope.index(v, op) for v in op.operands]
     found = [_value(scope, op, e, values) for e in op.attributes["map"].value.results]
@@ -110,7 +110,7 @@ def apply(scope: Scope, op: Any) -> list[Item]:
     return [choose(found)]
 
 
-def _value(scope: Scope, op: Any, e: Any, values: list[int]) -> int:
+def _value(scope: Environment, op: Any, e: Any, values: list[int]) -> int:
     kind = type(e).__name__
     dims = op.attributes["map"].value.n_dims
     if kind == "AffineSymbolExpr":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.mlir.source import Source
+from eqsat.frontends.mlir.source import ModuleText
 from eqsat.frontends.values import round_to
 from eqsat.model.diag import Span, fail
 from eqsat.model.tensor import DTYPES, is_float
@@ -70,7 +70,9 @@ def plain(attribute: Any, dtype: str) -> bool | int | float:
     return round_to(float(value) if is_float(dtype) else int(value), dtype)
 
 
-def array(attribute: Any, shape: tuple[int, ...], dtype: str, source: Source, where: Any) -> Any:
+def array(
+    attribute: Any, shape: tuple[int, ...], dtype: str, source: ModuleText, where: Any
+) -> Any:
     """The elements of a dense attribute, or of a resource written into the file; E370, E377."""
     if str(attribute.type).startswith("tensor") and hasattr(attribute, "is_splat"):
         return _dense(attribute, shape, dtype, where)
@@ -110,7 +112,7 @@ def _from_bytes(data: bytes, shape: tuple[int, ...], dtype: str, where: Any) -> 
     return np.frombuffer(data, stored).reshape(shape)
 
 
-def _resource(name: str, shape: tuple[int, ...], dtype: str, source: Source, where: Any) -> Any:
+def _resource(name: str, shape: tuple[int, ...], dtype: str, source: ModuleText, where: Any) -> Any:
     """The bytes of `name` in the file's `dialect_resources`: four of alignment, then the data."""
     start = source.original.rfind("dialect_resources")
     plain_name = name.strip('"')

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.frontends.mlir.elements import element_type
 from eqsat.frontends.mlir.expressions import affine_of
-from eqsat.frontends.mlir.items import Item, Scope
+from eqsat.frontends.mlir.items import Environment, Item
 from eqsat.frontends.mlir.parser import parse_attribute
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape
@@ -23,23 +23,23 @@ _OP = re.compile(r"op_type\s*=\s*(\w+)")
 _INDEX = re.compile(r"operand_index\s*=\s*(\d+)")
 
 
-def set_encoding(scope: Scope, op: Any) -> list[Item]:
+def set_encoding(scope: Environment, op: Any) -> list[Item]:
     """The encoding is in the type of the result."""
     return _encoded(scope, op, "set_encoding", op.results[0])
 
 
-def unset_encoding(scope: Scope, op: Any) -> list[Item]:
+def unset_encoding(scope: Environment, op: Any) -> list[Item]:
     """The encoding is in the type of the operand."""
     return _encoded(scope, op, "unset_encoding", op.operands[0])
 
 
-def _encoded(scope: Scope, op: Any, name: str, typed: Any) -> list[Item]:
+def _encoded(scope: Environment, op: Any, name: str, typed: Any) -> list[Item]:
     x = scope.tensor(op.operands[0], op)
     encoding = encoding_of(scope, op, typed.type, x.shape)
     return [scope.ctx.add(name, (scope.ctx.materialise(x),), encoding)]
 
 
-def border_encoding(scope: Scope, op: Any, type_: Any, shape: Shape) -> Encoding | None:
+def border_encoding(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encoding | None:
     """The encoding of an argument or result of this type; None if it is a plain tensor.
 
     EqsatError E379 for a layout of IREE's that is no request.
@@ -58,7 +58,7 @@ def encodings_of(program: Program) -> Iterator[Encoding]:
             yield found
 
 
-def encoding_of(scope: Scope, op: Any, type_: Any, shape: Shape) -> Encoding:
+def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encoding:
     """The encoding of a tensor type for a tensor of this shape; EqsatError E379."""
     attribute = type_.encoding
     text = str(attribute)
@@ -80,7 +80,9 @@ def encoding_of(scope: Scope, op: Any, type_: Any, shape: Shape) -> Encoding:
     return Encoding(shape, ROLES[number], contraction, types, sizes, maps, dims)
 
 
-def _maps(scope: Scope, op: Any, text: str, number: int) -> tuple[tuple[Map, ...], tuple[int, ...]]:
+def _maps(
+    scope: Environment, op: Any, text: str, number: int
+) -> tuple[tuple[Map, ...], tuple[int, ...]]:
     """The maps of lhs, rhs and result, and the dims of the operand this tensor holds."""
     listed = maps_text(text)
     if not listed:
@@ -102,7 +104,7 @@ def maps_text(text: str) -> str:
     return _bracketed(text, text.index("[", start)) if start >= 0 else ""
 
 
-def note_contraction(scope: Scope, op: Any, sizes: Sequence[int]) -> None:
+def note_contraction(scope: Environment, op: Any, sizes: Sequence[int]) -> None:
     """Remember the loops of a contraction whose operands are encoded."""
     for value in op.operands:
         text = str(value.type)
@@ -122,7 +124,7 @@ def _bracketed(text: str, start: int) -> str:
     return text[start:]
 
 
-def _map(scope: Scope, op: Any, amap: Any) -> Map:
+def _map(scope: Environment, op: Any, amap: Any) -> Map:
     loops = [dim(i) for i in range(amap.n_dims)]
     found = [affine_of(e, loops) for e in amap.results]
     if None in found:
@@ -130,7 +132,7 @@ def _map(scope: Scope, op: Any, amap: Any) -> Map:
     return tuple(e for e in found if e is not None)
 
 
-def _held(scope: Scope, op: Any, chain: list[Any], rank: int) -> tuple[int, ...]:
+def _held(scope: Environment, op: Any, chain: list[Any], rank: int) -> tuple[int, ...]:
     """Per dim of the tensor, the operand's dim it holds: the maps after the first, composed."""
     dims = tuple(range(rank))
     for amap in chain:

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.frontends.indexing import taken
 from eqsat.frontends.mlir.elements import is_index, plain
-from eqsat.frontends.mlir.items import Scope
+from eqsat.frontends.mlir.items import Environment
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar
 from eqsat.frontends.values import Value
 from eqsat.frontends.views import reshaped
@@ -26,10 +26,10 @@ Term = Affine | Expr  # what an SSA value of a body is: a position in the loops,
 
 
 @dataclass
-class Body:
+class BodyReader:
     """Operands of a loop nest and what its scalars come to; reading may add operands."""
 
-    scope: Scope
+    scope: Environment
     sizes: Sequence[int]
     operands: list[Operand]
     terms: dict[Any, Term] = field(default_factory=dict)

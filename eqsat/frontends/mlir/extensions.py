@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat.frontends.mlir.items import Handler, Item, Scope
+from eqsat.frontends.mlir.items import Environment, Handler, Item
 from eqsat.frontends.mlir.movement import handed_on
 from eqsat.frontends.mlir.structured import indexing_maps, loop_sizes
 from eqsat.frontends.values import Value
@@ -15,7 +15,7 @@ from eqsat.model.generic import Yield
 from eqsat.ops.meaning.scalar import integer_range
 
 
-def softmax(scope: Scope, op: Any) -> list[Item]:
+def softmax(scope: Environment, op: Any) -> list[Item]:
     """exp(x - max) / Σ exp(x - max) along one dim."""
     x = scope.tensor(op.operands[0], op)
     axis = int(op.attributes["dimension"].value)
@@ -27,7 +27,7 @@ def softmax(scope: Scope, op: Any) -> list[Item]:
     return [_with(scope, shifted, total, axis, call("div", arg(0), arg(1)))]
 
 
-def _with(scope: Scope, x: Value, other: Value, axis: int, body: Expr) -> Value:
+def _with(scope: Environment, x: Value, other: Value, axis: int, body: Expr) -> Value:
     """A body of x and of a value without one of its dims."""
     rank = len(x.shape)
     whole = [dim(d) for d in range(rank)]
@@ -38,7 +38,9 @@ def _with(scope: Scope, x: Value, other: Value, axis: int, body: Expr) -> Value:
 
 
 # ---- quantisation --------------------------------------------------------------------------------
-def _quantised(scope: Scope, op: Any) -> tuple[list[Value], list[Map], list[int], list[int], str]:
+def _quantised(
+    scope: Environment, op: Any
+) -> tuple[list[Value], list[Map], list[int], list[int], str]:
     """Operands with their maps, the loops' extents, the range, and the result's element type."""
     *inputs, output = op.operands
     values = [scope.shaped(v, op) for v in (*inputs, output)]
@@ -51,7 +53,7 @@ def _quantised(scope: Scope, op: Any) -> tuple[list[Value], list[Map], list[int]
     return xs, maps, sizes, limits, scope.type(op.results[0], op)[1]
 
 
-def quantize(scope: Scope, op: Any) -> list[Item]:
+def quantize(scope: Environment, op: Any) -> list[Item]:
     """clamp(round_even(x / scale) + zero point) as an integer."""
     xs, maps, sizes, (low, high), dtype = _quantised(scope, op)
     scaled = call("round_even", call("div", arg(0), arg(1)))
@@ -62,7 +64,7 @@ def quantize(scope: Scope, op: Any) -> list[Item]:
     return [_elementwise(scope, xs, maps, sizes, Yield(body, dtype))]
 
 
-def dequantize(scope: Scope, op: Any) -> list[Item]:
+def dequantize(scope: Environment, op: Any) -> list[Item]:
     """(x - zero point) · scale."""
     xs, maps, sizes, (low, _), dtype = _quantised(scope, op)
     whole = cast(arg(0), _stored(xs[0].dtype, low))
@@ -78,18 +80,18 @@ def _stored(dtype: str, low: int) -> str:
 
 
 def _elementwise(
-    scope: Scope, xs: list[Value], maps: list[Map], sizes: list[int], result: Yield
+    scope: Environment, xs: list[Value], maps: list[Map], sizes: list[int], result: Yield
 ) -> Value:
     operands = list(zip(xs, maps, strict=False))
     return scope.ctx.generic(sizes, range(len(sizes)), operands, result)
 
 
-def exported(scope: Scope, op: Any) -> list[Item]:
+def exported(scope: Environment, op: Any) -> list[Item]:
     """`hal.tensor.export`: a tensor becomes a result."""
     return [scope.item(op.operands[0], op)]
 
 
-def barrier(scope: Scope, op: Any) -> list[Item]:
+def barrier(scope: Environment, op: Any) -> list[Item]:
     """`hal.tensor.barrier`: the tensors as they are, once a fence was reached."""
     return [scope.item(v, op) for v in list(op.operands)[: len(op.results)]]
 

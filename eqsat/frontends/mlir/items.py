@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.frontends.mlir.elements import DYNAMIC, Dims, tensor_type
 from eqsat.frontends.mlir.parser import place_of
-from eqsat.frontends.mlir.source import Source
+from eqsat.frontends.mlir.source import ModuleText
 from eqsat.frontends.values import Context, Value
 from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
@@ -36,14 +36,14 @@ Item = Value | Undefined | int | Nothing
 
 
 @dataclass
-class Scope:
+class Environment:
     """The program being built, and the values of the function being read.
 
     contractions: extents of the loops of those whose operands are encoded, by their maps' text;
     () if two differ. A first reading finds them, a second writes them into the encodings.
     """
 
-    source: Source
+    source: ModuleText
     ctx: Context
     values: dict[Any, Item] = field(default_factory=dict)
     contractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Scope:
         return self._types[known]
 
 
-Handler = Callable[[Scope, Any], "list[Item]"]
+Handler = Callable[[Environment, Any], "list[Item]"]
 
 
 def numbers(op: Any, name: str) -> list[int]:

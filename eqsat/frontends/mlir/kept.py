@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eqsat.frontends.mlir.items import Handler, Item, Scope
+from eqsat.frontends.mlir.items import Environment, Handler, Item
 from eqsat.frontends.values import Value
 
 _RUNNING = {
@@ -17,7 +17,7 @@ _RUNNING = {
 
 
 def kept(
-    scope: Scope, title: str, function: Callable[..., Any], operands: Sequence[Value]
+    scope: Environment, title: str, function: Callable[..., Any], operands: Sequence[Value]
 ) -> list[Value]:
     """The results of a JAX function of these operands, as one opaque op."""
     import jax
@@ -32,7 +32,7 @@ def kept(
     return kept_call(ctx, title, jax.make_jaxpr(function)(*given), nodes)
 
 
-def _known(scope: Scope, op: Any, x: Value) -> Value:
+def _known(scope: Environment, op: Any, x: Value) -> Value:
     if any(type(s) is not int for s in x.shape):
         raise scope.fail("E376", f"`{op.name}` of unknown size is not kept", op)
     return x
@@ -43,7 +43,7 @@ def _region(op: Any) -> list[Any]:
     return [o.operation for o in op.regions[0].blocks[0].operations][:-1]
 
 
-def scan(scope: Scope, op: Any) -> list[Item]:
+def scan(scope: Environment, op: Any) -> list[Item]:
     """Inclusive running sums, products, maxima and minima that start from nothing."""
     import jax
 
@@ -58,7 +58,7 @@ def scan(scope: Scope, op: Any) -> list[Item]:
     return [found, _last(scope, found, axis)]
 
 
-def _is_read(scope: Scope, op: Any) -> bool:
+def _is_read(scope: Environment, op: Any) -> bool:
     """Whether what was in the accumulator before counts: only a neutral constant does not."""
     from eqsat.ops.meaning.scalar import neutral
 
@@ -68,7 +68,7 @@ def _is_read(scope: Scope, op: Any) -> bool:
     return not (first.is_constant and first.constant == neutral(combine, first.dtype))
 
 
-def _last(scope: Scope, x: Value, axis: int) -> Value:
+def _last(scope: Environment, x: Value, axis: int) -> Value:
     from eqsat.frontends.views import reshaped, sliced_along
 
     size = x.shape[axis]
@@ -76,7 +76,7 @@ def _last(scope: Scope, x: Value, axis: int) -> Value:
     return reshaped(scope.ctx, end, tuple(s for d, s in enumerate(x.shape) if d != axis))
 
 
-def topk(scope: Scope, op: Any) -> list[Item]:
+def topk(scope: Environment, op: Any) -> list[Item]:
     """The k largest of every row with their places, the first of equals first."""
     import jax
 

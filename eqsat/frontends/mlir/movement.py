@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.frontends.mlir.elements import DYNAMIC
-from eqsat.frontends.mlir.expressions import Body
-from eqsat.frontends.mlir.items import Handler, Item, Scope, Undefined, numbers, segments
+from eqsat.frontends.mlir.expressions import BodyReader
+from eqsat.frontends.mlir.items import Environment, Handler, Item, Undefined, numbers, segments
 from eqsat.frontends.mlir.structured import generic
 from eqsat.frontends.values import Value
 from eqsat.frontends.views import concatenated, padded, reshaped, sliced, view
@@ -21,7 +21,7 @@ from eqsat.model.tensor import is_float
 from eqsat.ops.generics.canonical import identity
 
 
-def empty(scope: Scope, op: Any) -> list[Item]:
+def empty(scope: Environment, op: Any) -> list[Item]:
     dims, dtype = scope.type(op.results[0], op)
     sizes = scope.mixed([DYNAMIC if d is None else d for d in dims], list(op.operands), op)
     if any(s < 0 for s in sizes):
@@ -29,14 +29,14 @@ def empty(scope: Scope, op: Any) -> list[Item]:
     return [Undefined(tuple(sizes), dtype)]
 
 
-def splat(scope: Scope, op: Any) -> list[Item]:
+def splat(scope: Environment, op: Any) -> list[Item]:
     dims, _ = scope.type(op.results[0], op)
     first, *dynamic = op.operands
     shape = tuple(scope.mixed([DYNAMIC if d is None else d for d in dims], dynamic, op))
     return [view(scope.tensor(first, op), shape, [])]
 
 
-def from_elements(scope: Scope, op: Any) -> list[Item]:
+def from_elements(scope: Environment, op: Any) -> list[Item]:
     """Scalars in row-major order."""
     dims, dtype = scope.type(op.results[0], op)
     shape = tuple(d for d in dims if d is not None)
@@ -57,7 +57,7 @@ def _listed(values: Sequence[Value], dtype: str) -> Any:
     return np.array([v.constant for v in values]).astype(element_dtype(dtype))
 
 
-def size_of(scope: Scope, op: Any) -> list[Item]:
+def size_of(scope: Environment, op: Any) -> list[Item]:
     """`tensor.dim`."""
     source, where = op.operands
     shape, at = scope.shaped(source, op).shape, scope.index(where, op)
@@ -66,7 +66,7 @@ def size_of(scope: Scope, op: Any) -> list[Item]:
     return [shape[at]]
 
 
-def handed_on(scope: Scope, op: Any) -> list[Item]:
+def handed_on(scope: Environment, op: Any) -> list[Item]:
     """Ops that only say something of their operand: casts of the type, transfers, barriers."""
     found = scope.item(op.operands[0], op)
     if isinstance(found, Value | Undefined):
@@ -77,7 +77,7 @@ def handed_on(scope: Scope, op: Any) -> list[Item]:
     return [found]
 
 
-def _check_shape(scope: Scope, op: Any, shape: Shape, dims: Sequence[int | None]) -> None:
+def _check_shape(scope: Environment, op: Any, shape: Shape, dims: Sequence[int | None]) -> None:
     fits = len(shape) == len(dims) and all(
         d is None or d == s or type(s) is not int for s, d in zip(shape, dims, strict=True)
     )
@@ -86,7 +86,7 @@ def _check_shape(scope: Scope, op: Any, shape: Shape, dims: Sequence[int | None]
         raise scope.fail("E376", f"`{op.name}` of shape {list(shape)}, its type is {wanted}", op)
 
 
-def reshape(scope: Scope, op: Any) -> list[Item]:
+def reshape(scope: Environment, op: Any) -> list[Item]:
     """Collapse and expand: the elements in order; at most one size follows from the others."""
     x = scope.shaped(op.operands[0], op)
     dims, _ = scope.type(op.results[0], op)
@@ -98,7 +98,7 @@ def reshape(scope: Scope, op: Any) -> list[Item]:
     return [reshaped(scope.ctx, x, shape)]
 
 
-def _resolved(scope: Scope, op: Any, source: Shape, dims: Sequence[int | None]) -> Shape:
+def _resolved(scope: Environment, op: Any, source: Shape, dims: Sequence[int | None]) -> Shape:
     """The result's shape: written sizes, sizes of operands, and per group what is left."""
     if "static_output_shape" in op.attributes:
         return tuple(scope.mixed(numbers(op, "static_output_shape"), list(op.operands)[1:], op))
@@ -112,13 +112,13 @@ def _resolved(scope: Scope, op: Any, source: Shape, dims: Sequence[int | None]) 
     return tuple(rest if d is None else d for d in dims)
 
 
-def concat(scope: Scope, op: Any) -> list[Item]:
+def concat(scope: Environment, op: Any) -> list[Item]:
     pieces = [scope.tensor(v, op) for v in op.operands]
     return [concatenated(scope.ctx, pieces, int(op.attributes["dim"].value))]
 
 
 # ---- slices --------------------------------------------------------------------------------------
-def _window(scope: Scope, op: Any, lists: Sequence[Sequence[Any]]) -> list[list[int]]:
+def _window(scope: Environment, op: Any, lists: Sequence[Sequence[Any]]) -> list[list[int]]:
     """Offsets, sizes and strides."""
     names = ("static_offsets", "static_sizes", "static_strides")
     return [
@@ -126,7 +126,7 @@ def _window(scope: Scope, op: Any, lists: Sequence[Sequence[Any]]) -> list[list[
     ]
 
 
-def extract_slice(scope: Scope, op: Any) -> list[Item]:
+def extract_slice(scope: Environment, op: Any) -> list[Item]:
     (source,), *lists = segments(op)
     x = scope.shaped(source, op)
     offsets, sizes, strides = _window(scope, op, lists)
@@ -137,7 +137,7 @@ def extract_slice(scope: Scope, op: Any) -> list[Item]:
     return [reshaped(scope.ctx, window_of(scope, op, x, offsets, sizes, strides), shape)]
 
 
-def _reduced(scope: Scope, op: Any, sizes: Shape, dims: Sequence[int | None]) -> Shape:
+def _reduced(scope: Environment, op: Any, sizes: Shape, dims: Sequence[int | None]) -> Shape:
     """The sizes without the dims of extent 1 that a rank-reducing slice drops."""
     if len(dims) == len(sizes):
         return sizes
@@ -155,7 +155,7 @@ def _reduced(scope: Scope, op: Any, sizes: Shape, dims: Sequence[int | None]) ->
 
 
 def window_of(
-    scope: Scope, op: Any, x: Value, offsets: Sequence[int], sizes: Sequence[int],
+    scope: Environment, op: Any, x: Value, offsets: Sequence[int], sizes: Sequence[int],
     strides: Sequence[int],
 ) -> Value:  # fmt: skip
     """x at offset + stride · i; E376 if that is outside it."""
@@ -169,7 +169,7 @@ def window_of(
     return sliced(scope.ctx, x, tuple(offsets), limits, tuple(strides))
 
 
-def insert_slice(scope: Scope, op: Any) -> list[Item]:
+def insert_slice(scope: Environment, op: Any) -> list[Item]:
     """A tensor in the middle of another: padded if the rest is one value, else pieced together."""
     (source,), (into,), *lists = segments(op)
     x, dest = scope.tensor(source, op), scope.shaped(into, op)
@@ -197,7 +197,7 @@ def _zero(x: Undefined | Value) -> bool | int | float:
 
 
 def _pieced(
-    scope: Scope, op: Any, x: Value, whole: Value, low: Sequence[int], high: Sequence[int]
+    scope: Environment, op: Any, x: Value, whole: Value, low: Sequence[int], high: Sequence[int]
 ) -> Value:
     """Dim by dim: what is before, the tensor, what is after."""
     for axis in reversed(range(len(whole.shape))):
@@ -215,7 +215,7 @@ def _pieced(
 
 
 # ---- padding -------------------------------------------------------------------------------------
-def pad(scope: Scope, op: Any) -> list[Item]:
+def pad(scope: Environment, op: Any) -> list[Item]:
     (source,), lows, highs = segments(op)
     x = scope.tensor(source, op)
     low = scope.mixed(numbers(op, "static_low"), lows, op)
@@ -223,7 +223,7 @@ def pad(scope: Scope, op: Any) -> list[Item]:
     if any(v < 0 for v in (*low, *high)):
         raise scope.fail("E376", f"`{op.name}` by a negative amount", op)
     block = op.regions[0].blocks[0]
-    body = Body(scope, [], [])
+    body = BodyReader(scope, [], [])
     (value,) = body.read(block)
     if value.fn == "const":
         return [_around(scope, x, low, high, value.value)]
@@ -233,7 +233,7 @@ def pad(scope: Scope, op: Any) -> list[Item]:
 
 
 def _around(
-    scope: Scope, x: Value, low: Sequence[int], high: Sequence[int], value: bool | int | float
+    scope: Environment, x: Value, low: Sequence[int], high: Sequence[int], value: bool | int | float
 ) -> Value:
     """x with this constant around it."""
     if x.is_constant and x.constant == value:
@@ -244,7 +244,7 @@ def _around(
 
 
 def _padded_by(
-    scope: Scope, x: Value, low: Sequence[int], high: Sequence[int], value: Value
+    scope: Environment, x: Value, low: Sequence[int], high: Sequence[int], value: Value
 ) -> Value:
     """x with a computed scalar around it: chosen by a mask that is padded as x is."""
     wide = _around(scope, x, low, high, _zero(x))
@@ -258,7 +258,9 @@ def _padded_by(
 
 
 # ---- packs ---------------------------------------------------------------------------------------
-def _layout(scope: Scope, op: Any, source: Shape, dynamic: Sequence[Any], padding: str) -> Layout:
+def _layout(
+    scope: Environment, op: Any, source: Shape, dynamic: Sequence[Any], padding: str
+) -> Layout:
     pos = tuple(numbers(op, "inner_dims_pos"))
     tiles = tuple(scope.mixed(numbers(op, "static_inner_tiles"), dynamic, op))
     outer = tuple(numbers(op, "outer_dims_perm")) or tuple(range(len(source)))
@@ -268,7 +270,7 @@ def _layout(scope: Scope, op: Any, source: Shape, dynamic: Sequence[Any], paddin
     return Layout(source, pos, tiles, outer, pads)
 
 
-def pack(scope: Scope, op: Any) -> list[Item]:
+def pack(scope: Environment, op: Any) -> list[Item]:
     """MLIR pads with a scalar; without one, tiles that do not divide hold anything."""
     (source,), _, values, tiles = segments(op)
     x = scope.tensor(source, op)
@@ -282,7 +284,7 @@ def pack(scope: Scope, op: Any) -> list[Item]:
     return [scope.ctx.add("pack", (scope.ctx.materialise(x),), layout)]
 
 
-def unpack(scope: Scope, op: Any) -> list[Item]:
+def unpack(scope: Environment, op: Any) -> list[Item]:
     """The shape is that of `into`; the layout is the pack's own where its operand is one."""
     source, into, *tiles = op.operands
     x, shape = scope.tensor(source, op), scope.shaped(into, op).shape
@@ -299,7 +301,7 @@ def _same_place(a: Layout, b: Layout) -> bool:
 
 
 # ---- elements ------------------------------------------------------------------------------------
-def extract(scope: Scope, op: Any) -> list[Item]:
+def extract(scope: Environment, op: Any) -> list[Item]:
     """One element: a scalar seen through a constant map."""
     source, *places = op.operands
     x = scope.tensor(source, op)
@@ -309,12 +311,12 @@ def extract(scope: Scope, op: Any) -> list[Item]:
     return [view(x, (), [affine([], a) for a in at])]
 
 
-def generate(scope: Scope, op: Any) -> list[Item]:
+def generate(scope: Environment, op: Any) -> list[Item]:
     """`tensor.generate`: every element from its position."""
     dims, dtype = scope.type(op.results[0], op)
     shape = tuple(scope.mixed([DYNAMIC if d is None else d for d in dims], list(op.operands), op))
     block = op.regions[0].blocks[0]
-    body = Body(scope, shape, [])
+    body = BodyReader(scope, shape, [])
     for i, argument in enumerate(block.arguments):
         body.terms[argument] = dim(i)
     (value,) = body.read(block)

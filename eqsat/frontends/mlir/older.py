@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from eqsat.frontends.mlir.source import Edit, Source, edited, masked
+from eqsat.frontends.mlir.source import Edit, ModuleText, edited, without_comments
 
 _PACKS = re.compile(r"\btensor\.(?=(?:un)?pack\b)")
 _MATMULS = re.compile(r"\blinalg\.(batch_)?matmul_transpose_([ab])\b")
@@ -39,9 +39,9 @@ _MATMUL = ("(d0, d2)", "(d2, d1)", "(d0, d1)")
 _BATCHED = ("(d0, d1, d3)", "(d0, d3, d2)", "(d0, d1, d2)")
 
 
-def modernised(source: Source) -> Source:
+def modernised(source: ModuleText) -> ModuleText:
     """The source as today's parser reads it."""
-    text = masked(source.original)
+    text = without_comments(source.original)
     edits: list[Edit] = []
     for needle, find in _REWRITES:
         if needle in text:  # most files are large and hold none

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.frontends.mlir.precision import marked
-from eqsat.frontends.mlir.source import Source
+from eqsat.frontends.mlir.source import ModuleText
 from eqsat.model.diag import EqsatError, Span, fail
 
 SECONDS = 120  # of one process
@@ -32,7 +32,7 @@ _GENERALISE = (
 _PLACE = re.compile(r"^(?:<stdin>|-):(\d+):(\d+): error: (.*)$", re.M)
 
 
-def parse(source: Source) -> Any:
+def parse_module(source: ModuleText) -> Any:
     """The module, named linalg ops as generics; keep its context alive with it.
 
     Raises EqsatError: E370 not MLIR, E371 too much for the parser, E372 the extra is missing,
@@ -43,7 +43,7 @@ def parse(source: Source) -> Any:
     context = ir.Context()
     with context:
         module = _parsed(ir, source, source.text)
-        dialects = {op.name.partition(".")[0] for op in walk(ir, module.operation)}
+        dialects = {op.name.partition(".")[0] for op in every_operation(ir, module.operation)}
         kinds = {INPUT_DIALECTS[d] for d in sorted(dialects & INPUT_DIALECTS.keys())}
         if len(kinds) > 1:
             found = " and ".join(sorted(kinds))
@@ -66,7 +66,7 @@ def _ir() -> Any:
     return ir
 
 
-def walk(ir: Any, operation: Any) -> list[Any]:
+def every_operation(ir: Any, operation: Any) -> list[Any]:
     """An operation and all below it, outermost first.
 
     In one call: stepping through a block looks for a Python class of every op, on disk.
@@ -81,7 +81,7 @@ def walk(ir: Any, operation: Any) -> list[Any]:
     return found
 
 
-def _compile(source: Source, text: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
+def _compile(source: ModuleText, text: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
     """`iree-compile` on the text; EqsatError E371 if it crashes or does not end."""
     import iree.compiler
 
@@ -103,23 +103,23 @@ def _compile(source: Source, text: str, *flags: str) -> subprocess.CompletedProc
     return found
 
 
-def _guard(source: Source) -> None:
+def _guard(source: ModuleText) -> None:
     """Let a process of its own read the text first: what it dies of must not end this one."""
     _compile(source, source.text, "--compile-to=input", "--iree-input-type=none")
 
 
-def _text(ir: Any, source: Source, module: Any) -> str:
+def _text(ir: Any, source: ModuleText, module: Any) -> str:
     """The text that is lowered: where an op asks for a precision, its location says so."""
 
     def place(location: Any) -> Span | None:
         return place_of(source, location)
 
-    if not marked(walk(ir, module.operation), ir, place):
+    if not marked(every_operation(ir, module.operation), ir, place):
         return source.text
     return module.operation.get_asm(enable_debug_info=True)
 
 
-def _lowered(source: Source, kind: str, text: str) -> bytes:
+def _lowered(source: ModuleText, kind: str, text: str) -> bytes:
     """The module in bytecode after IREE's input pipeline for this kind of dialect."""
     found = _compile(source, text, "--compile-to=input", "--iree-input-type=auto")
     if found.returncode:
@@ -127,7 +127,7 @@ def _lowered(source: Source, kind: str, text: str) -> bytes:
     return found.stdout
 
 
-def _refused(source: Source, code: str, said: bytes, otherwise: str) -> EqsatError:
+def _refused(source: ModuleText, code: str, said: bytes, otherwise: str) -> EqsatError:
     text = said.decode(errors="replace")
     place = _PLACE.search(text)
     if place is None:
@@ -141,7 +141,7 @@ def _sentence(message: str) -> str:
     return message[:400] or "the text ends too early"
 
 
-def _parsed(ir: Any, source: Source, text: str) -> Any:
+def _parsed(ir: Any, source: ModuleText, text: str) -> Any:
     try:
         return ir.Module.parse(text)
     except ir.MLIRError as error:
@@ -151,7 +151,7 @@ def _parsed(ir: Any, source: Source, text: str) -> Any:
         raise fail("E370", _sentence(first.message), place_of(source, first.location)) from None
 
 
-def place_of(source: Source, location: Any) -> Span | None:
+def place_of(source: ModuleText, location: Any) -> Span | None:
     """Where an op stands in the user's file; passes wrap locations, the innermost is the text's."""
     found = re.search(r'loc\("-":(\d+):(\d+)', str(location)) or re.search(
         r'"(?:-|<stdin>)":(\d+):(\d+)', str(location)
@@ -159,7 +159,7 @@ def place_of(source: Source, location: Any) -> Span | None:
     return source.span(int(found[1]), int(found[2])) if found else None
 
 
-def _generalise(source: Source, module: Any) -> None:
+def _generalise(source: ModuleText, module: Any) -> None:
     """Named ops of linalg become generics, so that one reader serves all of them."""
     import iree.compiler.passmanager as passes
 

@@ -21,7 +21,7 @@ from eqsat.model.precision import (
 )
 
 if TYPE_CHECKING:
-    from eqsat.frontends.mlir.items import Scope
+    from eqsat.frontends.mlir.items import Environment
 
 ATTRIBUTE = "eqsat.precision"
 _CONTRACTIONS = frozenset(f"stablehlo.{n}" for n in ("dot", "dot_general", "convolution"))
@@ -30,7 +30,7 @@ _NAMED = re.compile(rf'"{re.escape(ATTRIBUTE)}=(\w+)"')
 _FIELD = re.compile(r"(\w+) = (\w+)")
 
 
-def asked(op: Any, where: Span | None) -> str:
+def stablehlo_precision(op: Any, where: Span | None) -> str:
     """The precision a StableHLO op asks for: its algorithm, or the more accurate of its two.
 
     EqsatError E375 for an algorithm that programs have no name for.
@@ -65,7 +65,9 @@ def marked(ops: Iterable[Any], ir: Any, place: Any) -> bool:
     """
     alike: dict[Any, list[tuple[Any, str]]] = {}
     for op in (o for o in ops if o.name in _CONTRACTIONS):
-        alike.setdefault(_without_precision(op), []).append((op, asked(op, place(op.location))))
+        alike.setdefault(_without_precision(op), []).append(
+            (op, stablehlo_precision(op, place(op.location)))
+        )
     found = False
     for same in alike.values():
         precision = _one_of({p for _, p in same})
@@ -87,7 +89,7 @@ def _one_of(precisions: set[str]) -> str:
     return most_accurate(precisions) if precisions <= set(LEVELS) else HIGHEST
 
 
-def precision_of(scope: Scope, op: Any) -> str:
+def precision_of(scope: Environment, op: Any) -> str:
     """The precision of a linalg op; EqsatError E375 if its attribute holds no name of one."""
     if ATTRIBUTE in op.attributes:
         name = str(getattr(op.attributes[ATTRIBUTE], "value", op.attributes[ATTRIBUTE]))

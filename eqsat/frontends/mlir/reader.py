@@ -11,12 +11,12 @@ from eqsat.frontends.mlir.arithmetic import ARITHMETIC, held
 from eqsat.frontends.mlir.elements import tensor_type
 from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
 from eqsat.frontends.mlir.extensions import EXTENSIONS
-from eqsat.frontends.mlir.items import Handler, Item, Nothing, Scope, Undefined
+from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined
 from eqsat.frontends.mlir.kept import KEPT
 from eqsat.frontends.mlir.movement import TENSORS
 from eqsat.frontends.mlir.older import modernised
-from eqsat.frontends.mlir.parser import parse
-from eqsat.frontends.mlir.source import Source, load
+from eqsat.frontends.mlir.parser import parse_module
+from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Value, weight_key
 from eqsat.model.attr import ShapeError
@@ -59,19 +59,19 @@ def read_mlir(
     sizes: what dims that nothing decides are priced at, by name. Weights that the file only names
     have no array. Raises EqsatError E370 … E379, E385 and E386.
     """
-    source = modernised(load(path))
-    module = parse(source)
+    source = modernised(load_text(path))
+    module = parse_module(source)
     return read_module(module, source, function, sizes)
 
 
 def read_module(
-    module: Any, source: Source, function: str, sizes: Mapping[str, int] | None
+    module: Any, source: ModuleText, function: str, sizes: Mapping[str, int] | None
 ) -> MlirProgram:
     """The program of one function of a parsed module."""
     title = function or source.file.rpartition("/")[2].rpartition(".")[0].partition(".")[0]
-    found, scope = _read_once(module, Scope(source, _context(title)), function, sizes)
+    found, scope = _read_once(module, Environment(source, _context(title)), function, sizes)
     if any(0 in e.sizes for e in encodings_of(found)):
-        known = Scope(source, _context(title), contractions=scope.contractions)
+        known = Environment(source, _context(title), contractions=scope.contractions)
         found, scope = _read_once(module, known, function, sizes)
     program = prune(found)
     kept = {program.leaf(i).key for i in program.weights}
@@ -89,9 +89,9 @@ def _context(title: str) -> Context:
 
 
 def _read_once(
-    module: Any, scope: Scope, function: str, sizes: Mapping[str, int] | None
-) -> tuple[Program, Scope]:
-    reader = _Reader(scope, _symbols(module, _FUNCTIONS), _symbols(module, _GLOBALS))
+    module: Any, scope: Environment, function: str, sizes: Mapping[str, int] | None
+) -> tuple[Program, Environment]:
+    reader = _FunctionReader(scope, _symbols(module, _FUNCTIONS), _symbols(module, _GLOBALS))
     results = reader.entry(reader.pick(function), sizes)
     return scope.ctx.builder.build(results, symbols=reader.symbols), scope
 
@@ -122,10 +122,10 @@ def _is_public(op: Any) -> bool:
 
 
 @dataclass
-class _Reader:
+class _FunctionReader:
     """Walks the operations of a function; `scope` holds the program and the values."""
 
-    scope: Scope
+    scope: Environment
     functions: dict[str, Any]
     globals: dict[str, Any]
     symbols: tuple[Any, ...] = ()

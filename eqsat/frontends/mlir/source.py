@@ -32,7 +32,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleText:
     """A file as it was written, and the edits that make it today's spelling."""
 
     file: str
@@ -95,23 +95,23 @@ class Source:
         return found[1] if found else ""
 
 
-def masked(text: str) -> str:
+def without_comments(text: str) -> str:
     """The text with strings and comments blanked, every other character in its place."""
     return _SKIPPED.sub(lambda m: " " * len(m[0]), text)
 
 
-def load(path: Path) -> Source:
+def load_text(path: Path) -> ModuleText:
     """The file, bounded in size and nesting; EqsatError E370 or E371."""
-    source = Source(str(path), read_text(path, "E370", LARGEST_FILE_BYTES))
+    source = ModuleText(str(path), read_text(path, "E370", LARGEST_FILE_BYTES))
     if "\0" in source.original:
         raise fail("E370", f"`{path}` is no MLIR text: it holds null characters")
     check_nesting(source)
     return source
 
 
-def check_nesting(source: Source) -> None:
+def check_nesting(source: ModuleText) -> None:
     """EqsatError E371 before a parser that recurses once per bracket or operator meets too many."""
-    text = masked(source.original)
+    text = without_comments(source.original)
     depth = 0
     for m in _BRACKETS.finditer(text):
         if m[0] in _OPEN:
@@ -127,10 +127,10 @@ def check_nesting(source: Source) -> None:
             raise fail("E371", why, source.at(m.start()))
 
 
-def edited(source: Source, edits: Iterable[Edit]) -> Source:
+def edited(source: ModuleText, edits: Iterable[Edit]) -> ModuleText:
     """The source with these edits of its original; where two overlap, the earlier one holds."""
     kept: list[Edit] = []
     for e in sorted(edits):
         if not kept or e.start >= kept[-1].end:
             kept.append(e)
-    return Source(source.file, source.original, tuple(kept))
+    return ModuleText(source.file, source.original, tuple(kept))

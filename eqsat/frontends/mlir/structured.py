@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.frontends.mlir.encodings import note_contraction
-from eqsat.frontends.mlir.expressions import Body, Operand, affine_of
-from eqsat.frontends.mlir.items import Item, Scope, Undefined, segments
+from eqsat.frontends.mlir.expressions import BodyReader, Operand, affine_of
+from eqsat.frontends.mlir.items import Environment, Item, Undefined, segments
 from eqsat.frontends.mlir.precision import precision_of
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
 from eqsat.frontends.values import Value
@@ -37,7 +37,7 @@ class _Out:
     precision: str
 
 
-def generic(scope: Scope, op: Any) -> list[Item]:
+def generic(scope: Environment, op: Any) -> list[Item]:
     """Any `linalg.generic` on tensors."""
     inputs, outputs = segments(op)
     shaped = [scope.shaped(v, op) for v in (*inputs, *outputs)]
@@ -48,7 +48,7 @@ def generic(scope: Scope, op: Any) -> list[Item]:
     sizes, loops = _with_unit_loops(extents, maps[len(inputs) :])
     block = op.regions[0].blocks[0]
     operands: list[Operand] = [(_readable(s), m) for s, m in zip(shaped, maps, strict=True)]
-    body = Body(scope, sizes, operands)
+    body = BodyReader(scope, sizes, operands)
     for i, argument in enumerate(block.arguments):
         body.terms[argument] = arg(i)
     yielded = body.read(block)
@@ -67,7 +67,7 @@ def _readable(s: Value | Undefined) -> Value:
     return Value(s.shape, s.dtype, constant=0) if isinstance(s, Undefined) else s
 
 
-def indexing_maps(scope: Scope, op: Any, count: int) -> list[Map]:
+def indexing_maps(scope: Environment, op: Any, count: int) -> list[Map]:
     """The maps of an op; E375 if one divides."""
     attributes = op.attributes["indexing_maps"]
     if attributes not in scope.maps:
@@ -78,7 +78,7 @@ def indexing_maps(scope: Scope, op: Any, count: int) -> list[Map]:
     return found
 
 
-def _maps(scope: Scope, op: Any, attributes: Any) -> list[Map]:
+def _maps(scope: Environment, op: Any, attributes: Any) -> list[Map]:
     found = []
     for attribute in attributes:
         amap = attribute.value
@@ -91,7 +91,7 @@ def _maps(scope: Scope, op: Any, attributes: Any) -> list[Map]:
     return found
 
 
-def _are_reduced(scope: Scope, op: Any) -> list[bool]:
+def _are_reduced(scope: Environment, op: Any) -> list[bool]:
     """Per loop, whether it is a reduction."""
     kinds = op.attributes["iterator_types"]
     if kinds not in scope.reduced:
@@ -100,7 +100,7 @@ def _are_reduced(scope: Scope, op: Any) -> list[bool]:
 
 
 def loop_sizes(
-    scope: Scope, op: Any, maps: Sequence[Map], shaped: Sequence[Value | Undefined]
+    scope: Environment, op: Any, maps: Sequence[Map], shaped: Sequence[Value | Undefined]
 ) -> list[int]:
     """The extent of every loop, from the operands that index with it alone; E376 if they differ."""
     count = op.attributes["indexing_maps"][0].value.n_dims if maps else 0
@@ -137,7 +137,7 @@ def _with_unit_loops(
 
 
 def _check_reads(
-    scope: Scope, op: Any, yielded: Sequence[Expr], shaped: Sequence[Value | Undefined]
+    scope: Environment, op: Any, yielded: Sequence[Expr], shaped: Sequence[Value | Undefined]
 ) -> None:
     for e in yielded:
         if any(i < len(shaped) and isinstance(shaped[i], Undefined) for i in e.operands()):
@@ -146,7 +146,7 @@ def _check_reads(
 
 
 def _reductions(
-    scope: Scope, op: Any, sizes: Sequence[int], maps: Sequence[Map]
+    scope: Environment, op: Any, sizes: Sequence[int], maps: Sequence[Map]
 ) -> list[list[int]]:
     """Per result, the loops it is reduced over; E375 for a loop that writes one place twice."""
     kinds = _are_reduced(scope, op)
@@ -164,7 +164,7 @@ def _reductions(
 
 
 def _results(
-    scope: Scope, op: Any, body: Body, inputs: int, yielded: Sequence[Expr],
+    scope: Environment, op: Any, body: BodyReader, inputs: int, yielded: Sequence[Expr],
     outs: Sequence[_Out], reductions: Sequence[list[int]],
 ) -> list[Item]:  # fmt: skip
     """One node for all results that are computed alike, else one for each."""
@@ -189,7 +189,7 @@ def _is_plain(yields: Sequence[Yield]) -> bool:
 
 
 def _combined(
-    scope: Scope, op: Any, e: Expr, inputs: int, number: int, outs: int, reduces: bool
+    scope: Environment, op: Any, e: Expr, inputs: int, number: int, outs: int, reduces: bool
 ) -> tuple[str, Expr]:
     """("add", what is summed) of a reduction; ("", the body) where nothing is reduced."""
     if not reduces:
@@ -230,7 +230,7 @@ def _beside(e: Expr, mine: Expr) -> list[Expr] | None:
     return before + after[::-1]
 
 
-def _alone(scope: Scope, body: Body, out: _Out, y: Yield) -> Value:
+def _alone(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Value:
     if not y.combine:
         view = _view(scope, body, out, y)
         if view is not None:
@@ -250,7 +250,7 @@ def _at_start(m: Sequence[Affine], kept: set[int]) -> list[Affine]:
     return [Affine(tuple(t for t in e.terms if t[0] in kept), e.constant) for e in m]
 
 
-def _view(scope: Scope, body: Body, out: _Out, y: Yield) -> Value | None:
+def _view(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Value | None:
     """A constant, or an operand seen through a map; None if something is computed."""
     if y.body.fn == "const":
         fitting = float(y.body.value) if is_float(out.dtype) else y.body.value
@@ -281,7 +281,9 @@ def _permutation(m: Map, shape: Shape) -> tuple[int, ...] | None:
     return None if moved == sorted(moved) and list(perm) != sorted(perm) else perm
 
 
-def _together(scope: Scope, body: Body, out: _Out, yields: Sequence[Yield]) -> list[Value]:
+def _together(
+    scope: Environment, body: BodyReader, out: _Out, yields: Sequence[Yield]
+) -> list[Value]:
     ctx = scope.ctx
     used = [
         (v.node, compose_maps(v.map, m))
@@ -293,7 +295,7 @@ def _together(scope: Scope, body: Body, out: _Out, yields: Sequence[Yield]) -> l
 
 
 def _started(
-    scope: Scope, op: Any, x: Value, out: _Out, combine: str, read: tuple[int, ...]
+    scope: Environment, op: Any, x: Value, out: _Out, combine: str, read: tuple[int, ...]
 ) -> Item:
     """The reduction together with what its result held before, unless that was neutral."""
     if not combine:

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat.frontends.mlir.elements import is_index, tensor_type
 from eqsat.frontends.mlir.expressions import affine_of
-from eqsat.frontends.mlir.items import Scope, segments
+from eqsat.frontends.mlir.items import Environment, segments
 from eqsat.model.affine import dim
 from eqsat.model.symbols import Symbol, check_names, sized
 
@@ -25,10 +25,10 @@ _SAME = (
 
 
 @dataclass
-class Sizes:
+class SizeClasses:
     """Sizes of every value of a function, unknown ones united where an op makes them equal."""
 
-    scope: Scope
+    scope: Environment
     shapes: dict[Any, list[Size]] = field(default_factory=dict)
     indices: dict[Any, Size] = field(default_factory=dict)
     parents: dict[Size, Size] = field(default_factory=dict)
@@ -84,25 +84,25 @@ class Sizes:
         return self.indices[value]
 
 
-def _constant(sizes: Sizes, op: Any) -> None:
+def _constant(sizes: SizeClasses, op: Any) -> None:
     if is_index(op.results[0].type):
         sizes.indices[op.results[0]] = max(int(op.attributes["value"].value), 0)
 
 
-def _dim(sizes: Sizes, op: Any) -> None:
+def _dim(sizes: SizeClasses, op: Any) -> None:
     source, at = op.operands
     shape, where = sizes.of(source), sizes.indices.get(at, -1)
     if 0 <= where < len(shape):
         sizes.indices[op.results[0]] = shape[where]
 
 
-def _empty(sizes: Sizes, op: Any) -> None:
+def _empty(sizes: SizeClasses, op: Any) -> None:
     dynamic = iter(op.operands)
     dims, _ = tensor_type(op.results[0].type, None)
     sizes.shapes[op.results[0]] = [sizes.index(next(dynamic)) if d is None else d for d in dims]
 
 
-def _generic(sizes: Sizes, op: Any) -> None:
+def _generic(sizes: SizeClasses, op: Any) -> None:
     inputs, outputs = segments(op)
     loops: dict[int, Size] = {}
     for value, attribute in zip((*inputs, *outputs), op.attributes["indexing_maps"], strict=False):
@@ -116,7 +116,7 @@ def _generic(sizes: Sizes, op: Any) -> None:
         sizes.same(value, result)
 
 
-_RULES: Mapping[str, Callable[[Sizes, Any], None]] = {
+_RULES: Mapping[str, Callable[[SizeClasses, Any], None]] = {
     "arith.constant": _constant,
     "tensor.dim": _dim,
     "tensor.empty": _empty,
@@ -125,13 +125,13 @@ _RULES: Mapping[str, Callable[[Sizes, Any], None]] = {
 
 
 def argument_sizes(
-    scope: Scope, block: Any, names: Sequence[str], asked: Mapping[str, int] | None
+    scope: Environment, block: Any, names: Sequence[str], asked: Mapping[str, int] | None
 ) -> tuple[list[tuple[int, ...]], tuple[Symbol, ...]]:
     """The shape of every argument, and a symbol for every size that nothing decides.
 
     A symbol is named after the first dim that has it, `NAME_DIM`. EqsatError E385, E386.
     """
-    sizes = Sizes(scope)
+    sizes = SizeClasses(scope)
     given = [sizes.of(a) for a in block.arguments]
     if not any(s < 0 for shape in given for s in shape):
         check_names(asked, ())

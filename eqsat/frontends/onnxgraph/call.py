@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.graph import Array, Graph, OnnxNode, short
+from eqsat.frontends.onnxgraph.graph import Array, OnnxGraph, OnnxNode, short
 from eqsat.model.diag import EqsatError, fail
 
 FOLDED_ELEMENTS = 2**16  # arrays up to this size are computed while reading
@@ -80,7 +80,7 @@ def _check_narrowing(array: Array, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Call:
+class OnnxCall:
     """One node about to be computed.
 
     xp: numpy where every operand is known and small, else jax.numpy. opset: the version of the
@@ -155,7 +155,7 @@ class Call:
             raise self.error("E362", f"lacks its attribute `{name}`")
         return self.node.attributes[name]
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> OnnxGraph:
         return self.needed(name)
 
     def axis(self, axis: int, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""ModelProto → Model: names, order, attributes and tensors checked, nothing of protobuf left."""
+"""ModelProto → OnnxModel: names, order, attributes, tensors checked; nothing of protobuf left."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from eqsat.frontends.onnxgraph.graph import (
     Argument,
     Array,
-    Function,
-    Graph,
-    Model,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
     OnnxNode,
     Reference,
     short,
 )
-from eqsat.frontends.onnxgraph.order import Scope, ordered
+from eqsat.frontends.onnxgraph.order import Scope, operands_first
 from eqsat.frontends.onnxgraph.proto import newest_opset
-from eqsat.frontends.onnxgraph.tensors import element_type, read_tensor
+from eqsat.frontends.onnxgraph.tensors import read_tensor, stored_type
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.precision import DEFAULT, PRECISIONS
 from eqsat.ops.meaning.programs import element_dtype
@@ -36,33 +36,33 @@ FIELDS = {
 REFUSED = {11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types"}
 
 
-def convert(model: Any, path: Path) -> Model:
+def checked(model: Any, path: Path) -> OnnxModel:
     """The checked model of a file.
 
     EqsatError: E360 not UTF-8, E361 an opset that is not read, E362 a malformed graph, E363 and
     E364 a tensor.
     """
     try:
-        return _convert(model, path)
+        return _read(model, path)
     except UnicodeDecodeError as error:
         raise fail("E360", f"`{path}` holds a name that is not UTF-8: {error.reason}") from error
 
 
-def _convert(model: Any, path: Path) -> Model:
+def _read(model: Any, path: Path) -> OnnxModel:
     opsets = _opsets(model.opset_import, f"`{path}`")
-    reader = _Reader(path.parent, opsets)
+    reader = _Checked(path.parent, opsets)
     functions = {}
     for f in model.functions:
         key = (_domain(f.domain), f.name, getattr(f, "overload", ""))
         if key in functions:
             raise fail("E362", f"`{path}` defines the function `{short(f.name)}` twice")
         functions[key] = reader.function(f)
-    return Model(reader.graph(model.graph, ()), functions, opsets)
+    return OnnxModel(reader.graph(model.graph, ()), functions, opsets)
 
 
-def read_function(proto: Any, opsets: Mapping[str, int]) -> Function:
+def read_function(proto: Any, opsets: Mapping[str, int]) -> OnnxFunction:
     """A function of the standard itself; opsets: what it uses where it does not say."""
-    return _Reader(Path(), opsets).function(proto, whole=False)
+    return _Checked(Path(), opsets).function(proto, whole=False)
 
 
 def _domain(name: str) -> str:
@@ -90,7 +90,7 @@ def _opsets(imports: Iterable[Any], where: str) -> dict[str, int]:
 
 
 @dataclass
-class _Reader:
+class _Checked:
     """Converts the graphs of one file; `nodes` counts all of them."""
 
     folder: Path
@@ -98,7 +98,7 @@ class _Reader:
     nodes: int = 0
     inside: list[str] = field(default_factory=list)  # the graphs around the present one
 
-    def graph(self, g: Any, outer: Scope) -> Graph:
+    def graph(self, g: Any, outer: Scope) -> OnnxGraph:
         """A graph with its nodes in order; outer: names that its nodes may read besides."""
         title = f"graph `{short(g.name)}`"
         if len(self.inside) >= DEEPEST:
@@ -118,9 +118,9 @@ class _Reader:
         self.inside.pop()
         made = {*known, *(o for n in nodes for o in n.outputs)}
         _check_defined(outputs, (made, *outer), title)
-        return Graph(g.name, tuple(inputs), initializers, nodes, outputs)
+        return OnnxGraph(g.name, tuple(inputs), initializers, nodes, outputs)
 
-    def function(self, f: Any, whole: bool = True) -> Function:
+    def function(self, f: Any, whole: bool = True) -> OnnxFunction:
         """A function's body as a graph; its inputs have no types of their own.
 
         whole: every output is defined; the standard's bodies leave out what nobody asked for.
@@ -133,8 +133,8 @@ class _Reader:
         _check_defined((o for o in outputs if o), (made,), title)
         inputs = tuple(Argument(name, None, None) for name in f.input)
         defaults, kinds = self._attributes(f.attribute_proto, title, ())
-        return Function(
-            Graph(f.name, inputs, {}, nodes, outputs),
+        return OnnxFunction(
+            OnnxGraph(f.name, inputs, {}, nodes, outputs),
             frozenset(f.attribute) | frozenset(kinds),
             defaults,
             {**self.opsets, **imports},
@@ -158,7 +158,7 @@ class _Reader:
         defined = _unique(known, protos, title)
         scope = (*outer, frozenset(defined))
         nodes = [self._node(p, scope) for p in protos]
-        return ordered(nodes, frozenset(known), outer, title)
+        return operands_first(nodes, frozenset(known), outer, title)
 
     def _node(self, p: Any, scope: Scope) -> OnnxNode:
         node = OnnxNode(
@@ -237,7 +237,7 @@ def _argument(v: Any) -> Argument:
         what = kind.removesuffix("_type").replace("_", " ")
         raise fail("E363", f"{title} is a {what}, and programs take tensors only")
     t = v.type.tensor_type
-    dtype = element_dtype(element_type(t.elem_type, title).name) if t.elem_type else None
+    dtype = element_dtype(stored_type(t.elem_type, title).name) if t.elem_type else None
     if not t.HasField("shape"):
         return Argument(v.name, dtype, None)
     return Argument(v.name, dtype, tuple(_dim(d, at, v.name) for at, d in enumerate(t.shape.dim)))

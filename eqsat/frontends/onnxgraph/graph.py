@@ -68,7 +68,7 @@ class OnnxNode:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """Nodes in an order in which operands come first."""
 
     name: str
@@ -89,30 +89,30 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Function:
+class OnnxFunction:
     """A function of the model or of the standard: a graph whose attributes the call may give."""
 
-    body: Graph
+    body: OnnxGraph
     attributes: frozenset[str]
     defaults: Mapping[str, Any]
     opsets: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Model:
+class OnnxModel:
     """A whole file: main graph, functions by (domain, name, overload), opset version by domain."""
 
-    graph: Graph
-    functions: Mapping[tuple[str, str, str], Function]
+    graph: OnnxGraph
+    functions: Mapping[tuple[str, str, str], OnnxFunction]
     opsets: Mapping[str, int]
 
 
-def subgraphs(node: OnnxNode) -> list[Graph]:
+def subgraphs(node: OnnxNode) -> list[OnnxGraph]:
     """The graphs among a node's attributes."""
     found = []
     for value in node.attributes.values():
         several = value if isinstance(value, tuple) else (value,)
-        found += [g for g in several if isinstance(g, Graph)]
+        found += [g for g in several if isinstance(g, OnnxGraph)]
     return found
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph import proto
-from eqsat.frontends.onnxgraph.call import Call, Held
+from eqsat.frontends.onnxgraph.call import Held, OnnxCall
 from eqsat.frontends.onnxgraph.convert import read_function
 from eqsat.frontends.onnxgraph.graph import (
-    Function,
-    Graph,
-    Model,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
     OnnxNode,
     Reference,
     short,
@@ -35,13 +35,13 @@ Env = MutableMapping[str, Held]
 class Interpreter:
     """Runs the graphs of one model; `steps` counts the nodes run, `depth` the calls now open."""
 
-    model: Model
+    model: OnnxModel
     steps: int = 0
     depth: int = 0
     opsets: Mapping[str, int] | None = None
 
     def graph(
-        self, graph: Graph, given: Mapping[str, Held], outer: Env | None = None
+        self, graph: OnnxGraph, given: Mapping[str, Held], outer: Env | None = None
     ) -> list[Held]:
         """The results of a graph; given: its inputs, outer: values of the graphs around it."""
         env: Env = ChainMap({}, outer) if outer is not None else {}
@@ -51,7 +51,7 @@ class Interpreter:
         self._nodes(graph, env)
         return [env[name] for name in graph.outputs if name]
 
-    def _nodes(self, graph: Graph, env: Env) -> None:
+    def _nodes(self, graph: OnnxGraph, env: Env) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
             raise graph.nodes[0].error("E362", f"lies in {DEEPEST} calls inside each other")
@@ -81,7 +81,7 @@ class Interpreter:
             return self._standard_body(node, operands)
         self._check_version(node, record)
         self._check_attributes(node)
-        call = Call(
+        call = OnnxCall(
             node, operands, self._opset(node), _namespace(record, operands), _Runner(self, env)
         )
         return [_held(node, r) for r in _results(_compute(record, call))]
@@ -95,7 +95,7 @@ class Interpreter:
     def _check_version(self, node: OnnxNode, record: Operator) -> None:
         if node.domain:
             return
-        standard = proto.schema(node.domain, node.op, self._opset(node))
+        standard = proto.operator_schema(node.domain, node.op, self._opset(node))
         if standard is None or standard.deprecated:
             raise node.error("E365", f"is no operator of opset {self._opset(node)}")
         if standard.since_version > record.newest:
@@ -109,7 +109,7 @@ class Interpreter:
 
     def _check_attributes(self, node: OnnxNode) -> None:
         """Every attribute is one the standard knows, and of its type."""
-        standard = None if node.domain else proto.schema("", node.op, self._opset(node))
+        standard = None if node.domain else proto.operator_schema("", node.op, self._opset(node))
         for name, kind in node.kinds.items():
             if standard is None or isinstance(node.attributes.get(name), Reference):
                 continue
@@ -135,7 +135,7 @@ class Interpreter:
             raise self._unknown(node)
         self._check_attributes(node)
         function = read_function(body, self.model.opsets)
-        standard = proto.schema(node.domain, node.op, version)
+        standard = proto.operator_schema(node.domain, node.op, version)
         defaults = _defaults(standard, function)
         return self._call(
             replace(function, defaults={**defaults, **function.defaults}), node, operands
@@ -155,7 +155,7 @@ class Interpreter:
         return node.error("E365", f"is no operator that is known in {where}", near)
 
     def _call(
-        self, function: Function, node: OnnxNode, operands: tuple[Held | None, ...]
+        self, function: OnnxFunction, node: OnnxNode, operands: tuple[Held | None, ...]
     ) -> list[Held | None]:
         """A function inlined: parameters bound, attribute references resolved."""
         names = [a.name for a in function.body.inputs]
@@ -163,7 +163,7 @@ class Interpreter:
             raise node.error("E362", f"calls a function of {len(names)} operands with more")
         given = dict(zip(names, operands, strict=False))
         values = {**function.defaults, **node.attributes}
-        body = bind(function.body, values, {n for n in names if given.get(n) is None})
+        body = substituted(function.body, values, {n for n in names if given.get(n) is None})
         before, self.opsets = self.opsets, function.opsets
         try:
             found = self.graph(body, {k: v for k, v in given.items() if v is not None})
@@ -180,12 +180,12 @@ class _Runner:
     interpreter: Interpreter
     env: Env
 
-    def __call__(self, graph: Graph, operands: Sequence[Held]) -> list[Held]:
+    def __call__(self, graph: OnnxGraph, operands: Sequence[Held]) -> list[Held]:
         given = {a.name: h for a, h in zip(graph.inputs, operands, strict=True)}
         return self.interpreter.graph(graph, given, self.env)
 
 
-def bind(graph: Graph, attributes: Mapping[str, Any], absent: set[str]) -> Graph:
+def substituted(graph: OnnxGraph, attributes: Mapping[str, Any], absent: set[str]) -> OnnxGraph:
     """A function's body with references to attributes replaced, absent operands left out."""
     return replace(graph, nodes=tuple(_bound(n, attributes, absent) for n in graph.nodes))
 
@@ -196,8 +196,8 @@ def _bound(node: OnnxNode, values: Mapping[str, Any], absent: set[str]) -> OnnxN
         if isinstance(value, Reference):
             if value.name in values:
                 attributes[name] = values[value.name]
-        elif isinstance(value, Graph):
-            attributes[name] = bind(value, values, absent)
+        elif isinstance(value, OnnxGraph):
+            attributes[name] = substituted(value, values, absent)
         else:
             attributes[name] = value
     inputs = tuple("" if i in absent else i for i in node.inputs)
@@ -211,7 +211,7 @@ def _namespace(record: Operator, operands: Sequence[Held | None]) -> Any:
     return np if record.fold and all(o.foldable for o in given) else jnp
 
 
-def _compute(record: Operator, call: Call) -> Any:
+def _compute(record: Operator, call: OnnxCall) -> Any:
     try:
         with np.errstate(all="ignore"), matmul_precision(call.node.precision):
             return record.compute(call)
@@ -257,7 +257,7 @@ def _node_proto(onnx: Any, node: OnnxNode) -> Any:
     return made
 
 
-def _defaults(standard: Any, function: Function) -> dict[str, Any]:
+def _defaults(standard: Any, function: OnnxFunction) -> dict[str, Any]:
     """The schema's default values of the attributes that its body refers to."""
     found = {}
     for name in function.attributes:

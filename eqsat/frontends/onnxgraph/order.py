@@ -11,7 +11,7 @@ from eqsat.model.diag import did_you_mean, fail
 Scope = Sequence[Set[str]]  # names by graph, from the outermost inwards
 
 
-def ordered(
+def operands_first(
     nodes: Sequence[OnnxNode], known: frozenset[str], outer: Scope, title: str
 ) -> tuple[OnnxNode, ...]:
     """The nodes sorted, in file order where that is free.

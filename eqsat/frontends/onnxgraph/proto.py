@@ -24,7 +24,7 @@ def onnx_module() -> Any:
     return onnx
 
 
-def parse(path: Path) -> Any:
+def parse_model(path: Path) -> Any:
     """The ModelProto of a file; EqsatError E360 if it is not one."""
     onnx = onnx_module()
     data = _bytes(path)
@@ -80,7 +80,7 @@ def _first_line(error: Exception) -> str:
 
 
 @lru_cache(maxsize=4096)
-def schema(domain: str, op: str, opset: int) -> Any | None:
+def operator_schema(domain: str, op: str, opset: int) -> Any | None:
     """The standard's record of an operator at an opset version, None if it has none."""
     defs = onnx_module().defs
     if not 0 < opset < 2**31:
@@ -110,7 +110,7 @@ def function_body(
 
     node: a function that makes the NodeProto; operands: (element type number, shape) or None.
     """
-    record = schema(domain, op, opset)
+    record = operator_schema(domain, op, opset)
     if record is None:
         return None
     onnx = onnx_module()

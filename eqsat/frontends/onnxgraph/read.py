@@ -13,8 +13,8 @@ import numpy as np
 
 from eqsat.frontends.onnxgraph import proto
 from eqsat.frontends.onnxgraph.call import Held
-from eqsat.frontends.onnxgraph.convert import convert
-from eqsat.frontends.onnxgraph.graph import Argument, Graph, short
+from eqsat.frontends.onnxgraph.convert import checked
+from eqsat.frontends.onnxgraph.graph import Argument, OnnxGraph, short
 from eqsat.frontends.onnxgraph.interpret import Interpreter
 from eqsat.frontends.onnxgraph.tensors import HIGHEST_RANK, is_bearable
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
@@ -32,7 +32,7 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
     weights that are not finite. Nothing is executed, and only files in the model's folder are read.
     """
     found = Path(path)
-    model = convert(proto.parse(found), found)
+    model = checked(proto.parse_model(found), found)
     graph = model.graph
     shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
     _warn_of_strange_values(graph)
@@ -42,7 +42,7 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
 
 def _trace(
     interpreter: Interpreter,
-    graph: Graph,
+    graph: OnnxGraph,
     shapes: list[tuple[int, ...]],
     weights: Mapping[str, np.ndarray[Any, Any]],
     name: str,
@@ -80,12 +80,12 @@ def _name_parameters(function: Any, names: list[str]) -> None:
     """Let `inspect.signature` tell the graph's names, from which the program takes its own."""
     kind = inspect.Parameter
     taken: set[str] = set()
-    found = [kind(identifier(n, taken), kind.POSITIONAL_ONLY) for n in names]
-    rest = kind(identifier("weights", taken), kind.VAR_KEYWORD)
+    found = [kind(python_name(n, taken), kind.POSITIONAL_ONLY) for n in names]
+    rest = kind(python_name("weights", taken), kind.VAR_KEYWORD)
     function.__signature__ = inspect.Signature([*found, rest])
 
 
-def identifier(name: str, taken: set[str]) -> str:
+def python_name(name: str, taken: set[str]) -> str:
     """A Python identifier like this name that is not taken yet; it is taken then."""
     plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:200] or "x"
     plain = plain if plain.isidentifier() and not plain[0].isdigit() else f"_{plain}"
@@ -98,10 +98,10 @@ def identifier(name: str, taken: set[str]) -> str:
 
 
 def _program_name(path: Path) -> str:
-    return identifier(path.stem, set())
+    return python_name(path.stem, set())
 
 
-def _shapes(graph: Graph, sizes: dict[str, int], path: str) -> list[tuple[int, ...]]:
+def _shapes(graph: OnnxGraph, sizes: dict[str, int], path: str) -> list[tuple[int, ...]]:
     """The shape of every input; E367 names the dimensions without a size."""
     _check_ranks(graph)
     dims = [d for a in graph.inputs for d in a.shape or ()]
@@ -129,7 +129,7 @@ def _shapes(graph: Graph, sizes: dict[str, int], path: str) -> list[tuple[int, .
     return [_shape(a, sizes) for a in graph.inputs]
 
 
-def _check_ranks(graph: Graph) -> None:
+def _check_ranks(graph: OnnxGraph) -> None:
     for a in graph.inputs:
         if a.shape is None:
             raise fail(
@@ -146,7 +146,7 @@ def _shape(a: Argument, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return found
 
 
-def _warn_of_strange_values(graph: Graph) -> None:
+def _warn_of_strange_values(graph: OnnxGraph) -> None:
     """An EqsatWarning that names the weights with NaN or infinite values."""
     strange = [k for k, a in graph.initializers.items() if a.size > 1 and not _finite(a)]
     if not strange:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 
-Meaning = Callable[[Call], Any]
+Meaning = Callable[[OnnxCall], Any]
 MICROSOFT = "com.microsoft"
 
 
@@ -50,5 +50,5 @@ def operators() -> dict[tuple[str, str], Operator]:
     """The whole table."""
     from eqsat.frontends.onnxgraph import ops
 
-    ops.load()
+    ops.enter_all()
     return OPERATORS

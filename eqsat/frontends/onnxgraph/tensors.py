@@ -57,7 +57,7 @@ UNSUPPORTED_TYPES = {
 _AS_BITS = ("f16", "bf16", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu")
 
 
-def element_type(number: int, what: str) -> ElementType:
+def stored_type(number: int, what: str) -> ElementType:
     """The storage of an element type; EqsatError E363 for one that programs cannot hold."""
     if number not in ELEMENT_TYPES:
         name = UNSUPPORTED_TYPES.get(number, f"number {number}, which ONNX does not define")
@@ -81,7 +81,7 @@ def read_tensor(tensor: Any, folder: Path, what: str = "") -> Array:
     type, dims and data do not fit; E364: its external data is missing, short or elsewhere.
     """
     title = what or f"tensor `{short(tensor.name)}`"
-    stored = element_type(tensor.data_type, title)
+    stored = stored_type(tensor.data_type, title)
     shape = tuple(int(d) for d in tensor.dims)
     size = _size(shape, title)
     if tensor.data_location == 1:

@@ -1,7 +1,7 @@
 """One small function per operator, by kind; importing a file enters its operators."""
 
 
-def load() -> None:
+def enter_all() -> None:
     """Import every file, so that the table is whole."""
     from eqsat.frontends.onnxgraph.ops import (  # noqa: F401
         attention,

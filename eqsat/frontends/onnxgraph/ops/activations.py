@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 
 SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
@@ -26,37 +26,37 @@ class Activation:
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
-def softplus(c: Call, x: Any) -> Any:
+def softplus(c: OnnxCall, x: Any) -> Any:
     """log(1 + e^x) without overflow."""
     return c.xp.maximum(x, 0) + c.xp.log1p(c.xp.exp(-c.xp.abs(x)))
 
 
-def _celu(c: Call, x: Any, alpha: float) -> Any:
+def _celu(c: OnnxCall, x: Any, alpha: float) -> Any:
     return c.xp.maximum(x, 0) + c.xp.minimum(alpha * c.xp.expm1(x / alpha), 0)
 
 
-def _selu(c: Call, x: Any, alpha: float, gamma: float) -> Any:
+def _selu(c: OnnxCall, x: Any, alpha: float, gamma: float) -> Any:
     return gamma * c.xp.where(x <= 0, alpha * c.xp.expm1(x), x)
 
 
-def _within_one(c: Call, x: Any) -> Any:
+def _within_one(c: OnnxCall, x: Any) -> Any:
     return c.xp.minimum(c.xp.maximum(x, 0), 1)
 
 
-def _hard_sigmoid(c: Call, x: Any, alpha: float, beta: float) -> Any:
+def _hard_sigmoid(c: OnnxCall, x: Any, alpha: float, beta: float) -> Any:
     return _within_one(c, alpha * x + beta)
 
 
-def swish(c: Call, x: Any, alpha: float) -> Any:
+def swish(c: OnnxCall, x: Any, alpha: float) -> Any:
     return x * c.lax.logistic(alpha * x)
 
 
-def gelu_exact(c: Call, x: Any) -> Any:
+def gelu_exact(c: OnnxCall, x: Any) -> Any:
     """x/2 (1 + erf(x / √2))."""
     return 0.5 * x * (1 + c.lax.erf(x * math.sqrt(0.5)))
 
 
-def gelu_tanh(c: Call, x: Any) -> Any:
+def gelu_tanh(c: OnnxCall, x: Any) -> Any:
     """The tanh approximation of `gelu_exact`."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * c.lax.integer_pow(x, 3))
     return 0.5 * x * (1 + c.xp.tanh(inner))

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
 from eqsat.frontends.onnxgraph.ops.reductions import softmax_of
 from eqsat.frontends.onnxgraph.registry import operator
-from eqsat.frontends.onnxgraph.tensors import element_type
+from eqsat.frontends.onnxgraph.tensors import stored_type
 from eqsat.ops.meaning.programs import element_dtype
 
 
@@ -27,7 +27,7 @@ def merged(x: Any) -> Any:
     return x.transpose(0, 2, 1, 3).reshape(batch, steps, count * size)
 
 
-def weighted(c: Call, q: Any, k: Any, v: Any, scale: float, bias: Any | None) -> Any:
+def mixed_values(c: OnnxCall, q: Any, k: Any, v: Any, scale: float, bias: Any | None) -> Any:
     """softmax(scale q kᵀ + bias) v over the last two dims."""
     scores = c.xp.matmul(q, c.xp.swapaxes(k, -1, -2)) * np.asarray(scale, q.dtype)
     if bias is not None:
@@ -36,7 +36,7 @@ def weighted(c: Call, q: Any, k: Any, v: Any, scale: float, bias: Any | None) ->
 
 
 @operator("RotaryEmbedding", newest=23)
-def rotary_embedding(c: Call) -> Any:
+def rotary_embedding(c: OnnxCall) -> Any:
     """Caches [positions, size / 2] with position ids, or [batch, steps, size / 2] without."""
     flat = c.rank(0) == 3
     x = heads(c[0], int(c.needed("num_heads"))) if flat else c[0]
@@ -46,7 +46,7 @@ def rotary_embedding(c: Call) -> Any:
     return merged(found) if flat else found
 
 
-def rotated(c: Call, x: Any, cos: Any, sin: Any, width: int, interleaved: bool) -> Any:
+def rotated(c: OnnxCall, x: Any, cos: Any, sin: Any, width: int, interleaved: bool) -> Any:
     """The first `width` elements of the last dim turned by the angles, in pairs."""
     turned, rest = x[..., :width], x[..., width:]
     cos, sin = cos[..., : width // 2], sin[..., : width // 2]
@@ -63,7 +63,7 @@ def rotated(c: Call, x: Any, cos: Any, sin: Any, width: int, interleaved: bool) 
 
 
 @operator("Attention", newest=25)
-def attention(c: Call) -> Any:
+def attention(c: OnnxCall) -> Any:
     """Multi-head, grouped or multi-query attention; past keys and values come first."""
     flat = c.rank(0) == 3
     q, k, v = (c[i] if not flat else heads(c[i], _count(c, i)) for i in range(3))
@@ -76,11 +76,11 @@ def attention(c: Call) -> Any:
     return merged(found) if flat else found, *present, scores
 
 
-def _count(c: Call, i: int) -> int:
+def _count(c: OnnxCall, i: int) -> int:
     return int(c.needed("q_num_heads" if i == 0 else "kv_num_heads"))
 
 
-def _attended(c: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+def _attended(c: OnnxCall, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     """(result, the stage of the scores that `qk_matmul_output_mode` asks for)."""
     root = np.asarray(math.sqrt(c.attribute("scale") or 1 / math.sqrt(q.shape[-1])), q.dtype)
     raw = c.xp.matmul(q * root, c.xp.swapaxes(k, -1, -2) * root)
@@ -95,11 +95,11 @@ def _attended(c: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     return c.xp.matmul(share.astype(q.dtype), v), scores
 
 
-def _share(c: Call, scores: Any, bias: Any | None) -> Any:
+def _share(c: OnnxCall, scores: Any, bias: Any | None) -> Any:
     """Softmax in the precision asked for; a row without any key to read is zero."""
     number = int(c.attribute("softmax_precision", 0))
     if number:
-        scores = scores.astype(element_dtype(element_type(number, c.node.label).name))
+        scores = scores.astype(element_dtype(stored_type(number, c.node.label).name))
     found = softmax_of(c, scores, scores.ndim - 1)
     if bias is None or not (c.has(3) or c.has(6)):
         return found
@@ -107,7 +107,7 @@ def _share(c: Call, scores: Any, bias: Any | None) -> Any:
     return c.xp.where(empty, np.zeros((), found.dtype), found)
 
 
-def _bias(c: Call, steps: int, total: int, dtype: Any) -> Any | None:
+def _bias(c: OnnxCall, steps: int, total: int, dtype: Any) -> Any | None:
     """Masks as what is added to the scores: 0, or -inf where a key is not read."""
     parts = [_mask(c, total, dtype)] if c.has(3) else []
     offset = c.shape(4)[2] if c.has(4) else 0
@@ -122,13 +122,13 @@ def _bias(c: Call, steps: int, total: int, dtype: Any) -> Any | None:
     return functools.reduce(c.xp.add, parts) if parts else None
 
 
-def check_square(c: Call, steps: int, total: int) -> None:
+def check_square(c: OnnxCall, steps: int, total: int) -> None:
     """E368 where a mask of queries by keys would be too large to be made while reading."""
     if steps * total > STATIC_ELEMENTS:
         raise c.error("E368", f"wants a mask of {steps} by {total}, which is too large")
 
 
-def _mask(c: Call, total: int, dtype: Any) -> Any:
+def _mask(c: OnnxCall, total: int, dtype: Any) -> Any:
     mask = c[3]
     if mask.dtype.kind == "b":
         mask = _barred(c, mask, dtype)
@@ -136,19 +136,19 @@ def _mask(c: Call, total: int, dtype: Any) -> Any:
     return c.xp.pad(mask, widths, constant_values=-np.inf) if any(map(any, widths)) else mask
 
 
-def _barred(c: Call, seen: Any, dtype: Any) -> Any:
+def _barred(c: OnnxCall, seen: Any, dtype: Any) -> Any:
     zero, never = np.zeros((), dtype), np.asarray(-np.inf, dtype)
     if isinstance(seen, np.ndarray):
         return c.xp.asarray(np.where(seen, zero, never))
     return c.xp.where(seen, zero, never)
 
 
-def _windowed(c: Call) -> bool:
+def _windowed(c: OnnxCall) -> bool:
     sides = ("left_window_size", "right_window_size")
     return bool(c.attribute("is_causal", 0)) or any(c.attribute(s, -1) >= 0 for s in sides)
 
 
-def _in_window(c: Call, ahead: Any, offset: Any) -> list[Any]:
+def _in_window(c: OnnxCall, ahead: Any, offset: Any) -> list[Any]:
     """ahead: how far a key lies behind a query's own place, less the keys before the block."""
     left, right = c.attribute("left_window_size", -1), c.attribute("right_window_size", -1)
     found = [ahead <= offset] if c.attribute("is_causal", 0) else []

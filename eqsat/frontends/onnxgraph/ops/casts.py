@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
-from eqsat.frontends.onnxgraph.tensors import element_type
+from eqsat.frontends.onnxgraph.tensors import stored_type
 from eqsat.ops.meaning.programs import element_dtype
 
 SMALL_FLOATS = (
@@ -17,17 +17,17 @@ SMALL_FLOATS = (
 
 
 @operator("Cast", newest=28, fold=True)
-def cast(c: Call) -> Any:
-    stored = element_type(int(c.needed("to")), c.node.label)
-    return converted(c, c[0], element_dtype(stored.name))
+def cast(c: OnnxCall) -> Any:
+    stored = stored_type(int(c.needed("to")), c.node.label)
+    return cast_to(c, c[0], element_dtype(stored.name))
 
 
 @operator("CastLike", newest=25, fold=True)
-def cast_like(c: Call) -> Any:
-    return converted(c, c[0], c.dtype(1))
+def cast_like(c: OnnxCall) -> Any:
+    return cast_to(c, c[0], c.dtype(1))
 
 
-def converted(c: Call, x: Any, dtype: np.dtype[Any]) -> Any:
+def cast_to(c: OnnxCall, x: Any, dtype: np.dtype[Any]) -> Any:
     """x in another element type; floats of 8 bits or less saturate unless the node says
     otherwise. To 4-bit integers: the low bits of the whole number.
     """

@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.ops.activations import gelu_exact, gelu_tanh, swish
-from eqsat.frontends.onnxgraph.ops.attention import check_square, heads, merged, rotated, weighted
+from eqsat.frontends.onnxgraph.ops.attention import (
+    check_square,
+    heads,
+    merged,
+    mixed_values,
+    rotated,
+)
 from eqsat.frontends.onnxgraph.ops.linear import scaled, without_zero
 from eqsat.frontends.onnxgraph.ops.normal import (
     in_f32,
@@ -38,7 +44,7 @@ contributed("DequantizeLinear")(dequantize_linear)
 
 
 @contributed("FusedMatMul")
-def fused_matmul(c: Call) -> Any:
+def fused_matmul(c: OnnxCall) -> Any:
     """alpha · A B, either transposed in its last two dims."""
     if c.attribute("transBatchA", 0) or c.attribute("transBatchB", 0):
         raise c.unsupported("transposed batch dims")
@@ -48,7 +54,7 @@ def fused_matmul(c: Call) -> Any:
 
 
 @contributed("SkipLayerNormalization")
-def skip_layer_normalization(c: Call) -> Any:
+def skip_layer_normalization(c: OnnxCall) -> Any:
     """Operands: x, skip, gamma, beta, bias; results: the tensor, mean, 1 / deviation, the sum."""
     total = c[0] + c[1] + c[4] if c.has(4) else c[0] + c[1]
     axes, epsilon = (total.ndim - 1,), c.attribute("epsilon", 1e-12)
@@ -58,14 +64,14 @@ def skip_layer_normalization(c: Call) -> Any:
 
 
 @contributed("SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(c: Call) -> Any:
+def skip_simplified_layer_normalization(c: OnnxCall) -> Any:
     total = c[0] + c[1] + c[3] if c.has(3) else c[0] + c[1]
     nothing = np.zeros(0, np.float32)  # mean and deviation are not given by any runtime either
     return root_mean_square(c, total, c[2], (total.ndim - 1,)), nothing, nothing, total
 
 
 @contributed("EmbedLayerNormalization")
-def embed_layer_normalization(c: Call) -> Any:
+def embed_layer_normalization(c: OnnxCall) -> Any:
     """BERT's embeddings: words, positions and segments summed and normalised."""
     ids, steps = c[0], c.shape(0)[1]
     positions = c.xp.take(c[3], c[8], axis=0) if c.has(8) else c[3][None, :steps]
@@ -82,7 +88,7 @@ def embed_layer_normalization(c: Call) -> Any:
 
 
 @contributed("Attention")
-def attention(c: Call) -> Any:
+def attention(c: OnnxCall) -> Any:
     """Operands: x, qkv weight and bias, mask; one tensor of all three projections, then split."""
     if any(c.has(i) for i in (4, 5, 6)):
         raise c.unsupported("past keys, biases of attention or cache lengths")
@@ -94,11 +100,11 @@ def attention(c: Call) -> Any:
     q, k, v = (heads(x, count) for x in parts)
     bias = _mask(c, 3, q.shape[2], k.shape[2], bool(c.attribute("unidirectional", 0)), q.dtype)
     scale = c.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    return merged(weighted(c, q, k, v, scale, bias))
+    return merged(mixed_values(c, q, k, v, scale, bias))
 
 
 @contributed("MultiHeadAttention")
-def multi_head_attention(c: Call) -> Any:
+def multi_head_attention(c: OnnxCall) -> Any:
     """Operands: q, k, v [batch, steps, hidden], bias, key mask, bias of attention, past k and v."""
     if c.rank(0) != 3 or not c.has(1) or not c.has(2) or c.rank(1) != 3:
         raise c.unsupported("packed queries, keys and values")
@@ -113,10 +119,10 @@ def multi_head_attention(c: Call) -> Any:
     if c.has(5):
         bias = c[5] if bias is None else bias + c[5]
     scale = c.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    return merged(weighted(c, q, k, v, scale, bias))
+    return merged(mixed_values(c, q, k, v, scale, bias))
 
 
-def _mask(c: Call, i: int, steps: int, total: int, causal: bool, dtype: Any) -> Any | None:
+def _mask(c: OnnxCall, i: int, steps: int, total: int, causal: bool, dtype: Any) -> Any | None:
     """What is added to the scores: `mask_filter_value` where a key is masked."""
     low, found = c.attribute("mask_filter_value", -10000.0), None
     if c.has(i):
@@ -137,7 +143,7 @@ def _mask(c: Call, i: int, steps: int, total: int, causal: bool, dtype: Any) -> 
 
 
 @contributed("RotaryEmbedding")
-def rotary_embedding(c: Call) -> Any:
+def rotary_embedding(c: OnnxCall) -> Any:
     """Operands: x, position ids, cos and sin caches."""
     flat = c.rank(0) == 3
     x = c[0]
@@ -156,7 +162,7 @@ def rotary_embedding(c: Call) -> Any:
 
 # ---- quantised -----------------------------------------------------------------------------------
 @contributed("QLinearAdd", "QLinearMul")
-def qlinear_binary(c: Call) -> Any:
+def qlinear_binary(c: OnnxCall) -> Any:
     """a, its scale and zero; b, its; the result's."""
     a, b = dequantized(c[0], c[1], c.get(2)), dequantized(c[3], c[4], c.get(5))
     found = a + b if c.node.op == "QLinearAdd" else a * b
@@ -164,7 +170,7 @@ def qlinear_binary(c: Call) -> Any:
 
 
 @contributed("MatMulIntegerToFloat")
-def matmul_integer_to_float(c: Call) -> Any:
+def matmul_integer_to_float(c: OnnxCall) -> Any:
     """a, b, their scales and zero points, a bias."""
     a, b = without_zero(c[0], c.get(4)), without_zero(c[1], c.get(5))
     found = c.xp.matmul(a, b).astype(c[2].dtype) * (c[2] * c[3])
@@ -172,7 +178,7 @@ def matmul_integer_to_float(c: Call) -> Any:
 
 
 @contributed("DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(c: Call) -> Any:
+def dynamic_quantize_matmul(c: OnnxCall) -> Any:
     a, scale, zero = dynamic_quantize_linear(c)
     total = c.xp.matmul(without_zero(a, zero), without_zero(c[1], c.get(3)))
     found = total.astype(scale.dtype) * (scale * c[2])
@@ -180,7 +186,7 @@ def dynamic_quantize_matmul(c: Call) -> Any:
 
 
 @contributed("MatMulNBits")
-def matmul_nbits(c: Call) -> Any:
+def matmul_nbits(c: OnnxCall) -> Any:
     """A times the transpose of B, stored [n, blocks, bytes] in 4 bits with a scale per block."""
     n, k = int(c.needed("N")), int(c.needed("K"))
     bits, block = int(c.attribute("bits", 4)), int(c.needed("block_size"))
@@ -200,7 +206,7 @@ def matmul_nbits(c: Call) -> Any:
     return found + c[5] if c.has(5) else found
 
 
-def _unpacked(c: Call, data: Any, bits: int) -> Any:
+def _unpacked(c: OnnxCall, data: Any, bits: int) -> Any:
     """Two values a byte, the low half first."""
     if bits == 8:
         return data

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call, Held
-from eqsat.frontends.onnxgraph.graph import Graph
+from eqsat.frontends.onnxgraph.call import Held, OnnxCall
+from eqsat.frontends.onnxgraph.graph import OnnxGraph
 from eqsat.frontends.onnxgraph.registry import operator
 
 UNROLLED = 8  # steps of a loop that become ops of the program
@@ -18,13 +18,13 @@ MOST_TRIPS = 2**31 - 1
 
 
 @operator("If", newest=25)
-def if_(c: Call) -> Any:
+def if_(c: OnnxCall) -> Any:
     yes, no = c.graph("then_branch"), c.graph("else_branch")
     condition = c.held(0)
     if condition.known:
         return tuple(c.run(yes if condition.array.reshape(-1)[0] else no, []))
 
-    def branch(graph: Graph) -> Any:
+    def branch(graph: OnnxGraph) -> Any:
         return lambda: tuple(h.traced for h in c.run(graph, []))
 
     return tuple(c.lax.cond(c[0].reshape(()), branch(yes), branch(no)))
@@ -32,7 +32,7 @@ def if_(c: Call) -> Any:
 
 # ---- Loop ----------------------------------------------------------------------------------------
 @operator("Loop", newest=25)
-def loop(c: Call) -> Any:
+def loop(c: OnnxCall) -> Any:
     """(trip count, condition, carried …) → (carried …, one stacked result per scan output)."""
     body = c.graph("body")
     carried = [c.held(i) for i in range(2, len(c))]
@@ -52,19 +52,19 @@ def loop(c: Call) -> Any:
     return _while(c, body, carried)
 
 
-def _trips(c: Call) -> int | None:
+def _trips(c: OnnxCall) -> int | None:
     """The trip count if it is known."""
     if not c.has(0) or not c.held(0).known:
         return None
     return max(0, min(int(c.static(0, "trip count").reshape(-1)[0]), MOST_TRIPS))
 
 
-def _step(c: Call, body: Graph, number: Any, carried: Sequence[Held]) -> list[Held]:
+def _step(c: OnnxCall, body: OnnxGraph, number: Any, carried: Sequence[Held]) -> list[Held]:
     ahead = [Held(number), Held(np.ones((), bool))]
     return c.run(body, [*ahead, *carried])
 
 
-def _trial(c: Call, body: Graph, carried: Sequence[Held]) -> list[Held]:
+def _trial(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> list[Held]:
     """What one step gives, for its types and for what is known of them."""
     import jax
 
@@ -79,7 +79,7 @@ def _trial(c: Call, body: Graph, carried: Sequence[Held]) -> list[Held]:
     return [h if h.known else Held(s) for h, s in zip(found, shapes, strict=True)]
 
 
-def _steady(c: Call, body: Graph, carried: Sequence[Held]) -> bool:
+def _steady(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> bool:
     """Whether a step keeps the types of what it carries."""
     after = _trial(c, body, carried)[1 : 1 + len(carried)]
     return all(
@@ -88,12 +88,12 @@ def _steady(c: Call, body: Graph, carried: Sequence[Held]) -> bool:
     )
 
 
-def _always(c: Call, body: Graph, carried: Sequence[Held]) -> bool:
+def _always(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> bool:
     going = _trial(c, body, carried)[0]
     return going.known and bool(going.array.reshape(-1)[0])
 
 
-def _unrolled(c: Call, body: Graph, carried: list[Held], trips: int) -> Any | None:
+def _unrolled(c: OnnxCall, body: OnnxGraph, carried: list[Held], trips: int) -> Any | None:
     """Step after step; None where only the run decides when to stop."""
     if trips > MOST_UNROLLED:
         raise c.unsupported(f"{trips} steps in which the shapes of its values change")
@@ -112,13 +112,13 @@ def _unrolled(c: Call, body: Graph, carried: list[Held], trips: int) -> Any | No
     return (*carried, *(c.xp.stack(s) for s in stacks))
 
 
-def _nothing(c: Call, body: Graph, carried: list[Held]) -> Any:
+def _nothing(c: OnnxCall, body: OnnxGraph, carried: list[Held]) -> Any:
     """No step at all: what was carried in, and empty stacks."""
     shapes = _trial(c, body, carried)[1 + len(carried) :]
     return (*carried, *(np.zeros((0, *h.shape), h.dtype) for h in shapes))
 
 
-def _scanned(c: Call, body: Graph, carried: list[Held], trips: int) -> Any:
+def _scanned(c: OnnxCall, body: OnnxGraph, carried: list[Held], trips: int) -> Any:
     def step(values: Any, number: Any) -> Any:
         _, *after = _step(c, body, number, [Held(v) for v in values])
         arrays = [h.traced for h in after]
@@ -129,7 +129,7 @@ def _scanned(c: Call, body: Graph, carried: list[Held], trips: int) -> Any:
     return (*last, *stacks)
 
 
-def _while(c: Call, body: Graph, carried: list[Held]) -> Any:
+def _while(c: OnnxCall, body: OnnxGraph, carried: list[Held]) -> Any:
     if len(body.outputs) > 1 + len(carried):
         raise c.error(
             "E366",
@@ -154,7 +154,7 @@ def _while(c: Call, body: Graph, carried: list[Held]) -> Any:
 
 # ---- Scan ----------------------------------------------------------------------------------------
 @operator("Scan", newest=25)
-def scan(c: Call) -> Any:
+def scan(c: OnnxCall) -> Any:
     """(state …, scanned …) → (state …, stacked …); axes and directions by attribute."""
     body, count = c.graph("body"), int(c.needed("num_scan_inputs"))
     states = len(c) - count
@@ -171,16 +171,16 @@ def scan(c: Call) -> Any:
     return (*last, *(_placed(c, s, i) for i, s in enumerate(stacks)))
 
 
-def _listed(c: Call, name: str, i: int) -> int:
+def _listed(c: OnnxCall, name: str, i: int) -> int:
     given = c.attribute(name, ())
     return int(given[i]) if i < len(given) else 0
 
 
-def _scanned_operand(c: Call, i: int, number: int) -> Any:
+def _scanned_operand(c: OnnxCall, i: int, number: int) -> Any:
     x = c.xp.moveaxis(c[i], c.axis(_listed(c, "scan_input_axes", number), c.rank(i)), 0)
     return c.xp.flip(x, 0) if _listed(c, "scan_input_directions", number) else x
 
 
-def _placed(c: Call, x: Any, i: int) -> Any:
+def _placed(c: OnnxCall, x: Any, i: int) -> Any:
     x = c.xp.flip(x, 0) if _listed(c, "scan_output_directions", i) else x
     return c.xp.moveaxis(x, 0, c.axis(_listed(c, "scan_output_axes", i), x.ndim))

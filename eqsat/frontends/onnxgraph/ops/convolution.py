@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.ops.windows import MOST, windows
 from eqsat.frontends.onnxgraph.registry import operator
 
@@ -19,24 +19,24 @@ def _numbers(rank: int) -> tuple[str, str, str]:
     return "NC" + letters, "OI" + letters, "NC" + letters
 
 
-def _check_ranks(c: Call, x: Any, w: Any) -> None:
+def _check_ranks(c: OnnxCall, x: Any, w: Any) -> None:
     if x.ndim != w.ndim or not 3 <= x.ndim <= 5:
         raise c.error("E368", f"convolves {list(x.shape)} with {list(w.shape)}")
 
 
 @operator("Conv", newest=22)
-def conv(c: Call) -> Any:
-    found = convolve(c, c[0], c[1])
+def conv(c: OnnxCall) -> Any:
+    found = windowed_product(c, c[0], c[1])
     return _biased(c, found)
 
 
-def _biased(c: Call, found: Any) -> Any:
+def _biased(c: OnnxCall, found: Any) -> Any:
     if not c.has(2):
         return found
     return found + c[2].reshape(1, -1, *([1] * (found.ndim - 2)))
 
 
-def convolve(c: Call, x: Any, w: Any) -> Any:
+def windowed_product(c: OnnxCall, x: Any, w: Any) -> Any:
     """x [n, c, …] with w [k, c / groups, …]; strides, dilations, pads and groups of the node."""
     _check_ranks(c, x, w)
     groups = int(c.attribute("group", 1))
@@ -52,7 +52,7 @@ def convolve(c: Call, x: Any, w: Any) -> Any:
 
 
 @operator("ConvTranspose", newest=22)
-def conv_transpose(c: Call) -> Any:
+def conv_transpose(c: OnnxCall) -> Any:
     """The gradient of a convolution by its input: strides become holes, the kernel is flipped."""
     x, w = c[0], c[1]
     _check_ranks(c, x, w)
@@ -74,7 +74,7 @@ def conv_transpose(c: Call) -> Any:
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _spatial(c: Call, name: str, default: int) -> tuple[int, ...]:
+def _spatial(c: OnnxCall, name: str, default: int) -> tuple[int, ...]:
     rank = c.rank(0) - 2
     found = tuple(int(v) for v in c.attribute(name, (default,) * rank))
     if len(found) != rank or any(not default <= v <= MOST for v in found):
@@ -83,7 +83,7 @@ def _spatial(c: Call, name: str, default: int) -> tuple[int, ...]:
 
 
 def _transposed_pads(
-    c: Call, spatial: Any, full: list[int], strides: tuple[int, ...], extra: tuple[int, ...]
+    c: OnnxCall, spatial: Any, full: list[int], strides: tuple[int, ...], extra: tuple[int, ...]
 ) -> list[tuple[int, int]]:
     """How much of the full result is cut off at either end."""
     auto, rank = c.attribute("auto_pad", "NOTSET"), len(spatial)
@@ -109,7 +109,7 @@ def _flipped(w: Any, groups: int) -> Any:
 
 
 @operator("Col2Im", newest=18)
-def col2im(c: Call) -> Any:
+def col2im(c: OnnxCall) -> Any:
     """Columns of blocks summed back into an image: a transposed convolution with unit kernels."""
     image, block = c.whole(1, "image shape"), c.whole(2, "block shape")
     rank, (n, rows) = len(image), c.shape(0)[:2]

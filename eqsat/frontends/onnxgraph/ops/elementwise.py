@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.ops.activations import ACTIVATIONS, gelu_exact, gelu_tanh
 from eqsat.frontends.onnxgraph.registry import operator
 
@@ -32,25 +32,25 @@ BINARY = {
 VARIADIC = {"Max": ("maximum", 13), "Min": ("minimum", 13), "Sum": ("add", 13)}
 
 
-def _unary(name: str) -> Callable[[Call], Any]:
+def _unary(name: str) -> Callable[[OnnxCall], Any]:
     return lambda c: _as(c, getattr(c.xp, name)(c[0]), name)
 
 
-def _as(c: Call, found: Any, name: str) -> Any:
+def _as(c: OnnxCall, found: Any, name: str) -> Any:
     """NumPy's half precision functions may widen; ONNX's never do."""
     kept = name in ("isnan", "logical_not") or found.dtype == c[0].dtype
     return found if kept else found.astype(c[0].dtype)
 
 
-def _binary(name: str) -> Callable[[Call], Any]:
+def _binary(name: str) -> Callable[[OnnxCall], Any]:
     return lambda c: getattr(c.xp, name)(c[0], c[1])
 
 
-def _variadic(name: str) -> Callable[[Call], Any]:
+def _variadic(name: str) -> Callable[[OnnxCall], Any]:
     return lambda c: functools.reduce(getattr(c.xp, name), c.all)
 
 
-def _activation(name: str) -> Callable[[Call], Any]:
+def _activation(name: str) -> Callable[[OnnxCall], Any]:
     found = ACTIVATIONS[name]
     defaults = found.parameters.items()
     return lambda c: found.function(c, c[0], *(c.attribute(k, v) for k, v in defaults))
@@ -74,7 +74,7 @@ operator("Identity", newest=25)(lambda c: c.held(0))
 
 
 @operator("Div", newest=14, fold=True)
-def div(c: Call) -> Any:
+def div(c: OnnxCall) -> Any:
     """Integers are divided towards zero."""
     if c.dtype(0).kind not in "iu":
         return c.xp.divide(c[0], c[1])
@@ -88,7 +88,7 @@ def div(c: Call) -> Any:
 
 
 @operator("Mod", newest=28, fold=True)
-def mod(c: Call) -> Any:
+def mod(c: OnnxCall) -> Any:
     """fmod=1: the sign of the dividend, as C; else that of the divisor, as Python."""
     if c.attribute("fmod", 0):
         return c.xp.fmod(c[0], c[1])
@@ -98,7 +98,7 @@ def mod(c: Call) -> Any:
 
 
 @operator("Pow", newest=15, fold=True)
-def power(c: Call) -> Any:
+def power(c: OnnxCall) -> Any:
     """The result has the base's type; small whole constant exponents are products."""
     base, exponent = c[0], c[1]
     held = c.held(1)
@@ -116,7 +116,7 @@ def power(c: Call) -> Any:
 
 
 @operator("IsInf", newest=20, fold=True)
-def is_inf(c: Call) -> Any:
+def is_inf(c: OnnxCall) -> Any:
     x, found = c[0], c.xp.zeros(c.shape(0), bool)
     if c.attribute("detect_positive", 1):
         found = found | (c.xp.isinf(x) & (x > 0))
@@ -126,13 +126,13 @@ def is_inf(c: Call) -> Any:
 
 
 @operator("BitShift", newest=28, fold=True)
-def bit_shift(c: Call) -> Any:
+def bit_shift(c: OnnxCall) -> Any:
     left = c.needed("direction") == "LEFT"
     return c.xp.left_shift(c[0], c[1]) if left else c.xp.right_shift(c[0], c[1])
 
 
 @operator("Clip", newest=13, fold=True)
-def clip(c: Call) -> Any:
+def clip(c: OnnxCall) -> Any:
     x = c[0]
     if c.has(1):
         x = c.xp.maximum(x, c[1])
@@ -140,14 +140,14 @@ def clip(c: Call) -> Any:
 
 
 @operator("Shrink", newest=9)
-def shrink(c: Call) -> Any:
+def shrink(c: OnnxCall) -> Any:
     x, bias, limit = c[0], c.attribute("bias", 0.0), c.attribute("lambd", 0.5)
     kept = c.xp.where(x > limit, x - bias, 0)
     return c.xp.where(x < -limit, x + bias, kept).astype(x.dtype)
 
 
 @operator("Gelu", newest=20)
-def gelu(c: Call) -> Any:
+def gelu(c: OnnxCall) -> Any:
     how = c.attribute("approximate", "none")
     if how not in ("none", "tanh"):
         raise c.unsupported(f"the approximation `{how}`")
@@ -155,7 +155,7 @@ def gelu(c: Call) -> Any:
 
 
 @operator("Dropout", newest=22)
-def dropout(c: Call) -> Any:
+def dropout(c: OnnxCall) -> Any:
     """Inference only: what comes in, and a mask of ones."""
     if c.has(2) and c.static(2, "training mode").any():
         raise c.unsupported("training mode", "export the model for inference")

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
 
 
-def _wrapped(c: Call, i: int, size: int) -> Any:
+def _wrapped(c: OnnxCall, i: int, size: int) -> Any:
     """Indices counted from 0; those known now are checked to lie in the axis."""
     held = c.held(i)
     if held.known:
@@ -23,7 +23,7 @@ def _wrapped(c: Call, i: int, size: int) -> Any:
 
 
 @operator("Gather", newest=13, fold=True)
-def gather(c: Call) -> Any:
+def gather(c: OnnxCall) -> Any:
     """Known indices that step evenly are a slice."""
     axis = c.along("axis", 0)
     index = _wrapped(c, 1, c.shape(0)[axis])
@@ -48,7 +48,7 @@ def _even_steps(index: np.ndarray[Any, Any]) -> slice | None:
 
 
 @operator("GatherElements", newest=13, fold=True)
-def gather_elements(c: Call) -> Any:
+def gather_elements(c: OnnxCall) -> Any:
     axis = c.along("axis", 0)
     if c.rank(0) != c.rank(1):
         raise c.error("E368", f"has data of rank {c.rank(0)} and indices of rank {c.rank(1)}")
@@ -58,7 +58,7 @@ def gather_elements(c: Call) -> Any:
 
 
 @operator("GatherND", newest=13, fold=True)
-def gather_nd(c: Call) -> Any:
+def gather_nd(c: OnnxCall) -> Any:
     batch = int(c.attribute("batch_dims", 0))
     depth, lead = c.shape(1)[-1], c.shape(1)[:-1]
     if not 0 <= batch < min(c.rank(0), c.rank(1)) or not 1 <= depth <= c.rank(0) - batch:
@@ -72,13 +72,13 @@ def gather_nd(c: Call) -> Any:
     return c[0][tuple(grid)]
 
 
-def _batch_index(c: Call, lead: tuple[int, ...], b: int) -> Any:
+def _batch_index(c: OnnxCall, lead: tuple[int, ...], b: int) -> Any:
     shape = [lead[b] if d == b else 1 for d in range(len(lead))]
     return c.xp.asarray(np.arange(lead[b]).reshape(shape))
 
 
 @operator("ScatterND", newest=18, fold=True)
-def scatter_nd(c: Call) -> Any:
+def scatter_nd(c: OnnxCall) -> Any:
     depth = c.shape(1)[-1]
     if depth > c.rank(0):
         raise c.error("E368", f"indexes {depth} dims of a tensor of rank {c.rank(0)}")
@@ -87,12 +87,12 @@ def scatter_nd(c: Call) -> Any:
     return _updated(c, c[0], at, c[2])
 
 
-def _positive(c: Call, index: Any, size: int) -> Any:
+def _positive(c: OnnxCall, index: Any, size: int) -> Any:
     return c.xp.where(index < 0, index + size, index)
 
 
 @operator("ScatterElements", newest=18, fold=True)
-def scatter_elements(c: Call) -> Any:
+def scatter_elements(c: OnnxCall) -> Any:
     axis = c.along("axis", 0)
     shape = c.shape(1)
     at = [_batch_index(c, shape, d) for d in range(len(shape))]
@@ -103,7 +103,7 @@ def scatter_elements(c: Call) -> Any:
 _NUMPY_UPDATES = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _updated(c: Call, x: Any, at: tuple[Any, ...], updates: Any) -> Any:
+def _updated(c: OnnxCall, x: Any, at: tuple[Any, ...], updates: Any) -> Any:
     how = c.attribute("reduction", "none")
     if how not in ("none", *_NUMPY_UPDATES):
         raise c.unsupported(f"the reduction `{how}`")
@@ -119,7 +119,7 @@ def _updated(c: Call, x: Any, at: tuple[Any, ...], updates: Any) -> Any:
 
 
 @operator("OneHot", newest=28)
-def one_hot(c: Call) -> Any:
+def one_hot(c: OnnxCall) -> Any:
     depth = int(c.static(1, "depth").reshape(-1)[0])
     if not 0 <= depth <= STATIC_ELEMENTS:
         raise c.error("E368", f"has depth {depth}")
@@ -134,7 +134,7 @@ def one_hot(c: Call) -> Any:
 
 
 @operator("TopK", newest=24)
-def top_k(c: Call) -> Any:
+def top_k(c: OnnxCall) -> Any:
     """Ties: the lower index first, as the standard wants it."""
     k = int(c.static(1, "k").reshape(-1)[0])
     axis = c.along("axis", -1)
@@ -150,13 +150,13 @@ def top_k(c: Call) -> Any:
 
 
 @operator("NonZero", newest=13, fold=True)
-def non_zero(c: Call) -> Any:
+def non_zero(c: OnnxCall) -> Any:
     found = np.nonzero(c.static(0, "operand (how many are not zero decides a shape)"))
     return np.stack(found).astype(np.int64) if found else np.zeros((0, 1), np.int64)
 
 
 @operator("Compress", newest=28, fold=True)
-def compress(c: Call) -> Any:
+def compress(c: OnnxCall) -> Any:
     kept = np.flatnonzero(c.static(1, "condition")).astype(np.int64)
     if "axis" not in c.node.attributes:
         return c.xp.take(c[0].reshape(-1), kept)
@@ -164,7 +164,7 @@ def compress(c: Call) -> Any:
 
 
 @operator("ReverseSequence", newest=28)
-def reverse_sequence(c: Call) -> Any:
+def reverse_sequence(c: OnnxCall) -> Any:
     batch, time = int(c.attribute("batch_axis", 1)), int(c.attribute("time_axis", 0))
     if {batch, time} != {0, 1}:
         raise c.error("E368", "reverses along other axes than the first two")
@@ -174,14 +174,14 @@ def reverse_sequence(c: Call) -> Any:
     return found if time == 0 else c.xp.swapaxes(found, 0, 1)
 
 
-def reversal(c: Call, steps: int, lengths: Any) -> Any:
+def reversal(c: OnnxCall, steps: int, lengths: Any) -> Any:
     """[steps, batch]: which step stands at a place after each sequence is reversed."""
     line = c.xp.arange(steps, dtype=lengths.dtype)[:, None]
     return c.xp.where(line < lengths[None], lengths[None] - 1 - line, line)
 
 
 @operator("Einsum", newest=28)
-def einsum(c: Call) -> Any:
+def einsum(c: OnnxCall) -> Any:
     text = c.needed("equation").replace(" ", "")
     if len(text) > 500:
         raise c.error("E368", "has an equation of more than 500 letters")
@@ -189,7 +189,7 @@ def einsum(c: Call) -> Any:
 
 
 @operator("Unique", newest=28)
-def unique(c: Call) -> Any:
+def unique(c: OnnxCall) -> Any:
     """Known operands only: the result's shape depends on the values."""
     x = c.static(0, "operand (how many differ decides a shape)")
     axis = c.attribute("axis")

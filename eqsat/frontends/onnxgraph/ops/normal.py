@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
 
 
@@ -16,7 +16,7 @@ def per_channel(x: Any, rank: int) -> Any:
 
 
 @operator("BatchNormalization", newest=15)
-def batch_normalization(c: Call) -> Any:
+def batch_normalization(c: OnnxCall) -> Any:
     if c.attribute("training_mode", 0):
         raise c.unsupported("training mode", "export the model for inference")
     x, rank, eps = c[0], max(c.rank(0), 2), c.attribute("epsilon", 1e-5)
@@ -24,7 +24,7 @@ def batch_normalization(c: Call) -> Any:
     return ((x - mean) / c.xp.sqrt(var + eps) * scale + bias).astype(x.dtype)
 
 
-def moments(c: Call, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+def moments(c: OnnxCall, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
     """(centred x, mean, 1 / standard deviation), dims kept."""
     mean = c.xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -32,14 +32,14 @@ def moments(c: Call, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any
     return centred, mean, 1 / c.xp.sqrt(variance + epsilon)
 
 
-def in_f32(c: Call, x: Any) -> Any:
+def in_f32(c: OnnxCall, x: Any) -> Any:
     """The stash type: 16-bit floats are normalised in 32 bits."""
     narrow = x.dtype.itemsize < 4 and int(c.attribute("stash_type", 1)) == 1
     return x.astype(np.float32) if narrow else x
 
 
 @operator("LayerNormalization", newest=17)
-def layer_normalization(c: Call) -> Any:
+def layer_normalization(c: OnnxCall) -> Any:
     """Over all axes from `axis` on; results: the tensor, mean and 1 / standard deviation."""
     axis = c.along("axis", -1)
     axes = tuple(range(axis, c.rank(0)))
@@ -51,12 +51,12 @@ def layer_normalization(c: Call) -> Any:
 
 
 @operator("RMSNormalization", newest=23)
-def rms_normalization(c: Call) -> Any:
+def rms_normalization(c: OnnxCall) -> Any:
     axis = c.along("axis", -1)
     return root_mean_square(c, c[0], c[1], tuple(range(axis, c.rank(0))))
 
 
-def root_mean_square(c: Call, x: Any, scale: Any, axes: tuple[int, ...]) -> Any:
+def root_mean_square(c: OnnxCall, x: Any, scale: Any, axes: tuple[int, ...]) -> Any:
     """x / √(mean of x² + ε) · scale."""
     wide = in_f32(c, x)
     square = c.xp.mean(wide * wide, axis=axes, keepdims=True)
@@ -65,7 +65,7 @@ def root_mean_square(c: Call, x: Any, scale: Any, axes: tuple[int, ...]) -> Any:
 
 
 @operator("InstanceNormalization", newest=22)
-def instance_normalization(c: Call) -> Any:
+def instance_normalization(c: OnnxCall) -> Any:
     axes = tuple(range(2, c.rank(0)))
     centred, _, inverse = moments(c, c[0], axes, c.attribute("epsilon", 1e-5))
     rank = c.rank(0)
@@ -73,7 +73,7 @@ def instance_normalization(c: Call) -> Any:
 
 
 @operator("GroupNormalization", newest=21)
-def group_normalization(c: Call) -> Any:
+def group_normalization(c: OnnxCall) -> Any:
     """Scale and bias: one per channel, before opset 21 one per group."""
     (n, channels, *rest), groups = c.shape(0), int(c.needed("num_groups"))
     if groups < 1 or channels % groups:
@@ -86,14 +86,14 @@ def group_normalization(c: Call) -> Any:
     return found.reshape(c.shape(0))
 
 
-def _per_group(c: Call, x: Any, groups: int, channels: int, spatial: int) -> Any:
+def _per_group(c: OnnxCall, x: Any, groups: int, channels: int, spatial: int) -> Any:
     if x.shape not in ((groups,), (channels,)):
         raise c.error("E368", f"has {list(x.shape)} scales for {channels} channels")
     return x.reshape(groups, -1, *([1] * spatial))
 
 
 @operator("LRN", newest=13)
-def local_response(c: Call) -> Any:
+def local_response(c: OnnxCall) -> Any:
     """x / (bias + alpha/size · sum of squares over neighbouring channels)^beta."""
     size = int(c.needed("size"))
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
@@ -107,7 +107,7 @@ def local_response(c: Call) -> Any:
 
 
 @operator("LpNormalization", newest=22)
-def lp_normalization(c: Call) -> Any:
+def lp_normalization(c: OnnxCall) -> Any:
     axis = c.along("axis", -1)
     x = c[0]
     if int(c.attribute("p", 2)) == 1:
@@ -118,7 +118,7 @@ def lp_normalization(c: Call) -> Any:
 
 
 @operator("MeanVarianceNormalization", newest=13)
-def mean_variance_normalization(c: Call) -> Any:
+def mean_variance_normalization(c: OnnxCall) -> Any:
     axes = c.axes(c.attribute("axes", (0, 2, 3)), c.rank(0))
     x = c[0]
     mean = c.xp.mean(x, axis=axes, keepdims=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
 from eqsat.frontends.onnxgraph.ops.windows import Windows, windows
 from eqsat.frontends.onnxgraph.registry import operator
 
 MOST_PLACES = 4096  # in a window whose positions are compared one by one
 
 
-def _windows(c: Call) -> tuple[Windows, tuple[tuple[int, int], ...]]:
+def _windows(c: OnnxCall) -> tuple[Windows, tuple[tuple[int, int], ...]]:
     """The windows, and their pads with what `ceil_mode` adds behind."""
     kernel = c.needed("kernel_shape")
     if c.rank(0) != len(kernel) + 2:
@@ -35,7 +35,7 @@ def _ceiled(w: Windows, size: int, d: int) -> tuple[int, int]:
     return low, max((count - 1) * w.strides[d] + w.reach(d) - size - low, 0)
 
 
-def _reduced(c: Call, x: Any, start: Any, run: Any, w: Windows, pads: Any) -> Any:
+def _reduced(c: OnnxCall, x: Any, start: Any, run: Any, w: Windows, pads: Any) -> Any:
     return c.lax.reduce_window(
         x, np.asarray(start, x.dtype), run, (1, 1, *w.kernel), (1, 1, *w.strides),
         ((0, 0), (0, 0), *pads), window_dilation=(1, 1, *w.dilations),
@@ -43,14 +43,14 @@ def _reduced(c: Call, x: Any, start: Any, run: Any, w: Windows, pads: Any) -> An
 
 
 @operator("MaxPool", newest=22)
-def max_pool(c: Call) -> Any:
+def max_pool(c: OnnxCall) -> Any:
     w, pads = _windows(c)
     least = -np.inf if c.dtype(0).kind not in "iu" else np.iinfo(c.dtype(0)).min
     found = _reduced(c, c[0], least, c.lax.max, w, pads)
     return (found, _places(c, w, pads, found)) if c.wants(1) else found
 
 
-def _places(c: Call, w: Windows, pads: Any, found: Any) -> Any:
+def _places(c: OnnxCall, w: Windows, pads: Any, found: Any) -> Any:
     """The flat index of each window's first maximum."""
     if math.prod(w.kernel) > MOST_PLACES:
         raise c.unsupported(f"indices for windows of {math.prod(w.kernel)} elements")
@@ -85,7 +85,7 @@ def _everywhere(lines: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 @operator("AveragePool", newest=22)
-def average_pool(c: Call) -> Any:
+def average_pool(c: OnnxCall) -> Any:
     """Divided by the window, or by its elements that lie in the image (or in the given pads)."""
     w, pads = _windows(c)
     total = _reduced(c, c[0], 0, c.lax.add, w, pads)
@@ -101,7 +101,7 @@ def average_pool(c: Call) -> Any:
     return total / c.xp.asarray(count, total.dtype)
 
 
-def _counted(c: Call, w: Windows, pads: Any, size: int, d: int) -> np.ndarray[Any, Any]:
+def _counted(c: OnnxCall, w: Windows, pads: Any, size: int, d: int) -> np.ndarray[Any, Any]:
     """How many elements of each window along one axis count; those `ceil_mode` adds never do."""
     low, high = w.pads[d] if c.attribute("count_include_pad", 0) else (0, 0)
     count = (size + sum(pads[d]) - w.reach(d)) // w.strides[d] + 1
@@ -114,25 +114,25 @@ def _counted(c: Call, w: Windows, pads: Any, size: int, d: int) -> np.ndarray[An
 
 
 @operator("LpPool", newest=22)
-def lp_pool(c: Call) -> Any:
+def lp_pool(c: OnnxCall) -> Any:
     w, pads = _windows(c)
     p = int(c.attribute("p", 2))
     return _root(c, _reduced(c, _powered(c, c[0], p), 0, c.lax.add, w, pads), p)
 
 
-def _powered(c: Call, x: Any, p: int) -> Any:
+def _powered(c: OnnxCall, x: Any, p: int) -> Any:
     if p == 1:
         return c.xp.abs(x)
     return x * x if p == 2 else c.xp.abs(x) ** p
 
 
-def _root(c: Call, x: Any, p: int) -> Any:
+def _root(c: OnnxCall, x: Any, p: int) -> Any:
     if p == 1:
         return x
     return c.xp.sqrt(x) if p == 2 else x ** (1 / p)
 
 
-def _globally(c: Call, reduce: Callable[..., Any], x: Any) -> Any:
+def _globally(c: OnnxCall, reduce: Callable[..., Any], x: Any) -> Any:
     return reduce(x, axis=tuple(range(2, c.rank(0))), keepdims=True)
 
 
@@ -141,6 +141,6 @@ operator("GlobalMaxPool", newest=22)(lambda c: _globally(c, c.xp.max, c[0]))
 
 
 @operator("GlobalLpPool", newest=22)
-def global_lp_pool(c: Call) -> Any:
+def global_lp_pool(c: OnnxCall) -> Any:
     p = int(c.attribute("p", 2))
     return _root(c, _globally(c, c.xp.sum, _powered(c, c[0], p)), p)

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.ops.casts import SMALL_FLOATS
-from eqsat.frontends.onnxgraph.ops.convolution import convolve
+from eqsat.frontends.onnxgraph.ops.convolution import windowed_product
 from eqsat.frontends.onnxgraph.ops.linear import without_zero
 from eqsat.frontends.onnxgraph.registry import operator
-from eqsat.frontends.onnxgraph.tensors import element_type
+from eqsat.frontends.onnxgraph.tensors import stored_type
 from eqsat.ops.meaning.programs import element_dtype
 
 
-def _spread(c: Call, held_shape: tuple[int, ...], value: Any) -> Any:
+def _spread(c: OnnxCall, held_shape: tuple[int, ...], value: Any) -> Any:
     """A scale or zero point broadcast over operand 0: one, one per axis element, or per block."""
     rank, block = len(held_shape), int(c.attribute("block_size", 0))
     if value.ndim == 0 or (value.ndim == 1 and value.shape[0] == 1 and not block):
@@ -31,7 +31,7 @@ def _spread(c: Call, held_shape: tuple[int, ...], value: Any) -> Any:
 
 
 @operator("QuantizeLinear", newest=28)
-def quantize_linear(c: Call) -> Any:
+def quantize_linear(c: OnnxCall) -> Any:
     dtype = _quantized_type(c)
     zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
     scale, x = _spread(c, c.shape(0), c[1]), c[0]
@@ -40,16 +40,16 @@ def quantize_linear(c: Call) -> Any:
     return quantized(c, x, scale, zero, dtype)
 
 
-def _quantized_type(c: Call) -> np.dtype[Any]:
+def _quantized_type(c: OnnxCall) -> np.dtype[Any]:
     if c.has(2):
         return c.dtype(2)
     number = int(c.attribute("output_dtype", 0))
     if not number:
         return np.dtype(np.uint8)
-    return element_dtype(element_type(number, c.node.label).name)
+    return element_dtype(stored_type(number, c.node.label).name)
 
 
-def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+def quantised_range(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Least and greatest value of a quantised type."""
     if dtype.name in ("int4", "uint4"):
         return (-8, 7) if dtype.name == "int4" else (0, 15)
@@ -57,24 +57,24 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def quantized(c: Call, x: Any, scale: Any, zero: Any | None, dtype: np.dtype[Any]) -> Any:
+def quantized(c: OnnxCall, x: Any, scale: Any, zero: Any | None, dtype: np.dtype[Any]) -> Any:
     """saturate(round(x / scale) + zero)."""
     if dtype.name in SMALL_FLOATS:
-        from eqsat.frontends.onnxgraph.ops.casts import converted
+        from eqsat.frontends.onnxgraph.ops.casts import cast_to
 
-        return converted(c, x / scale.astype(x.dtype), dtype)
+        return cast_to(c, x / scale.astype(x.dtype), dtype)
     found = c.xp.round(x / scale.astype(x.dtype))
     if zero is not None:
         found = found + zero.astype(found.dtype)
-    low, high = limits(dtype)
+    low, high = quantised_range(dtype)
     return c.xp.clip(found, low, high).astype(dtype)
 
 
 @operator("DequantizeLinear", newest=28)
-def dequantize_linear(c: Call) -> Any:
+def dequantize_linear(c: OnnxCall) -> Any:
     scale = _spread(c, c.shape(0), c[1])
     number = int(c.attribute("output_dtype", 0))
-    dtype = element_dtype(element_type(number, c.node.label).name) if number else scale.dtype
+    dtype = element_dtype(stored_type(number, c.node.label).name) if number else scale.dtype
     zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
     return dequantized(c[0], scale, zero).astype(dtype)
 
@@ -89,7 +89,7 @@ def dequantized(x: Any, scale: Any, zero: Any | None) -> Any:
 
 
 @operator("DynamicQuantizeLinear", newest=11)
-def dynamic_quantize_linear(c: Call) -> Any:
+def dynamic_quantize_linear(c: OnnxCall) -> Any:
     """To u8, with the scale and zero point of the tensor's own range, which contains 0."""
     low = c.xp.minimum(c.xp.min(c[0]), 0)
     high = c.xp.maximum(c.xp.max(c[0]), 0)
@@ -100,7 +100,7 @@ def dynamic_quantize_linear(c: Call) -> Any:
 
 
 @operator("QLinearMatMul", newest=21)
-def qlinear_matmul(c: Call) -> Any:
+def qlinear_matmul(c: OnnxCall) -> Any:
     """a, its scale and zero; b, its; the result's."""
     a_scale, a_zero = _rows(c[1]), _rows(c[2])
     total = c.xp.matmul(
@@ -116,11 +116,11 @@ def _rows(value: Any) -> Any:
 
 
 @operator("QLinearConv", newest=10)
-def qlinear_conv(c: Call) -> Any:
+def qlinear_conv(c: OnnxCall) -> Any:
     """x, its scale and zero; w, its (per output channel); the result's; a bias of 32 bits."""
     rank = c.rank(0)
     w_zero = _channels(c[5], c.rank(3), 0)
-    total = convolve(c, without_zero(c[0], c[2]), without_zero(c[3], w_zero))
+    total = windowed_product(c, without_zero(c[0], c[2]), without_zero(c[3], w_zero))
     if c.has(8):
         total = total + c[8].reshape(1, -1, *([1] * (rank - 2)))
     factor = c[1].reshape(()) * _channels(c[4], rank, 1)
@@ -134,6 +134,6 @@ def _channels(value: Any, rank: int, axis: int) -> Any:
 
 
 @operator("ConvInteger", newest=10)
-def conv_integer(c: Call) -> Any:
+def conv_integer(c: OnnxCall) -> Any:
     w_zero = _channels(c[3], c.rank(1), 0) if c.has(3) else None
-    return convolve(c, without_zero(c[0], c.get(2)), without_zero(c[1], w_zero))
+    return windowed_product(c, without_zero(c[0], c.get(2)), without_zero(c[1], w_zero))

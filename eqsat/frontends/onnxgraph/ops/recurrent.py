@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.ops.activations import ACTIVATIONS, Activation
 from eqsat.frontends.onnxgraph.ops.indexing import reversal
 from eqsat.frontends.onnxgraph.registry import operator
 
-Function = Callable[[Any], Any]
+Applied = Callable[[Any], Any]
 Step = Callable[[Any, Any], Any]
 # what the standard lets layers name, in lower case
 KNOWN = {
@@ -25,7 +25,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def _activations(c: Call, defaults: tuple[str, ...], directions: int) -> list[list[Function]]:
+def _activations(c: OnnxCall, defaults: tuple[str, ...], directions: int) -> list[list[Applied]]:
     """Per direction; alpha and beta are given out in order to those that take them."""
     names = list(c.attribute("activations") or defaults * directions)
     if len(names) != len(defaults) * directions:
@@ -43,16 +43,16 @@ def _activations(c: Call, defaults: tuple[str, ...], directions: int) -> list[li
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
 
-def _applied(c: Call, activation: Activation, values: list[float], x: Any) -> Any:
+def _applied(c: OnnxCall, activation: Activation, values: list[float], x: Any) -> Any:
     return activation.function(c, x, *values)
 
 
-def _clipped(c: Call) -> Function:
+def _clipped(c: OnnxCall) -> Applied:
     bound = c.attribute("clip")
     return (lambda x: x) if not bound else (lambda x: c.xp.clip(x, -bound, bound))
 
 
-def _recurrent(gates: int, states: int, defaults: tuple[str, ...], make: Any, c: Call) -> Any:
+def _recurrent(gates: int, states: int, defaults: tuple[str, ...], make: Any, c: OnnxCall) -> Any:
     """All directions of one layer: Y [steps, directions, batch, hidden], and the last states."""
     swap = bool(c.attribute("layout", 0))
     x = c.xp.swapaxes(c[0], 0, 1) if swap else c[0]
@@ -76,7 +76,7 @@ def _recurrent(gates: int, states: int, defaults: tuple[str, ...], make: Any, c:
 
 
 def _direction(
-    c: Call, x: Any, d: int, backwards: bool, states: int, step: Step
+    c: OnnxCall, x: Any, d: int, backwards: bool, states: int, step: Step
 ) -> tuple[Any, list[Any]]:
     """One direction: results per step and the last states; short sequences stop early."""
     steps, batch, hidden = x.shape[0], x.shape[1], c.shape(2)[-1]
@@ -98,21 +98,21 @@ def _direction(
     return (_turned(c, every, lengths) if backwards else every), last
 
 
-def _turned(c: Call, x: Any, lengths: Any | None) -> Any:
+def _turned(c: OnnxCall, x: Any, lengths: Any | None) -> Any:
     if lengths is None:
         return c.xp.flip(x, 0)
     index = reversal(c, x.shape[0], lengths)
     return c.xp.take_along_axis(x, index[:, :, None], axis=0)
 
 
-def _initial(c: Call, i: int, d: int, batch: int, hidden: int, dtype: Any) -> Any:
+def _initial(c: OnnxCall, i: int, d: int, batch: int, hidden: int, dtype: Any) -> Any:
     if not c.has(i):
         return c.xp.zeros((batch, hidden), dtype)
     given = c.xp.swapaxes(c[i], 0, 1) if c.attribute("layout", 0) else c[i]
     return given[d]
 
 
-def _bias(c: Call, d: int, size: int, dtype: Any) -> tuple[Any, Any]:
+def _bias(c: OnnxCall, d: int, size: int, dtype: Any) -> tuple[Any, Any]:
     """(of the inputs, of the hidden state)."""
     if not c.has(3):
         zero = c.xp.zeros((size,), dtype)
@@ -120,7 +120,7 @@ def _bias(c: Call, d: int, size: int, dtype: Any) -> tuple[Any, Any]:
     return c[3][d][:size], c[3][d][size:]
 
 
-def _lstm_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
+def _lstm_step(c: OnnxCall, d: int, hidden: int, functions: list[Applied]) -> Step:
     f, g, h = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, 4 * hidden, w.dtype)
@@ -138,7 +138,7 @@ def _lstm_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
     return step
 
 
-def _gru_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
+def _gru_step(c: OnnxCall, d: int, hidden: int, functions: list[Applied]) -> Step:
     f, g = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, 3 * hidden, w.dtype)
@@ -160,7 +160,7 @@ def _gru_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
     return step
 
 
-def _rnn_step(c: Call, d: int, hidden: int, functions: list[Function]) -> Step:
+def _rnn_step(c: OnnxCall, d: int, hidden: int, functions: list[Applied]) -> Step:
     (f,) = functions
     w, r = c[1][d].T, c[2][d].T
     wb, rb = _bias(c, d, hidden, w.dtype)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
 
-Reduce = Callable[[Call, Any, tuple[int, ...], bool], Any]
+Reduce = Callable[[OnnxCall, Any, tuple[int, ...], bool], Any]
 
 
-def _axes(c: Call) -> tuple[int, ...]:
+def _axes(c: OnnxCall) -> tuple[int, ...]:
     """The axes to reduce: an operand in newer opsets, an attribute in older ones."""
     if c.has(1):
         given: tuple[int, ...] | None = c.whole(1, "axes")
@@ -25,8 +25,8 @@ def _axes(c: Call) -> tuple[int, ...]:
     return c.axes(given, rank)
 
 
-def _reduction(reduce: Reduce) -> Callable[[Call], Any]:
-    def compute(c: Call) -> Any:
+def _reduction(reduce: Reduce) -> Callable[[OnnxCall], Any]:
+    def compute(c: OnnxCall) -> Any:
         found = reduce(c, c[0], _axes(c), bool(c.attribute("keepdims", 1)))
         return found.astype(c[0].dtype) if found.dtype != c[0].dtype else found
 
@@ -40,7 +40,7 @@ def _plain(name: str) -> Reduce:
 def _extreme(name: str) -> Reduce:
     """Of an empty tensor too: the least or greatest value of the type."""
 
-    def reduce(c: Call, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduce(c: OnnxCall, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         if x.dtype.kind == "b":
             logical = c.xp.any if name == "max" else c.xp.all
             return logical(x, axis=axes, keepdims=keep)
@@ -55,7 +55,7 @@ def _bound(name: str, dtype: Any) -> Any:
     return np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max
 
 
-def _log_sum_exp(c: Call, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+def _log_sum_exp(c: OnnxCall, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     top = c.lax.stop_gradient(c.xp.max(x, axis=axes, keepdims=True, initial=-np.inf))
     top = c.xp.where(c.xp.isfinite(top), top, 0)
     total = c.xp.log(c.xp.sum(c.xp.exp(x - top), axis=axes, keepdims=True)) + top
@@ -81,11 +81,11 @@ operator("ReduceL2", newest=18)(
 )
 
 
-def _floating(c: Call, x: Any) -> Any:
+def _floating(c: OnnxCall, x: Any) -> Any:
     return x if x.dtype.kind not in "iu" else x.astype(np.float32)
 
 
-def _arg(c: Call, name: str) -> Any:
+def _arg(c: OnnxCall, name: str) -> Any:
     axis = c.along("axis", 0)
     keep, find = bool(c.attribute("keepdims", 1)), getattr(c.xp, name)
     if not c.attribute("select_last_index", 0):
@@ -99,21 +99,21 @@ operator("ArgMin", newest=13)(lambda c: _arg(c, "argmin"))
 operator("Softmax", newest=13)(lambda c: softmax_of(c, c[0], c.along("axis", -1)))
 
 
-def softmax_of(c: Call, x: Any, axis: int) -> Any:
+def softmax_of(c: OnnxCall, x: Any, axis: int) -> Any:
     """exp(x - max) / its sum, along one axis."""
     e = c.xp.exp(x - c.xp.max(x, axis=axis, keepdims=True))
     return e / c.xp.sum(e, axis=axis, keepdims=True)
 
 
 @operator("LogSoftmax", newest=13)
-def log_softmax(c: Call) -> Any:
+def log_softmax(c: OnnxCall) -> Any:
     axis = c.along("axis", -1)
     shifted = c[0] - c.xp.max(c[0], axis=axis, keepdims=True)
     return shifted - c.xp.log(c.xp.sum(c.xp.exp(shifted), axis=axis, keepdims=True))
 
 
 @operator("Hardmax", newest=13)
-def hardmax(c: Call) -> Any:
+def hardmax(c: OnnxCall) -> Any:
     axis = c.along("axis", -1)
     place = c.xp.argmax(c[0], axis=axis, keepdims=True)
     shape = [1] * c.rank(0)
@@ -122,7 +122,7 @@ def hardmax(c: Call) -> Any:
     return (c.xp.asarray(line, place.dtype) == place).astype(c[0].dtype)
 
 
-def _cumulative(c: Call, run: Callable[..., Any], start: int) -> Any:
+def _cumulative(c: OnnxCall, run: Callable[..., Any], start: int) -> Any:
     axis = c.axis(int(c.static(1, "axis").reshape(-1)[0]), c.rank(0))
     x = c[0]
     if c.attribute("reverse", 0):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
 
 Array = np.ndarray[Any, Any]
@@ -32,7 +32,7 @@ class Axis:
 
 
 @operator("Resize", newest=19)
-def resize(c: Call) -> Any:
+def resize(c: OnnxCall) -> Any:
     mode = c.attribute("mode", "nearest")
     if mode not in MODES:
         raise c.unsupported(f"the mode `{mode}`")
@@ -46,7 +46,7 @@ def resize(c: Call) -> Any:
     return x
 
 
-def _axes(c: Call) -> list[Axis]:
+def _axes(c: OnnxCall) -> list[Axis]:
     """Every axis of operand 0, resized or not."""
     shape, rank = c.shape(0), c.rank(0)
     axes = c.axes(c.attribute("axes", tuple(range(rank))), rank)
@@ -57,7 +57,7 @@ def _axes(c: Call) -> list[Axis]:
     return found
 
 
-def _region(c: Call, axes: tuple[int, ...], rank: int) -> list[tuple[float, float]]:
+def _region(c: OnnxCall, axes: tuple[int, ...], rank: int) -> list[tuple[float, float]]:
     found = [(0.0, 1.0)] * rank
     if c.attribute("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return found
@@ -67,7 +67,7 @@ def _region(c: Call, axes: tuple[int, ...], rank: int) -> list[tuple[float, floa
     return found
 
 
-def _sizes(c: Call, at: int, d: int, axes: tuple[int, ...]) -> tuple[int, float]:
+def _sizes(c: OnnxCall, at: int, d: int, axes: tuple[int, ...]) -> tuple[int, float]:
     """(size after, scale) of an axis."""
     before = c.shape(0)[d]
     if c.has(2) and c.shape(2) != (0,):
@@ -84,14 +84,14 @@ def _sizes(c: Call, at: int, d: int, axes: tuple[int, ...]) -> tuple[int, float]
     return math.floor(scale * before + 0.5), scale
 
 
-def _listed(c: Call, i: int, what: str, axes: tuple[int, ...]) -> Array:
+def _listed(c: OnnxCall, i: int, what: str, axes: tuple[int, ...]) -> Array:
     found = c.static(i, what).reshape(-1)
     if len(found) != len(axes):
         raise c.error("E368", f"has {len(found)} {what} for {len(axes)} axes")
     return found
 
 
-def _coordinates(c: Call, a: Axis) -> Array:
+def _coordinates(c: OnnxCall, a: Axis) -> Array:
     """Where each element after stands in the axis before."""
     mode = c.attribute("coordinate_transformation_mode", "half_pixel")
     x = np.arange(a.after, dtype=np.float64)
@@ -116,7 +116,7 @@ def _coordinates(c: Call, a: Axis) -> Array:
 
 
 # ---- nearest -------------------------------------------------------------------------------------
-def _picked(c: Call, x: Any, d: int, a: Axis) -> Any:
+def _picked(c: OnnxCall, x: Any, d: int, a: Axis) -> Any:
     at = _coordinates(c, a)
     mode = c.attribute("nearest_mode", "round_prefer_floor")
     rounds = {
@@ -131,7 +131,7 @@ def _picked(c: Call, x: Any, d: int, a: Axis) -> Any:
     return _outside(c, _repeated(c, x, d, a, index), d, a, at)
 
 
-def _repeated(c: Call, x: Any, d: int, a: Axis, index: Array) -> Any:
+def _repeated(c: OnnxCall, x: Any, d: int, a: Axis, index: Array) -> Any:
     """Elements of one axis by number; whole multiples are a broadcast and a reshape."""
     times = a.after // a.before
     if a.after == a.before * times and (index == np.arange(a.after) // times).all():
@@ -143,7 +143,7 @@ def _repeated(c: Call, x: Any, d: int, a: Axis, index: Array) -> Any:
     return c.xp.take(x, index, axis=d, mode="clip")
 
 
-def _outside(c: Call, x: Any, d: int, a: Axis, at: Array) -> Any:
+def _outside(c: OnnxCall, x: Any, d: int, a: Axis, at: Array) -> Any:
     """`tf_crop_and_resize` puts a constant where the region leaves the image."""
     if c.attribute("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return x
@@ -156,7 +156,7 @@ def _outside(c: Call, x: Any, d: int, a: Axis, at: Array) -> Any:
 
 
 # ---- linear and cubic ----------------------------------------------------------------------------
-def _mixed(c: Call, x: Any, d: int, a: Axis, mode: str) -> Any:
+def _mixed(c: OnnxCall, x: Any, d: int, a: Axis, mode: str) -> Any:
     at = _coordinates(c, a)
     weights = _weights(c, at, a, mode)
     line = x.astype(np.float32) if x.dtype.kind in "iu" else x
@@ -167,7 +167,7 @@ def _mixed(c: Call, x: Any, d: int, a: Axis, mode: str) -> Any:
     return _outside(c, found.astype(x.dtype), d, a, at)
 
 
-def _weights(c: Call, at: Array, a: Axis, mode: str) -> Array:
+def _weights(c: OnnxCall, at: Array, a: Axis, mode: str) -> Array:
     """[after, before]: each row sums to one; reads beyond the edges go to the edge elements."""
     shrink = min(a.scale, 1.0) if c.attribute("antialias", 0) else 1.0
     reach = (1 if mode == "linear" else 2) / shrink

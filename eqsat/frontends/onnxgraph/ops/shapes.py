@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, Call
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
 from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import ELEMENT_TYPES, is_bearable
 from eqsat.ops.meaning.programs import element_dtype
@@ -19,7 +19,7 @@ _CONSTANTS = {
 
 
 @operator("Constant", newest=25)
-def constant(c: Call) -> Any:
+def constant(c: OnnxCall) -> Any:
     given = [k for k, v in c.node.attributes.items() if v is not None]
     if len(given) != 1:
         raise c.error("E362", f"has {len(given)} values, not one")
@@ -31,18 +31,18 @@ def constant(c: Call) -> Any:
 
 
 @operator("Shape", newest=25)
-def shape(c: Call) -> Any:
+def shape(c: OnnxCall) -> Any:
     dims = c.shape(0)
     return np.asarray(dims[slice(c.attribute("start", 0), c.attribute("end"))], np.int64)
 
 
 @operator("Size", newest=25)
-def size(c: Call) -> Any:
+def size(c: OnnxCall) -> Any:
     return np.asarray(math.prod(c.shape(0)), np.int64)
 
 
 @operator("Reshape", newest=25, fold=True)
-def reshape(c: Call) -> Any:
+def reshape(c: OnnxCall) -> Any:
     wanted = list(c.whole(1, "shape"))
     given = c.shape(0)
     if not c.attribute("allowzero", 0):
@@ -54,7 +54,7 @@ def reshape(c: Call) -> Any:
     return c.xp.reshape(c[0], _inferred(c, wanted))
 
 
-def _inferred(c: Call, wanted: list[int]) -> tuple[int, ...]:
+def _inferred(c: OnnxCall, wanted: list[int]) -> tuple[int, ...]:
     """The shape with -1 replaced; E368 if the elements do not come out even."""
     total, known = math.prod(c.shape(0)), math.prod(d for d in wanted if d != -1)
     if -1 in wanted and known:
@@ -69,7 +69,7 @@ def _inferred(c: Call, wanted: list[int]) -> tuple[int, ...]:
 
 
 @operator("Flatten", newest=25, fold=True)
-def flatten(c: Call) -> Any:
+def flatten(c: OnnxCall) -> Any:
     rank, dims = c.rank(0), c.shape(0)
     at = int(c.attribute("axis", 1))
     if not -rank <= at <= rank:
@@ -79,13 +79,13 @@ def flatten(c: Call) -> Any:
 
 
 @operator("Transpose", newest=25, fold=True)
-def transpose(c: Call) -> Any:
+def transpose(c: OnnxCall) -> Any:
     default = tuple(reversed(range(c.rank(0))))
     return c.xp.transpose(c[0], c.axes(c.attribute("perm", default), c.rank(0)))
 
 
 @operator("Squeeze", newest=25, fold=True)
-def squeeze(c: Call) -> Any:
+def squeeze(c: OnnxCall) -> Any:
     if c.has(1):
         axes = c.axes(c.whole(1, "axes"), c.rank(0))
     else:
@@ -94,19 +94,19 @@ def squeeze(c: Call) -> Any:
 
 
 @operator("Unsqueeze", newest=25, fold=True)
-def unsqueeze(c: Call) -> Any:
+def unsqueeze(c: OnnxCall) -> Any:
     given = c.whole(1, "axes")
     axes = c.axes(given, c.rank(0) + len(given))
     return c.xp.expand_dims(c[0], axes)
 
 
 @operator("Concat", newest=13, fold=True)
-def concat(c: Call) -> Any:
+def concat(c: OnnxCall) -> Any:
     return c.xp.concatenate(c.all, axis=c.axis(int(c.needed("axis")), c.rank(0)))
 
 
 @operator("Split", newest=18, fold=True)
-def split(c: Call) -> Any:
+def split(c: OnnxCall) -> Any:
     axis, count = c.along("axis", 0), len(c.node.outputs)
     total = c.shape(0)[axis]
     if c.has(1):
@@ -125,7 +125,7 @@ def split(c: Call) -> Any:
 
 
 @operator("Slice", newest=13, fold=True)
-def slice_(c: Call) -> Any:
+def slice_(c: OnnxCall) -> Any:
     starts, ends = c.whole(1, "starts"), c.whole(2, "ends")
     axes = c.whole(3, "axes") if c.has(3) else tuple(range(len(starts)))
     steps = c.whole(4, "steps") if c.has(4) else (1,) * len(starts)
@@ -148,13 +148,13 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
 
 
 @operator("Expand", newest=13, fold=True)
-def expand(c: Call) -> Any:
+def expand(c: OnnxCall) -> Any:
     given, wanted = c.shape(0), c.whole(1, "shape")
     found = np.broadcast_shapes(given, wanted)
     return c.xp.broadcast_to(_numpy_if_small(c, found), found)
 
 
-def _numpy_if_small(c: Call, shape: tuple[int, ...]) -> Any:
+def _numpy_if_small(c: OnnxCall, shape: tuple[int, ...]) -> Any:
     """Operand 0; E368 where a constant would be grown beyond all bounds."""
     if not is_bearable(shape) or (c.xp is np and math.prod(shape) > STATIC_ELEMENTS):
         raise c.error("E368", f"makes a tensor of shape {list(shape)[:16]}, which is too large")
@@ -162,7 +162,7 @@ def _numpy_if_small(c: Call, shape: tuple[int, ...]) -> Any:
 
 
 @operator("Tile", newest=13, fold=True)
-def tile(c: Call) -> Any:
+def tile(c: OnnxCall) -> Any:
     reps = c.whole(1, "repeats")
     if len(reps) != c.rank(0) or min(reps, default=0) < 0:
         raise c.error("E368", f"repeats a tensor of rank {c.rank(0)} {list(reps)[:16]} times")
@@ -171,7 +171,7 @@ def tile(c: Call) -> Any:
 
 
 @operator("Pad", newest=25, fold=True)
-def pad(c: Call) -> Any:
+def pad(c: OnnxCall) -> Any:
     """Negative pads crop; every mode but `constant` then mirrors or repeats what is left."""
     pads, rank = c.whole(1, "pads"), c.rank(0)
     axes = c.axes(c.whole(3, "axes"), rank) if c.has(3) else tuple(range(rank))
@@ -192,7 +192,7 @@ def _cropped(x: Any, widths: list[tuple[int, int]]) -> Any:
     return x[tuple(slice(max(-a, 0), x.shape[d] - max(-b, 0)) for d, (a, b) in enumerate(widths))]
 
 
-def _padded(c: Call, x: Any, widths: list[tuple[int, int]]) -> Any:
+def _padded(c: OnnxCall, x: Any, widths: list[tuple[int, int]]) -> Any:
     mode = c.attribute("mode", "constant")
     grown = [(max(a, 0), max(b, 0)) for a, b in widths]
     if mode != "constant":
@@ -207,7 +207,7 @@ def _padded(c: Call, x: Any, widths: list[tuple[int, int]]) -> Any:
 
 
 @operator("ConstantOfShape", newest=25)
-def constant_of_shape(c: Call) -> Any:
+def constant_of_shape(c: OnnxCall) -> Any:
     dims = c.whole(0, "shape")
     value = np.asarray(c.attribute("value", np.zeros(1, np.float32)))
     if min(dims, default=0) < 0 or not is_bearable(dims) or value.size != 1:
@@ -215,7 +215,7 @@ def constant_of_shape(c: Call) -> Any:
     return filled(c, dims, value.reshape(-1)[0], value.dtype)
 
 
-def filled(c: Call, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+def filled(c: OnnxCall, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
     """One value everywhere: known while it is small."""
     if math.prod(shape) <= STATIC_ELEMENTS // 64:
         return np.full(shape, value, dtype)
@@ -229,7 +229,7 @@ def _traced_full(shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
 
 
 @operator("Range", newest=27)
-def range_(c: Call) -> Any:
+def range_(c: OnnxCall) -> Any:
     start, limit, delta = (c.static(i, "bounds").reshape(()) for i in range(3))
     if not delta or not all(np.isfinite(v) for v in (start, limit, delta)):
         raise c.error("E368", f"counts from {start} to {limit} in steps of {delta}")
@@ -242,7 +242,7 @@ def range_(c: Call) -> Any:
 
 
 @operator("EyeLike", newest=22)
-def eye_like(c: Call) -> Any:
+def eye_like(c: OnnxCall) -> Any:
     if c.rank(0) != 2 or math.prod(c.shape(0)) > STATIC_ELEMENTS:
         raise c.error("E368", f"wants a matrix, not {list(c.shape(0))}")
     number = int(c.attribute("dtype", 0))
@@ -251,7 +251,7 @@ def eye_like(c: Call) -> Any:
 
 
 @operator("Trilu", newest=14, fold=True)
-def trilu(c: Call) -> Any:
+def trilu(c: OnnxCall) -> Any:
     """The k-th diagonal and what lies above it (or below), of the last two dims."""
     k = int(c.static(1, "diagonal").reshape(-1)[0]) if c.has(1) else 0
     rows, columns = c.shape(0)[-2:]
@@ -263,7 +263,7 @@ def trilu(c: Call) -> Any:
 
 
 @operator("DepthToSpace", newest=28)
-def depth_to_space(c: Call) -> Any:
+def depth_to_space(c: OnnxCall) -> Any:
     n, depth, h, w = _image(c)
     b = int(c.needed("blocksize"))
     if b < 1 or depth % (b * b):
@@ -276,7 +276,7 @@ def depth_to_space(c: Call) -> Any:
 
 
 @operator("SpaceToDepth", newest=28)
-def space_to_depth(c: Call) -> Any:
+def space_to_depth(c: OnnxCall) -> Any:
     n, depth, h, w = _image(c)
     b = int(c.needed("blocksize"))
     if b < 1 or h % b or w % b:
@@ -286,7 +286,7 @@ def space_to_depth(c: Call) -> Any:
     return x.reshape(n, depth * b * b, h // b, w // b)
 
 
-def _image(c: Call) -> tuple[int, ...]:
+def _image(c: OnnxCall) -> tuple[int, ...]:
     if c.rank(0) != 4:
         raise c.error("E368", f"wants an image [n, c, h, w], not {list(c.shape(0))}")
     return c.shape(0)

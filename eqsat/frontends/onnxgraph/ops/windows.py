@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.frontends.onnxgraph.call import Call
+from eqsat.frontends.onnxgraph.call import OnnxCall
 
 MOST = 2**20  # of a kernel, stride, dilation or pad; far beyond any model
 
@@ -28,7 +28,7 @@ class Windows:
         return (size + sum(self.pads[d]) - self.reach(d)) // self.strides[d] + 1
 
 
-def windows(c: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
+def windows(c: OnnxCall, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
     """The windows of a node over an image of this size; E368 if an attribute makes no sense."""
     rank = len(spatial)
     sizes = _several(c, "kernel_shape", kernel, rank, 1)
@@ -44,14 +44,16 @@ def windows(c: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
     return found
 
 
-def _several(c: Call, name: str, default: Sequence[int], rank: int, least: int) -> tuple[int, ...]:
+def _several(
+    c: OnnxCall, name: str, default: Sequence[int], rank: int, least: int
+) -> tuple[int, ...]:
     found = tuple(int(v) for v in c.attribute(name, tuple(default)))
     if len(found) != rank or any(not least <= v <= MOST for v in found):
         raise c.error("E368", f"has {name} {list(found)[:16]} over {rank} spatial axes")
     return found
 
 
-def _pads(c: Call, w: Windows, spatial: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _pads(c: OnnxCall, w: Windows, spatial: Sequence[int]) -> tuple[tuple[int, int], ...]:
     auto, rank = c.attribute("auto_pad", "NOTSET"), len(spatial)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(_same(w, size, d, auto == "SAME_UPPER") for d, size in enumerate(spatial))
