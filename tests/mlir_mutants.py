@@ -90,7 +90,7 @@ def outcome(text: str) -> str:
     source = modernised(ModuleText("x.mlir", text))
     try:
         check_nesting(source)
-        read_module(parser.parse(source), source, "", None).program.verify()
+        read_module(parser.parse_module(source), source, "", None).program.verify()
     except EqsatError as error:
         (found, *_) = error.diagnostics
         if found.span and found.span.text not in text:
