@@ -18,7 +18,7 @@ from hunts.programs import Maker
 from eqsat.frontends import values
 from eqsat.frontends.jaxpr import trace
 from eqsat.frontends.mlir.parser import every_operation
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.diag import EqsatError
@@ -72,11 +72,11 @@ def drawn(seed: int) -> Callable[[Any, Any], Any]:
 
 
 def elementwise(
-    self: Context, body: Expr, read: Sequence[Value], shape: Shape, dtype: str
-) -> Value:
+    self: Context, body: Expr, read: Sequence[Tensor], shape: Shape, dtype: str
+) -> Tensor:
     """`Context.elementwise` as the loop nest that it is, equation by equation."""
     if all(v.is_constant for v in read):
-        return Value(shape, dtype, constant=values.fold(body, read, dtype))
+        return Tensor(shape, dtype, constant=values.fold(body, read, dtype))
     same = values._chosen(body, read)
     if same is not None and same.shape == shape and same.dtype == dtype:
         return same

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.control import COND, MOST_NESTED, SCAN, WHILE, Control
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.generic import Result
@@ -30,15 +30,15 @@ class Reader(Protocol):
         """A reader for a body."""
         ...
 
-    def input(self, t: TensorType, path: str) -> Value: ...
-    def constant(self, c: Any, aval: Any = None) -> Value: ...
-    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]: ...
+    def input(self, t: TensorType, path: str) -> Tensor: ...
+    def constant(self, c: Any, aval: Any = None) -> Tensor: ...
+    def run(self, jaxpr: Any, consts: Sequence[Tensor], args: Sequence[Tensor]) -> list[Tensor]: ...
 
 
-Lower = Callable[[Reader, Any, Sequence[Value]], "list[Value] | None"]
+Lower = Callable[[Reader, Any, Sequence[Tensor]], "list[Tensor] | None"]
 
 
-def control(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value] | None:
+def read_control(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor] | None:
     """The results of a loop or branch; None if it cannot be a program and is kept whole.
 
     EqsatError E332 if bodies are nested more than `MOST_NESTED` deep.
@@ -68,7 +68,7 @@ class _Consts:
     reader: Reader
     nodes: list[int] = field(default_factory=list)
 
-    def places(self, values: Sequence[Value]) -> list[Value | int]:
+    def places(self, values: Sequence[Tensor]) -> list[Tensor | int]:
         """Per value: itself if it is a constant, else the number of its operand."""
         return [v if v.is_constant else self._place(self.reader.ctx.materialise(v)) for v in values]
 
@@ -81,7 +81,7 @@ class _Consts:
         return [self.reader.ctx.builder.type(n) for n in self.nodes]
 
 
-def _scan(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+def _scan(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     p = eqn.params
     first, count = p["num_consts"], p["num_carry"]
     consts = _Consts(reader)
@@ -94,7 +94,7 @@ def _scan(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
     return make.node(reader, consts.nodes, rest, [body])
 
 
-def _while(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+def _while(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     p = eqn.params
     conditional, both = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     consts = _Consts(reader)
@@ -108,7 +108,7 @@ def _while(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
     return _Maker(WHILE, len(rest)).node(reader, consts.nodes, rest, bodies)
 
 
-def _cond(reader: Reader, eqn: Any, args: Sequence[Value]) -> list[Value]:
+def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     branches = eqn.params["branches"]
     if eqn.params.get("branches_platforms") is not None:
         raise _Kept
@@ -133,14 +133,14 @@ class _Body:
         self,
         reader: Reader,
         closed: Any,
-        fixed: Sequence[Value | int],
+        fixed: Sequence[Tensor | int],
         consts: Sequence[TensorType],
         rest: Sequence[TensorType],
     ):
         own = reader.child("body")
         inputs = [own.input(t, f"const{i}") for i, t in enumerate(consts)]
         changing = [own.input(t, f"state{i}") for i, t in enumerate(rest)]
-        given = [v if isinstance(v, Value) else inputs[v] for v in fixed]
+        given = [v if isinstance(v, Tensor) else inputs[v] for v in fixed]
         try:
             held = [own.constant(c) for c in closed.consts]
             found = own.run(closed.jaxpr, held, [*given, *changing])
@@ -197,7 +197,7 @@ class _Maker:
         rest: Sequence[int],
         bodies: Sequence[_Body],
         index: tuple[int, ...] = (),
-    ) -> list[Value]:
+    ) -> list[Tensor]:
         """Add the op, and give its results."""
         ctx = reader.ctx
         keys = dict.fromkeys(k for b in bodies for k in b.keys)

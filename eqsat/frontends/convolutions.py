@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.values import Context, Value, dtype_name
+from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import Edges, padded, reshaped
 from eqsat.frontends.windows import contract
 from eqsat.model.affine import Affine, affine, dim
@@ -38,7 +38,7 @@ class _Loops:
         return affine([]) if extent == 1 else self.loop(extent)
 
 
-def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     """Any layout, stride, dilation, padding and grouping."""
     p, dtype = eqn.params, dtype_name(eqn.outvars[0].aval.dtype)
     if dtype is None:
@@ -109,8 +109,8 @@ def _add_window(nest: _Loops, p: Any, j: int, kernel: tuple[int, ...]) -> None:
 
 
 def _operand(
-    ctx: Context, x: Value, index: dict[int, list[Affine]], p: Any
-) -> tuple[Value, list[Affine]]:
+    ctx: Context, x: Tensor, index: dict[int, list[Affine]], p: Any
+) -> tuple[Tensor, list[Affine]]:
     """The operand with its split dims as two, and what indexes each of its dims."""
     groups, shape, flat = _groups(p), [], []
     for d, extent in enumerate(x.shape):

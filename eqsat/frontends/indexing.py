@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.known import known, progression
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.frontends.views import (
     concatenated,
     reshaped,
@@ -30,24 +30,24 @@ from eqsat.ops.meaning.scalar import integer_range
 from eqsat.ops.movement.moves import gather_of
 
 MOST = 2**31 - 1  # elements that a merged index can count
-Results = list[Value] | None
+Results = list[Tensor] | None
 
 
-def line(ctx: Context, extent: int, dtype: str = "i32") -> Value:
+def line(ctx: Context, extent: int, dtype: str = "i32") -> Tensor:
     """0, 1, … extent - 1."""
     from eqsat.ops.meaning.programs import element_dtype
 
     return ctx.weight(np.arange(extent).astype(element_dtype(dtype)), "iota")
 
 
-def clamped(ctx: Context, index: Value, high: int) -> Value:
+def clamped(ctx: Context, index: Tensor, high: int) -> Tensor:
     """The index as i32 within 0 … high."""
     top = min(high, integer_range(index.dtype)[1])
     body = cast(call("clamp", const(0), arg(0), const(top)), "i32")
     return ctx.elementwise(body, [index], index.shape, "i32")
 
 
-def taken(ctx: Context, x: Value, index: Value, axis: int) -> Value:
+def taken(ctx: Context, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """x with dim `axis` replaced by the dims of the index, which is clipped into range.
 
     Indices that are known and equally spaced make a slice.
@@ -55,7 +55,7 @@ def taken(ctx: Context, x: Value, index: Value, axis: int) -> Value:
     size, rank = x.shape[axis], len(index.shape)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if x.is_constant:
-        return Value(shape, x.dtype, constant=x.constant)
+        return Tensor(shape, x.dtype, constant=x.constant)
     found = known(ctx, index)
     if found is None:
         move = gather_of(x.shape, index.shape, axis)
@@ -73,7 +73,7 @@ def taken(ctx: Context, x: Value, index: Value, axis: int) -> Value:
     return ctx.add("gather", (ctx.materialise(x), ctx.materialise(ctx.weight(at, "index"))), move)
 
 
-def _spaced(ctx: Context, x: Value, axis: int, count: int, first: int, step: int) -> Value:
+def _spaced(ctx: Context, x: Tensor, axis: int, count: int, first: int, step: int) -> Tensor:
     start, limit, stride = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
     start[axis], limit[axis], stride[axis] = first, first + (count - 1) * step + 1, step
     return sliced(ctx, x, tuple(start), tuple(limit), tuple(stride))
@@ -82,7 +82,7 @@ def _spaced(ctx: Context, x: Value, axis: int, count: int, first: int, step: int
 # ---- dynamic slices ----------------------------------------------------------------------------
 
 
-def dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+def dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
     """Starts are clamped so that the slice fits; known ones are plain slices and come first."""
     x, *starts = xs
     sizes = [int(v) for v in eqn.params["slice_sizes"]]
@@ -100,7 +100,7 @@ def dynamic_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
     return [x]
 
 
-def _places(ctx: Context, start: Value, width: int, room: int) -> Value:
+def _places(ctx: Context, start: Tensor, width: int, room: int) -> Tensor:
     """start, start + 1, … as a line of `width` indices, the start clamped to 0 … room."""
     if width == 1:
         return view(start, (1,), [])
@@ -109,7 +109,7 @@ def _places(ctx: Context, start: Value, width: int, room: int) -> Value:
     return ctx.elementwise(body, [begin, line(ctx, width)], (width,), "i32")
 
 
-def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
     """Known starts: what is before, the update and what is after, side by side.
 
     Others: a choice per element by its position, which lets layouts pass as any elementwise op.
@@ -125,12 +125,12 @@ def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results
 
 def _replaced(
     ctx: Context,
-    x: Value,
-    update: Value,
-    starts: Sequence[Value],
+    x: Tensor,
+    update: Tensor,
+    starts: Sequence[Tensor],
     fixed: list[int],
     moving: list[int],
-) -> Value:
+) -> Tensor:
     if not fixed:
         return _chosen(ctx, x, update, starts, moving) if moving else update
     d, *rest = fixed
@@ -144,8 +144,8 @@ def _replaced(
 
 
 def _chosen(
-    ctx: Context, x: Value, update: Value, starts: Sequence[Value], moving: list[int]
-) -> Value:
+    ctx: Context, x: Tensor, update: Tensor, starts: Sequence[Tensor], moving: list[int]
+) -> Tensor:
     """x, and the update where every moving dim's position is inside it."""
     values, inside = [x, update], []
     for d in moving:
@@ -160,7 +160,7 @@ def _chosen(
     return ctx.elementwise(body, values, x.shape, x.dtype)
 
 
-def _offsets(ctx: Context, start: Value, extent: int, width: int) -> Value:
+def _offsets(ctx: Context, start: Tensor, extent: int, width: int) -> Tensor:
     """For each position of a dim which element of the update it takes, if it takes one."""
     body = call("clamp", const(0), call("sub", arg(0), arg(1)), const(width - 1))
     return ctx.elementwise(body, [line(ctx, extent), start], (extent,), "i32")
@@ -187,12 +187,12 @@ class _Indexed:
     """One operand dim that is indexed: by which indices, and how many elements from there on."""
 
     dim: int
-    index: Value  # of the shape of the batch dims
+    index: Tensor  # of the shape of the batch dims
     width: int
     checked: bool  # the index is the caller's, so it may be out of range
 
 
-def gather(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
+def gather(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
     """Any `lax.gather` but one-hot mode; out of range reads as its mode says."""
     (x, indices), p = xs, eqn.params
     mode, widths = p["mode"].name, [int(w) for w in p["slice_sizes"]]
@@ -210,7 +210,9 @@ def gather(ctx: Context, eqn: Any, xs: Sequence[Value]) -> Results:
     return [found]
 
 
-def _indexed(ctx: Context, dn: Any, x: Value, indices: Value, widths: list[int]) -> list[_Indexed]:
+def _indexed(
+    ctx: Context, dn: Any, x: Tensor, indices: Tensor, widths: list[int]
+) -> list[_Indexed]:
     """The indexed dims of x, ascending."""
     batch = tuple(indices.shape[:-1])
     around = [dim(b) for b in range(len(batch))]
@@ -225,7 +227,7 @@ def _indexed(ctx: Context, dn: Any, x: Value, indices: Value, widths: list[int])
     return sorted(found, key=lambda i: i.dim)
 
 
-def _read(ctx: Context, x: Value, dims: list[_Indexed], batch: tuple[int, ...]) -> Value:
+def _read(ctx: Context, x: Tensor, dims: list[_Indexed], batch: tuple[int, ...]) -> Tensor:
     """The indexed dims brought together as one, and that one replaced by batch and window dims."""
     at = [i.dim for i in dims]
     if at != list(range(at[0], at[0] + len(at))):
@@ -238,7 +240,7 @@ def _read(ctx: Context, x: Value, dims: list[_Indexed], batch: tuple[int, ...]) 
 
 def _flat_index(
     ctx: Context, dims: list[_Indexed], extents: list[int], batch: tuple[int, ...]
-) -> Value:
+) -> Tensor:
     """One index into the merged dim per batch and window position."""
     if len(dims) == 1 and dims[0].width == 1:
         return dims[0].index
@@ -267,11 +269,11 @@ def _times(e: Expr, stride: int) -> Expr:
 def _arranged(
     ctx: Context,
     dn: Any,
-    x: Value,
+    x: Tensor,
     dims: list[_Indexed],
     widths: list[int],
     batch: tuple[int, ...],
-) -> Value:
+) -> Tensor:
     """The dims that `taken` left, in the order in which the result has them."""
     at = [i.dim for i in dims]
     gone = {*dn.collapsed_slice_dims, *dn.operand_batching_dims}
@@ -297,7 +299,9 @@ def _result_dims(dn: Any, kept: list[int], batch: int) -> list[tuple[str, int]]:
     ]
 
 
-def _filled(ctx: Context, p: Any, found: Value, dims: list[_Indexed], extents: list[int]) -> Value:
+def _filled(
+    ctx: Context, p: Any, found: Tensor, dims: list[_Indexed], extents: list[int]
+) -> Tensor:
     """`found` where all indices were in range, else the fill value."""
     offsets = set(p["dimension_numbers"].offset_dims)
     images = [dim(d) for d in range(len(found.shape)) if d not in offsets]

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.control import CONTROL, control
+from eqsat.frontends.control import CONTROL, read_control
 from eqsat.frontends.keys import is_key, key_kind
 from eqsat.frontends.opaque import OpaqueCall, kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import EquationGroup, is_foreign, units
-from eqsat.frontends.values import Context, Value, round_to, tensor_type, weight_key
+from eqsat.frontends.values import Context, Tensor, round_to, tensor_type, weight_key
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, did_you_mean, fail
@@ -281,7 +281,7 @@ class _JaxprReader:
 
     def leaf(
         self, x: Any, aval: Any, path: str, is_weight: bool
-    ) -> tuple[Value, tuple[str, int | str]]:
+    ) -> tuple[Tensor, tuple[str, int | str]]:
         """An argument as an input or a weight, and how a call binds it."""
         import jax
         from jax.core import Tracer
@@ -296,12 +296,12 @@ class _JaxprReader:
         value = np.asarray(jax.random.key_data(x) if is_key(x) else x, aval.dtype)
         return self.ctx.weight(value, path), ("weight", weight_key(value))
 
-    def input(self, t: TensorType, path: str) -> Value:
+    def input(self, t: TensorType, path: str) -> Tensor:
         leaf = Leaf(self.ctx.name(path), t, index=self.inputs)
         self.inputs += 1
         return self.ctx.add("input", (), leaf)
 
-    def constant(self, c: Any, aval: Any = None) -> Value:
+    def constant(self, c: Any, aval: Any = None) -> Tensor:
         """A closed-over array: a scalar in bodies, a weight, or an input if it is a tracer."""
         from jax.core import Tracer
 
@@ -311,25 +311,25 @@ class _JaxprReader:
         t = tensor_type(c if aval is None else aval, "a closed-over array")
         array = np.asarray(c)
         if not array.shape:
-            return Value((), t.dtype, constant=round_to(array, t.dtype))
+            return Tensor((), t.dtype, constant=round_to(array, t.dtype))
         return self.ctx.weight(array, f"const{len(self.ctx.weights)}")
 
-    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: Any, consts: Sequence[Tensor], args: Sequence[Tensor]) -> list[Tensor]:
         """The values of a jaxpr's results."""
-        env: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env: dict[Any, Tensor] = dict(zip(jaxpr.constvars, consts, strict=True))
         env |= dict(zip(jaxpr.invars, args, strict=True))
         for unit, outs in units(jaxpr):
             env |= zip(outs, self._unit(unit, outs, env), strict=True)
         return [self._read(v, env) for v in jaxpr.outvars]
 
-    def _read(self, v: Any, env: dict[Any, Value]) -> Value:
+    def _read(self, v: Any, env: dict[Any, Tensor]) -> Tensor:
         from jax.extend.core import Literal
 
         if is_foreign(v):
             tensor_type(v.aval, "a result")
         return self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v]
 
-    def _operands(self, eqn: Any, env: dict[Any, Value]) -> list[Value]:
+    def _operands(self, eqn: Any, env: dict[Any, Tensor]) -> list[Tensor]:
         """What an equation that is not foreign reads."""
         from jax.extend.core import Literal
 
@@ -337,7 +337,7 @@ class _JaxprReader:
             self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v] for v in eqn.invars
         ]
 
-    def _unit(self, unit: EquationGroup, outs: list[Any], env: dict[Any, Value]) -> list[Value]:
+    def _unit(self, unit: EquationGroup, outs: list[Any], env: dict[Any, Tensor]) -> list[Tensor]:
         eqn = unit.eqns[0]
         if unit.foreign:
             return self._keep(unit.eqns, outs, env)
@@ -345,13 +345,13 @@ class _JaxprReader:
         if name in CALLS:
             return self._inline(eqn, self._operands(eqn, env))
         if name in CONTROL:
-            found = control(self, eqn, self._operands(eqn, env))
+            found = read_control(self, eqn, self._operands(eqn, env))
             return self._keep(unit.eqns, outs, env) if found is None else found
         lower = PRIMITIVES.get(name)
         found = lower and lower(self.ctx, eqn, self._operands(eqn, env))
         return self._keep(unit.eqns, outs, env) if found is None else found
 
-    def _inline(self, eqn: Any, args: list[Value]) -> list[Value]:
+    def _inline(self, eqn: Any, args: list[Tensor]) -> list[Tensor]:
         name = eqn.primitive.name
         self.ctx.custom_derivatives |= name in _CUSTOM
         inner = eqn.params[CALLS[name]]
@@ -360,7 +360,7 @@ class _JaxprReader:
             return self.run(inner.jaxpr, consts, args)
         return self.run(inner, [], args)
 
-    def _keep(self, eqns: tuple[Any, ...], outs: list[Any], env: dict[Any, Value]) -> list[Value]:
+    def _keep(self, eqns: tuple[Any, ...], outs: list[Any], env: dict[Any, Tensor]) -> list[Tensor]:
         """One opaque node for these equations; operands are the variables from outside."""
         from jax.extend.core import ClosedJaxpr, DebugInfo, DropVar, Jaxpr
 
@@ -374,14 +374,14 @@ class _JaxprReader:
                 help="move it out of the function",
             )
         if not kept:
-            return [Value((), "f32")] * len(outs)  # nobody reads a DropVar
+            return [Tensor((), "f32")] * len(outs)  # nobody reads a DropVar
         reads = _free(eqns)
         info = DebugInfo("opaque", title, ("",) * len(reads), ("",) * len(kept))
         closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects, info), [])
         operands = [self.ctx.materialise(self._read(v, env)) for v in reads]
         nodes = kept_call(self.ctx, title, closed, operands)
         values = dict(zip(map(id, kept), nodes, strict=True))
-        return [values.get(id(v), Value((), "f32")) for v in outs]
+        return [values.get(id(v), Tensor((), "f32")) for v in outs]
 
 
 def _free(eqns: tuple[Any, ...]) -> list[Any]:

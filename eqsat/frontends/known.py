@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _FOLDED = frozenset({"generic", "transpose", "reshape", "pad", "slice", "concat", "gather", "fill"})
 
 
-def known(ctx: Context, value: Value) -> Array | None:
+def known(ctx: Context, value: Tensor) -> Array | None:
     """The array of an integer or bool value, None if it depends on an argument or is large."""
     if value.is_constant:
         return np.full(value.shape, value.constant, held_dtype(value.dtype))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.values import Context, Value, tensor_type
+from eqsat.frontends.values import Context, Tensor, tensor_type
 from eqsat.model.diag import fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
@@ -126,7 +126,7 @@ def _restore(
     )
 
 
-def kept_call(ctx: Context, title: str, closed: Any, operands: Sequence[int]) -> list[Value]:
+def kept_call(ctx: Context, title: str, closed: Any, operands: Sequence[int]) -> list[Tensor]:
     """The results of a jaxpr of these nodes, as one opaque op."""
     results = tuple(tensor_type(a, f"a result of {title}") for a in closed.out_avals)
     types = tuple(ctx.builder.type(o) for o in operands)

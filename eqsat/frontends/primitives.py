@@ -13,7 +13,7 @@ from typing import Any
 from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, dynamic_update_slice, gather, line
 from eqsat.frontends.scalars import SAME_NAME, integer_power, power
-from eqsat.frontends.values import Context, Value, dtype_name
+from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import (
     concatenated,
     padded,
@@ -34,7 +34,7 @@ from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
 
-Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
+Lower = Callable[[Context, Any, Sequence[Tensor]], "list[Tensor] | None"]
 
 
 def _result(eqn: Any) -> tuple[tuple[int, ...], str]:
@@ -52,7 +52,7 @@ def _applied(fn: str, operands: int) -> Expr:
 
 
 def _scalar(fn: str) -> Lower:
-    def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    def lower(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
         shape, dtype = _result(eqn)
         return [ctx.elementwise(_applied(fn, len(xs)), xs, shape, dtype)]
 
@@ -62,7 +62,7 @@ def _scalar(fn: str) -> Lower:
 def _with_body(make: Callable[[Any], Expr | None]) -> Lower:
     """A primitive whose body depends on its parameters."""
 
-    def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    def lower(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
         body = make(eqn)
         if body is None:
             return None
@@ -111,23 +111,23 @@ def _reduce_precision(eqn: Any) -> Expr | None:
     return arg(0) if narrow == own else cast(cast(arg(0), narrow), own)
 
 
-def _convert(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _convert(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     shape, dtype = _result(eqn)
     if xs[0].dtype == dtype:
         return [xs[0]]
     return [ctx.elementwise(cast(arg(0), dtype), xs, shape, dtype)]
 
 
-def _identity(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _identity(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     return list(xs)
 
 
-def _stop_gradient(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _stop_gradient(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     ctx.custom_derivatives = True
     return list(xs)
 
 
-def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     if len(xs) != 1:
         return None
     shape, _ = _result(eqn)
@@ -137,18 +137,18 @@ def _broadcast_in_dim(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value
     return [view(xs[0], shape, outer)]
 
 
-def _reshape(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _reshape(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     permuted = eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None
     if len(xs) != 1 or permuted:
         return None
     return [reshaped(ctx, xs[0], _result(eqn)[0])]
 
 
-def _transpose(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _transpose(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     return [transposed(ctx, xs[0], [int(p) for p in eqn.params["permutation"]])]
 
 
-def _rev(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _rev(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     shape, _ = _result(eqn)
     flipped = set(eqn.params["dimensions"])
     outer = [
@@ -157,7 +157,7 @@ def _rev(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [view(xs[0], shape, outer)]
 
 
-def _pad(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _pad(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, value = xs
     edges = [(int(low), int(high), int(k)) for low, high, k in eqn.params["padding_config"]]
     if value.is_constant:
@@ -169,13 +169,13 @@ def _pad(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [x]
 
 
-def _line(value: Value, like: Value, axis: int, extent: int) -> Value:
+def _line(value: Tensor, like: Tensor, axis: int, extent: int) -> Tensor:
     """A scalar repeated to the shape of `like`, but for one extent."""
     shape = tuple(extent if d == axis else s for d, s in enumerate(like.shape))
     return view(value, shape, [])
 
 
-def _slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     start, limit = (
         tuple(int(v) for v in eqn.params[k]) for k in ("start_indices", "limit_indices")
     )
@@ -183,7 +183,7 @@ def _slice(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [sliced(ctx, xs[0], start, limit, strides and tuple(int(v) for v in strides))]
 
 
-def _split(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _split(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis, at = xs[0], int(eqn.params["axis"]), 0
     found = []
     for size in eqn.params["sizes"]:
@@ -192,11 +192,11 @@ def _split(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return found
 
 
-def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     return [concatenated(ctx, xs, int(eqn.params["dimension"]))]
 
 
-def _stack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _stack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     shape, _ = _result(eqn)
     axis = int(eqn.params["axis"])
     piece = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -204,7 +204,7 @@ def _stack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [concatenated(ctx, [view(x, piece, around) for x in xs], axis)]
 
 
-def _unstack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _unstack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis = xs[0], int(eqn.params["axis"])
     shape, _ = _result(eqn)
     kept = [dim(d) for d in range(len(shape))]
@@ -213,7 +213,7 @@ def _unstack(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     ]
 
 
-def _tile(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _tile(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     """Repeats: an outer loop per dim that the operand does not see, then a collapse."""
     shape, _ = _result(eqn)
     x = xs[0]
@@ -224,7 +224,7 @@ def _tile(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
     return [ctx.add("reshape", (wide,), Reshape(pairs, shape))]
 
 
-def _iota(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def _iota(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     if xs:
         return None
     shape, dtype = _result(eqn)

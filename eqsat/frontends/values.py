@@ -35,7 +35,7 @@ from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 
 @dataclass(frozen=True)
-class Value:
+class Tensor:
     """A tensor of `shape`: element i is node[map(i)], or `constant` everywhere if node is -1.
 
     Broadcasts, squeezes and reversals stay maps; a consumer composes them into its own.
@@ -62,12 +62,12 @@ class Context:
     names: set[str] = field(default_factory=set)
     custom_derivatives: bool = False
 
-    def full(self, node: int) -> Value:
+    def full(self, node: int) -> Tensor:
         """A node as it is."""
         t = self.builder.type(node)
-        return Value(t.shape, t.dtype, node, identity(t.rank))
+        return Tensor(t.shape, t.dtype, node, identity(t.rank))
 
-    def add(self, op: str, operands: Sequence[int], attr: Attr) -> Value:
+    def add(self, op: str, operands: Sequence[int], attr: Attr) -> Tensor:
         return self.full(self.builder.add(op, tuple(operands), attr))
 
     def name(self, wanted: str) -> str:
@@ -81,7 +81,7 @@ class Context:
         self.names.add(found)
         return found
 
-    def weight(self, array: Any, name: str) -> Value:
+    def weight(self, array: Any, name: str) -> Tensor:
         """A weight leaf for a concrete array; equal arrays are one leaf."""
         value = np.asarray(array)
         key = weight_key(value)
@@ -95,10 +95,10 @@ class Context:
         )
         return self.full(found)
 
-    def weight_leaf(self, t: TensorType, key: str, name: str) -> Value:
+    def weight_leaf(self, t: TensorType, key: str, name: str) -> Tensor:
         return self.add("weight", (), Leaf(self.name(name), t, key=key))
 
-    def materialise(self, value: Value) -> int:
+    def materialise(self, value: Tensor) -> int:
         """The node that holds this value as a tensor of its own."""
         if value.is_constant:
             t = TensorType(value.dtype, value.shape)
@@ -116,10 +116,10 @@ class Context:
         self,
         sizes: Sequence[int],
         result_loops: Sequence[int],
-        operands: Sequence[tuple[Value, Sequence[Affine]]],
+        operands: Sequence[tuple[Tensor, Sequence[Affine]]],
         result: Yield,
         precision: str = NONE,
-    ) -> Value:
+    ) -> Tensor:
         """A loop nest over values; operand i's dims are indexed by the expressions beside it.
 
         precision: what the source says of this op, if it is a contraction there.
@@ -139,11 +139,11 @@ class Context:
             generic_node(self.builder, sizes, result_loops, used, yields, precision=precision)
         )
 
-    def elementwise(self, body: Expr, values: Sequence[Value], shape: Shape, dtype: str) -> Value:
+    def elementwise(self, body: Expr, values: Sequence[Tensor], shape: Shape, dtype: str) -> Tensor:
         """One body over values of one shape; scalars and dims of extent 1 broadcast."""
         nodes = [v.node for v in values if v.node >= 0]
         if not nodes:
-            return Value(shape, dtype, constant=fold(body, values, dtype))
+            return Tensor(shape, dtype, constant=fold(body, values, dtype))
         same = _chosen(body, values)
         if same is not None and same.shape == shape and same.dtype == dtype:
             return same
@@ -179,7 +179,7 @@ def _elementwise(
     return planned_nest(shape, loops, tuple(maps), tuple(types), order, (result,), NONE)
 
 
-def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
+def _chosen(body: Expr, values: Sequence[Tensor]) -> Tensor | None:
     """The operand this body only hands on: `select` by a constant, `max` with -inf, `min` with inf.
 
     JAX's own variance and softmax are full of them.
@@ -195,7 +195,7 @@ def _chosen(body: Expr, values: Sequence[Value]) -> Value | None:
     return values[1 - consts.index(bound)]
 
 
-def _only_unit_dims_differ(value: Value, source: Shape) -> bool:
+def _only_unit_dims_differ(value: Tensor, source: Shape) -> bool:
     """Whether the view keeps every element in its place, extent-1 dims aside."""
     dims = [e.dim for e in value.map if e.terms]
     if any(e.constant for e in value.map) or None in dims:
@@ -204,7 +204,7 @@ def _only_unit_dims_differ(value: Value, source: Shape) -> bool:
     return kept == sorted(set(kept)) and math.prod(source) == math.prod(value.shape)
 
 
-def fold(body: Expr, values: Sequence[Value], dtype: str) -> bool | int | float:
+def fold(body: Expr, values: Sequence[Tensor], dtype: str) -> bool | int | float:
     """The body of constants, rounded to the element type as JAX would."""
     held = [np.asarray(v.constant, scalar.held_dtype(v.dtype)) for v in values]
     return round_to(scalar.evaluate_body(body, held), dtype)

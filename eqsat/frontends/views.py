@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import literal
 from eqsat.model.movement import Move, Reshape, Transpose
@@ -15,14 +15,14 @@ Shape = tuple[int, ...]
 Edges = tuple[int, int, int]  # low, high, interior, as `lax.pad` has them
 
 
-def view(value: Value, shape: Shape, outer: Sequence[Affine]) -> Value:
+def view(value: Tensor, shape: Shape, outer: Sequence[Affine]) -> Tensor:
     """Element i of the result is `value[outer(i)]`."""
     if value.is_constant:
-        return Value(shape, value.dtype, constant=value.constant)
-    return Value(shape, value.dtype, value.node, compose_maps(value.map, outer))
+        return Tensor(shape, value.dtype, constant=value.constant)
+    return Tensor(shape, value.dtype, value.node, compose_maps(value.map, outer))
 
 
-def reshaped(ctx: Context, x: Value, shape: Shape) -> Value:
+def reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
     """Row-major collapse and expand; only a view if extent-1 dims come and go."""
     if shape == x.shape:
         return x
@@ -36,7 +36,7 @@ def reshaped(ctx: Context, x: Value, shape: Shape) -> Value:
     return ctx.add("reshape", (node,), Reshape(x.shape, shape))
 
 
-def transposed(ctx: Context, x: Value, perm: Sequence[int]) -> Value:
+def transposed(ctx: Context, x: Tensor, perm: Sequence[int]) -> Tensor:
     """Result dim i is dim perm[i] of x."""
     perm = tuple(perm)
     if perm == tuple(range(len(perm))):
@@ -49,27 +49,27 @@ def transposed(ctx: Context, x: Value, perm: Sequence[int]) -> Value:
 
 
 def sliced(
-    ctx: Context, x: Value, start: Shape, limit: Shape, stride: Shape | None = None
-) -> Value:
+    ctx: Context, x: Tensor, start: Shape, limit: Shape, stride: Shape | None = None
+) -> Tensor:
     """x[start:limit:stride] in every dim."""
     steps = stride or (1,) * len(start)
     shape = tuple(-(-(b - a) // k) for a, b, k in zip(start, limit, steps, strict=True))
     if x.is_constant:
-        return Value(shape, x.dtype, constant=x.constant)
+        return Tensor(shape, x.dtype, constant=x.constant)
     if shape == x.shape:
         return x
     move = Move("slice", (x.shape,), (tuple(start), tuple(limit), tuple(steps)), shape)
     return ctx.add("slice", (ctx.materialise(x),), move)
 
 
-def sliced_along(ctx: Context, x: Value, axis: int, start: int, limit: int) -> Value:
+def sliced_along(ctx: Context, x: Tensor, axis: int, start: int, limit: int) -> Tensor:
     """x[start:limit] in one dim."""
     low = tuple(start if d == axis else 0 for d in range(len(x.shape)))
     high = tuple(limit if d == axis else s for d, s in enumerate(x.shape))
     return sliced(ctx, x, low, high)
 
 
-def concatenated(ctx: Context, xs: Sequence[Value], axis: int) -> Value:
+def concatenated(ctx: Context, xs: Sequence[Tensor], axis: int) -> Tensor:
     """Values side by side in one dim; empty ones are left out."""
     some = [x for x in xs if x.shape[axis]] or [xs[0]]
     if len(some) == 1:
@@ -80,7 +80,7 @@ def concatenated(ctx: Context, xs: Sequence[Value], axis: int) -> Value:
     return ctx.add("concat", nodes, Move("concat", tuple(x.shape for x in some), (axis,), shape))
 
 
-def padded(ctx: Context, x: Value, edges: Sequence[Edges], value: bool | int | float) -> Value:
+def padded(ctx: Context, x: Tensor, edges: Sequence[Edges], value: bool | int | float) -> Tensor:
     """`lax.pad` with a constant: edges per dim, negative ones cut off, interior ones spread out."""
     x, around = _spread(ctx, x, edges, value)
     start = tuple(max(-low, 0) for low, _ in around)
@@ -94,8 +94,8 @@ def padded(ctx: Context, x: Value, edges: Sequence[Edges], value: bool | int | f
 
 
 def _grown(
-    ctx: Context, x: Value, around: Sequence[tuple[int, int]], value: bool | int | float
-) -> Value:
+    ctx: Context, x: Tensor, around: Sequence[tuple[int, int]], value: bool | int | float
+) -> Tensor:
     low, high = (tuple(max(e[i], 0) for e in around) for i in (0, 1))
     if not any(low) and not any(high):
         return x
@@ -106,8 +106,8 @@ def _grown(
 
 
 def _spread(
-    ctx: Context, x: Value, edges: Sequence[Edges], value: bool | int | float
-) -> tuple[Value, list[tuple[int, int]]]:
+    ctx: Context, x: Tensor, edges: Sequence[Edges], value: bool | int | float
+) -> tuple[Tensor, list[tuple[int, int]]]:
     """x with its elements apart, and the edges that remain.
 
     A dim of extent s becomes s x 1, is padded to s x (1 + interior) and collapsed, which leaves

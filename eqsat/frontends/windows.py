@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.frontends.precision import precision_of
-from eqsat.frontends.values import Context, Value, dtype_name
+from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import padded
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast
@@ -14,8 +14,8 @@ from eqsat.model.generic import Yield
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning import scalar
 
-Operand = tuple[Value, Sequence[Affine]]
-Lower = Callable[[Context, Any, Sequence[Value]], "list[Value] | None"]
+Operand = tuple[Tensor, Sequence[Affine]]
+Lower = Callable[[Context, Any, Sequence[Tensor]], "list[Tensor] | None"]
 
 
 def _product(lhs: str, rhs: str, accumulator: str) -> Expr:
@@ -33,7 +33,7 @@ def contract(
     operands: Sequence[Operand],
     dtype: str,
     given: Any,
-) -> list[Value] | None:
+) -> list[Tensor] | None:
     """A sum of products of the precision given; None for bools, and for one without a name.
 
     16- and 8-bit floats are summed in f32 and cast at the end.
@@ -52,7 +52,7 @@ def contract(
     return [ctx.elementwise(cast(arg(0), dtype), [total], total.shape, dtype)]
 
 
-def dot_general(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def dot_general(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     """Any batch and contracting dims; loops: batch, lhs free, rhs free, contracting."""
     (lhs_k, rhs_k), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
@@ -81,13 +81,13 @@ def dot_general(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | No
 def reduction(combine: str) -> Lower:
     """reduce_sum and its kin: kept dims are the result's loops, reduced dims follow."""
 
-    def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    def lower(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
         return [reduced(ctx, xs[0], [int(a) for a in eqn.params["axes"]], combine)]
 
     return lower
 
 
-def reduced(ctx: Context, x: Value, axes: list[int], combine: str) -> Value:
+def reduced(ctx: Context, x: Tensor, axes: list[int], combine: str) -> Tensor:
     """x without these axes."""
     if not axes:
         return x
@@ -101,13 +101,13 @@ def reduced(ctx: Context, x: Value, axes: list[int], combine: str) -> Value:
 def reduce_window(combine: str) -> Lower:
     """Pooling: windows wider than 1 become reduction loops; padding holds the neutral element."""
 
-    def lower(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+    def lower(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
         return [_pooled(ctx, eqn, xs[0], combine)]
 
     return lower
 
 
-def _pooled(ctx: Context, eqn: Any, x: Value, combine: str) -> Value:
+def _pooled(ctx: Context, eqn: Any, x: Tensor, combine: str) -> Tensor:
     p = eqn.params
     spread = [int(d) - 1 for d in p["base_dilation"]]
     edges = [(int(a), int(b), k) for (a, b), k in zip(p["padding"], spread, strict=True)]
@@ -124,7 +124,7 @@ def _pooled(ctx: Context, eqn: Any, x: Value, combine: str) -> Value:
     return ctx.generic(sizes, range(len(shape)), [(x, exprs)], result)
 
 
-def general_reduce_window(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def general_reduce_window(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     """`reduce_window` of one operand whose function is one of ours, from any start."""
     combine = _combiner(eqn.params["jaxpr"])
     if len(xs) != 2 or combine is None:
@@ -132,7 +132,7 @@ def general_reduce_window(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[V
     return [_from_start(ctx, _pooled(ctx, eqn, xs[0], combine), xs[1], combine)]
 
 
-def general_reduce(ctx: Context, eqn: Any, xs: Sequence[Value]) -> list[Value] | None:
+def general_reduce(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     """`reduce` of one operand whose function is one of ours, from any start."""
     combine = _combiner(eqn.params["jaxpr"])
     if len(xs) != 2 or combine is None:
@@ -152,7 +152,7 @@ def _combiner(jaxpr: Any) -> str | None:
     return eqn.primitive.name if direct and len(inner.invars) == 2 else None
 
 
-def _from_start(ctx: Context, x: Value, start: Value, combine: str) -> Value:
+def _from_start(ctx: Context, x: Tensor, start: Tensor, combine: str) -> Tensor:
     """The start is one more element; nothing to do if it is the neutral one."""
     if start.is_constant and start.constant == scalar.neutral(combine, x.dtype):
         return x

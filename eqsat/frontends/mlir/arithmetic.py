@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from eqsat.frontends.mlir.elements import array, is_index, plain, splat
+from eqsat.frontends.mlir.elements import array, is_index, scalar_value, splat_value
 from eqsat.frontends.mlir.expressions import affine_of
 from eqsat.frontends.mlir.items import Environment, Item
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 from eqsat.model.affine import affine
 from eqsat.model.expr import arg
 from eqsat.model.extents import is_whole
@@ -45,20 +45,20 @@ def constant(scope: Environment, op: Any) -> list[Item]:
     return [held(scope, op, attribute, op.results[0].type, "const")]
 
 
-def held(scope: Environment, op: Any, attribute: Any, type_: Any, name: str) -> Value:
+def held(scope: Environment, op: Any, attribute: Any, type_: Any, name: str) -> Tensor:
     """The value of a constant attribute."""
-    from eqsat.frontends.mlir.elements import tensor_type
+    from eqsat.frontends.mlir.elements import ranked_type
 
     where = scope.where(op)
-    dims, dtype = tensor_type(type_, where)
+    dims, dtype = ranked_type(type_, where)
     shape = tuple(d for d in dims if d is not None)
     if len(shape) != len(dims):
         raise scope.fail("E376", f"`{op.name}` of unknown size", op)
     if "tensor<" not in str(type_):
-        return Value((), dtype, constant=plain(attribute, dtype))
-    single = splat(attribute, dtype)
+        return Tensor((), dtype, constant=scalar_value(attribute, dtype))
+    single = splat_value(attribute, dtype)
     if single is not None:
-        return Value(shape, dtype, constant=single)
+        return Tensor(shape, dtype, constant=single)
     return scope.ctx.weight(array(attribute, shape, dtype, scope.source, where), name)
 
 
@@ -81,7 +81,7 @@ def scalar_or_tensor(scope: Environment, op: Any) -> list[Item]:
     return [scope.ctx.elementwise(expanded(body), _spread(xs, shape), shape, dtype)]
 
 
-def _spread(xs: list[Value], shape: tuple[int, ...]) -> list[Value]:
+def _spread(xs: list[Tensor], shape: tuple[int, ...]) -> list[Tensor]:
     """A scalar condition chooses between whole tensors."""
     from eqsat.frontends.views import view
 

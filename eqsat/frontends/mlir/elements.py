@@ -36,7 +36,7 @@ def element_type(text: str, where: Span | None) -> str:
     return name
 
 
-def tensor_type(type_: Any, where: Span | None) -> tuple[Dims, str]:
+def ranked_type(type_: Any, where: Span | None) -> tuple[Dims, str]:
     """Dims (None where dynamic) and element type of a ranked tensor or a scalar; E377."""
     text = str(type_)
     found = _TENSOR.match(text)
@@ -55,14 +55,14 @@ def is_index(type_: Any) -> bool:
 
 
 # ---- constants -----------------------------------------------------------------------------------
-def splat(attribute: Any, dtype: str) -> bool | int | float | None:
+def splat_value(attribute: Any, dtype: str) -> bool | int | float | None:
     """The value a dense attribute holds everywhere, None if it holds several."""
     if not getattr(attribute, "is_splat", False):
         return None
-    return plain(attribute.get_splat_value(), dtype)
+    return scalar_value(attribute.get_splat_value(), dtype)
 
 
-def plain(attribute: Any, dtype: str) -> bool | int | float:
+def scalar_value(attribute: Any, dtype: str) -> bool | int | float:
     """A Python scalar from a scalar attribute."""
     value = attribute.value
     if dtype == "bool":

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.indexing import taken
-from eqsat.frontends.mlir.elements import is_index, plain
+from eqsat.frontends.mlir.elements import is_index, scalar_value
 from eqsat.frontends.mlir.items import Environment
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 from eqsat.frontends.views import reshaped
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
@@ -21,7 +21,7 @@ from eqsat.model.generic import Yield
 
 _LARGEST_INDEX = 2**31 - 1  # positions in bodies are i32
 
-Operand = tuple[Value, Sequence[Affine]]
+Operand = tuple[Tensor, Sequence[Affine]]
 Term = Affine | Expr  # what an SSA value of a body is: a position in the loops, or a number
 
 
@@ -59,7 +59,7 @@ class BodyReader:
         value = op.attributes["value"]
         if is_index(op.results[0].type):
             return affine([], int(value.value))
-        return const(plain(value, self.scope.type(op.results[0], op)[1]))
+        return const(scalar_value(value, self.scope.type(op.results[0], op)[1]))
 
     def term(self, value: Any, op: Any) -> Term:
         """A value of the body, or one from around it."""
@@ -73,7 +73,7 @@ class BodyReader:
             raise self.scope.fail("E375", f"`{op.name}` reads a whole tensor in a body", op)
         return const(found.constant) if found.is_constant else self.operand(found, [])
 
-    def operand(self, x: Value, maps: Sequence[Affine]) -> Expr:
+    def operand(self, x: Tensor, maps: Sequence[Affine]) -> Expr:
         """One more operand of the loop nest."""
         self.operands.append((x, list(maps)))
         return arg(len(self.operands) - 1)
@@ -163,8 +163,8 @@ class BodyReader:
         return self._gather(x, terms, data[0], op)
 
     def _joined(
-        self, x: Value, terms: list[Term], data: list[int], op: Any
-    ) -> tuple[Value, list[Term], list[int]]:
+        self, x: Tensor, terms: list[Term], data: list[int], op: Any
+    ) -> tuple[Tensor, list[Term], list[int]]:
         """Neighbouring dims that the data index, as one dim."""
         first, last = data[0], data[-1]
         position: Expr | None = None
@@ -183,7 +183,7 @@ class BodyReader:
         flat = reshaped(self.scope.ctx, x, shape)
         return flat, [*terms[:first], position, *terms[last + 1 :]], [first]
 
-    def _gather(self, x: Value, terms: list[Term], axis: int, op: Any) -> Expr:
+    def _gather(self, x: Tensor, terms: list[Term], axis: int, op: Any) -> Expr:
         place = terms[axis]
         assert isinstance(place, Expr)
         kept = sorted(set(place.operands()))

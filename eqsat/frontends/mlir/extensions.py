@@ -7,7 +7,7 @@ from typing import Any
 from eqsat.frontends.mlir.items import Environment, Handler, Item
 from eqsat.frontends.mlir.movement import handed_on
 from eqsat.frontends.mlir.structured import indexing_maps, loop_sizes
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 from eqsat.frontends.windows import reduced
 from eqsat.model.affine import Map, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
@@ -27,7 +27,7 @@ def softmax(scope: Environment, op: Any) -> list[Item]:
     return [_with(scope, shifted, total, axis, call("div", arg(0), arg(1)))]
 
 
-def _with(scope: Environment, x: Value, other: Value, axis: int, body: Expr) -> Value:
+def _with(scope: Environment, x: Tensor, other: Tensor, axis: int, body: Expr) -> Tensor:
     """A body of x and of a value without one of its dims."""
     rank = len(x.shape)
     whole = [dim(d) for d in range(rank)]
@@ -40,7 +40,7 @@ def _with(scope: Environment, x: Value, other: Value, axis: int, body: Expr) -> 
 # ---- quantisation --------------------------------------------------------------------------------
 def _quantised(
     scope: Environment, op: Any
-) -> tuple[list[Value], list[Map], list[int], list[int], str]:
+) -> tuple[list[Tensor], list[Map], list[int], list[int], str]:
     """Operands with their maps, the loops' extents, the range, and the result's element type."""
     *inputs, output = op.operands
     values = [scope.shaped(v, op) for v in (*inputs, output)]
@@ -80,8 +80,8 @@ def _stored(dtype: str, low: int) -> str:
 
 
 def _elementwise(
-    scope: Environment, xs: list[Value], maps: list[Map], sizes: list[int], result: Yield
-) -> Value:
+    scope: Environment, xs: list[Tensor], maps: list[Map], sizes: list[int], result: Yield
+) -> Tensor:
     operands = list(zip(xs, maps, strict=False))
     return scope.ctx.generic(sizes, range(len(sizes)), operands, result)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.mlir.elements import DYNAMIC, Dims, tensor_type
+from eqsat.frontends.mlir.elements import DYNAMIC, Dims, ranked_type
 from eqsat.frontends.mlir.parser import place_of
 from eqsat.frontends.mlir.source import ModuleText
-from eqsat.frontends.values import Context, Value
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
 from eqsat.model.border import Border
@@ -32,7 +32,7 @@ class Nothing:
     number: int = -1  # of the argument
 
 
-Item = Value | Undefined | int | Nothing
+Item = Tensor | Undefined | int | Nothing
 
 
 @dataclass
@@ -64,13 +64,13 @@ class Environment:
             raise self.fail("E375", f"`{op.name}` reads a value from outside its function", op)
         return self.values[value]
 
-    def tensor(self, value: Any, op: Any) -> Value:
+    def tensor(self, value: Any, op: Any) -> Tensor:
         """The value as a tensor or scalar with elements; E375 if it has none."""
         item = self.item(value, op)
         if is_symbolic(item):
             raise self.unknown_number(op)
         if isinstance(item, int | Extent):
-            return Value((), "i32", constant=item)
+            return Tensor((), "i32", constant=item)
         if isinstance(item, Undefined):
             why = f"`{op.name}` reads an uninitialised tensor"
             raise self.fail("E375", why, op, help="fill it first, with `linalg.fill`")
@@ -82,7 +82,7 @@ class Environment:
         why = f"`{op.name}` computes with a size that is not known"
         return self.fail("E375", why, op, help="give it: an argument's type names its sizes")
 
-    def shaped(self, value: Any, op: Any) -> Value | Undefined:
+    def shaped(self, value: Any, op: Any) -> Tensor | Undefined:
         """The value with its shape, whether anybody has written it or not."""
         item = self.item(value, op)
         return item if isinstance(item, Undefined) else self.tensor(value, op)
@@ -92,7 +92,7 @@ class Environment:
         item = self.item(value, op)
         if isinstance(item, int | Extent):
             return item
-        if isinstance(item, Value) and item.is_constant and not item.shape:
+        if isinstance(item, Tensor) and item.is_constant and not item.shape:
             return int(item.constant)
         raise self.fail("E376", f"`{op.name}` needs a size or position that the data decide", op)
 
@@ -105,7 +105,7 @@ class Environment:
     def type(self, value: Any, op: Any) -> tuple[Dims, str]:
         known = value.type
         if known not in self._types:  # where it is wrong is asked for the first time only
-            self._types[known] = tensor_type(known, self.where(op))
+            self._types[known] = ranked_type(known, self.where(op))
         return self._types[known]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.frontends.mlir.items import Environment, Handler, Item
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 
 _RUNNING = {
     "arith.addf": "cumsum", "arith.addi": "cumsum",
@@ -17,8 +17,8 @@ _RUNNING = {
 
 
 def kept(
-    scope: Environment, title: str, function: Callable[..., Any], operands: Sequence[Value]
-) -> list[Value]:
+    scope: Environment, title: str, function: Callable[..., Any], operands: Sequence[Tensor]
+) -> list[Tensor]:
     """The results of a JAX function of these operands, as one opaque op."""
     import jax
 
@@ -32,7 +32,7 @@ def kept(
     return kept_call(ctx, title, jax.make_jaxpr(function)(*given), nodes)
 
 
-def _known(scope: Environment, op: Any, x: Value) -> Value:
+def _known(scope: Environment, op: Any, x: Tensor) -> Tensor:
     if any(type(s) is not int for s in x.shape):
         raise scope.fail("E376", f"`{op.name}` of unknown size is not kept", op)
     return x
@@ -68,7 +68,7 @@ def _is_read(scope: Environment, op: Any) -> bool:
     return not (first.is_constant and first.constant == neutral(combine, first.dtype))
 
 
-def _last(scope: Environment, x: Value, axis: int) -> Value:
+def _last(scope: Environment, x: Tensor, axis: int) -> Tensor:
     from eqsat.frontends.views import reshaped, sliced_along
 
     size = x.shape[axis]

@@ -10,7 +10,7 @@ from eqsat.frontends.mlir.elements import DYNAMIC
 from eqsat.frontends.mlir.expressions import BodyReader
 from eqsat.frontends.mlir.items import Environment, Handler, Item, Undefined, numbers, segments
 from eqsat.frontends.mlir.structured import generic
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 from eqsat.frontends.views import concatenated, padded, reshaped, sliced, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape
@@ -49,7 +49,7 @@ def from_elements(scope: Environment, op: Any) -> list[Item]:
     return [reshaped(scope.ctx, concatenated(scope.ctx, pieces, 0), shape)]
 
 
-def _listed(values: Sequence[Value], dtype: str) -> Any:
+def _listed(values: Sequence[Tensor], dtype: str) -> Any:
     import numpy as np
 
     from eqsat.ops.meaning.programs import element_dtype
@@ -69,7 +69,7 @@ def size_of(scope: Environment, op: Any) -> list[Item]:
 def handed_on(scope: Environment, op: Any) -> list[Item]:
     """Ops that only say something of their operand: casts of the type, transfers, barriers."""
     found = scope.item(op.operands[0], op)
-    if isinstance(found, Value | Undefined):
+    if isinstance(found, Tensor | Undefined):
         dims, dtype = scope.type(op.results[0], op)
         _check_shape(scope, op, found.shape, dims)
         if found.dtype != dtype:
@@ -155,9 +155,9 @@ def _reduced(scope: Environment, op: Any, sizes: Shape, dims: Sequence[int | Non
 
 
 def window_of(
-    scope: Environment, op: Any, x: Value, offsets: Sequence[int], sizes: Sequence[int],
+    scope: Environment, op: Any, x: Tensor, offsets: Sequence[int], sizes: Sequence[int],
     strides: Sequence[int],
-) -> Value:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """x at offset + stride · i; E376 if that is outside it."""
     for s, o, n, k in zip(x.shape, offsets, sizes, strides, strict=True):
         last = o + (n - 1) * k
@@ -183,7 +183,7 @@ def insert_slice(scope: Environment, op: Any) -> list[Item]:
     if tuple(sizes) == dest.shape:
         return [x]
     # what nobody has written may hold anything: zeros
-    whole = Value(dest.shape, dest.dtype, constant=_zero(dest)) if isinstance(
+    whole = Tensor(dest.shape, dest.dtype, constant=_zero(dest)) if isinstance(
         dest, Undefined
     ) else dest  # fmt: skip
     high = [s - o - n for s, o, n in zip(whole.shape, offsets, sizes, strict=True)]
@@ -192,13 +192,13 @@ def insert_slice(scope: Environment, op: Any) -> list[Item]:
     return [_pieced(scope, op, x, whole, offsets, high)]
 
 
-def _zero(x: Undefined | Value) -> bool | int | float:
+def _zero(x: Undefined | Tensor) -> bool | int | float:
     return 0.0 if is_float(x.dtype) else False if x.dtype == "bool" else 0
 
 
 def _pieced(
-    scope: Environment, op: Any, x: Value, whole: Value, low: Sequence[int], high: Sequence[int]
-) -> Value:
+    scope: Environment, op: Any, x: Tensor, whole: Tensor, low: Sequence[int], high: Sequence[int]
+) -> Tensor:
     """Dim by dim: what is before, the tensor, what is after."""
     for axis in reversed(range(len(whole.shape))):
         if not low[axis] and not high[axis]:
@@ -233,22 +233,26 @@ def pad(scope: Environment, op: Any) -> list[Item]:
 
 
 def _around(
-    scope: Environment, x: Value, low: Sequence[int], high: Sequence[int], value: bool | int | float
-) -> Value:
+    scope: Environment,
+    x: Tensor,
+    low: Sequence[int],
+    high: Sequence[int],
+    value: bool | int | float,
+) -> Tensor:
     """x with this constant around it."""
     if x.is_constant and x.constant == value:
         shape = tuple(s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
-        return Value(shape, x.dtype, constant=x.constant)
+        return Tensor(shape, x.dtype, constant=x.constant)
     edges = [(a, b, 0) for a, b in zip(low, high, strict=True)]
     return padded(scope.ctx, x, edges, value)
 
 
 def _padded_by(
-    scope: Environment, x: Value, low: Sequence[int], high: Sequence[int], value: Value
-) -> Value:
+    scope: Environment, x: Tensor, low: Sequence[int], high: Sequence[int], value: Tensor
+) -> Tensor:
     """x with a computed scalar around it: chosen by a mask that is padded as x is."""
     wide = _around(scope, x, low, high, _zero(x))
-    inside = scope.ctx.full(scope.ctx.materialise(Value(x.shape, "bool", constant=True)))
+    inside = scope.ctx.full(scope.ctx.materialise(Tensor(x.shape, "bool", constant=True)))
     mask = _around(scope, inside, low, high, False)
     operands = [
         (mask, identity(len(wide.shape))), (wide, identity(len(wide.shape))), (value, []),
@@ -321,7 +325,7 @@ def generate(scope: Environment, op: Any) -> list[Item]:
         body.terms[argument] = dim(i)
     (value,) = body.read(block)
     if value.fn == "const":
-        return [Value(shape, dtype, constant=value.value)]
+        return [Tensor(shape, dtype, constant=value.value)]
     return [scope.ctx.generic(shape, range(len(shape)), body.operands, Yield(value, dtype))]
 
 

@@ -89,7 +89,7 @@ def _one_of(precisions: set[str]) -> str:
     return most_accurate(precisions) if precisions <= set(LEVELS) else HIGHEST
 
 
-def precision_of(scope: Environment, op: Any) -> str:
+def op_precision(scope: Environment, op: Any) -> str:
     """The precision of a linalg op; EqsatError E375 if its attribute holds no name of one."""
     if ATTRIBUTE in op.attributes:
         name = str(getattr(op.attributes[ATTRIBUTE], "value", op.attributes[ATTRIBUTE]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.frontends.mlir.arithmetic import ARITHMETIC, held
-from eqsat.frontends.mlir.elements import tensor_type
+from eqsat.frontends.mlir.elements import ranked_type
 from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
 from eqsat.frontends.mlir.extensions import EXTENSIONS
 from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined
@@ -18,7 +18,7 @@ from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.frontends.mlir.unknown import argument_sizes
-from eqsat.frontends.values import Context, Value, weight_key
+from eqsat.frontends.values import Context, Tensor, weight_key
 from eqsat.model.attr import ShapeError
 from eqsat.model.border import Border
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
@@ -164,10 +164,10 @@ class _FunctionReader:
         typed = [a for a in block.arguments if not str(a.type).startswith("!")]
         names = [self._name(a, a.arg_number) for a in typed]
         for a in typed:  # before sizes are looked for, so that a foreign type has its place
-            tensor_type(a.type, self._place(a))
+            ranked_type(a.type, self._place(a))
         shapes, self.symbols = argument_sizes(self.scope, _Only(block, typed), names, sizes)
         for a, shape, name in zip(typed, shapes, names, strict=True):
-            dtype = tensor_type(a.type, None)[1]
+            dtype = ranked_type(a.type, None)[1]
             encoding = border_encoding(self.scope, function, a.type, shape)
             place = self._place(a)
             if encoding is not None and place is not None:
@@ -194,7 +194,7 @@ class _FunctionReader:
         plain = word[1:] if word.startswith("%") else ""
         return _identifier(plain) if plain and not plain.isdigit() else f"arg{number}"
 
-    def input(self, t: TensorType, name: str, encoding: Encoding | None = None) -> Value:
+    def input(self, t: TensorType, name: str, encoding: Encoding | None = None) -> Tensor:
         leaf = Leaf(self.scope.ctx.name(name), t, index=self.inputs, layout=encoding)
         self.inputs += 1
         return self.scope.ctx.add("input", (), leaf)
@@ -203,7 +203,7 @@ class _FunctionReader:
         """The node of a result, in the encoding that its type has."""
         if isinstance(item, Undefined):
             raise self.scope.fail("E375", "the result is a tensor nobody has written", op)
-        if not isinstance(item, Value):
+        if not isinstance(item, Tensor):
             raise self.scope.fail("E375", "a result is no tensor", op)
         node = self.scope.ctx.materialise(item)
         type_ = op.operands[number].type
@@ -295,7 +295,7 @@ class _FunctionReader:
         made = self.globals.get(name)
         if made is None:
             raise self.scope.fail("E373", f"`@{name}` is no global of the file", op)
-        dims, dtype = tensor_type(op.results[0].type, self.scope.where(op))
+        dims, dtype = ranked_type(op.results[0].type, self.scope.where(op))
         shape = tuple(d for d in dims if d is not None)
         if len(shape) != len(dims):
             raise self.scope.fail("E376", f"global `@{name}` is of unknown size", op)
@@ -303,11 +303,11 @@ class _FunctionReader:
         value = next((made.attributes[k] for k in keys if k in made.attributes), None)
         if value is not None and str(value).startswith(("dense", "#util.byte_pattern<0")):
             if str(value).startswith("#"):
-                return Value(shape, dtype, constant=False if dtype == "bool" else 0)
+                return Tensor(shape, dtype, constant=False if dtype == "bool" else 0)
             return held(self.scope, op, value, op.results[0].type, name)
         return self._named(name, TensorType(dtype, shape))
 
-    def _named(self, name: str, t: TensorType) -> Value:
+    def _named(self, name: str, t: TensorType) -> Tensor:
         import numpy as np
 
         key = weight_key(np.frombuffer(f"{name} {t}".encode(), np.uint8))
@@ -320,8 +320,8 @@ class _FunctionReader:
     def _import(self, op: Any) -> Item:
         """An argument of a lowered module becomes a tensor here."""
         item = self.scope.item(op.operands[0], op)
-        dims, dtype = tensor_type(op.results[0].type, self.scope.where(op))
-        if isinstance(item, Value):
+        dims, dtype = ranked_type(op.results[0].type, self.scope.where(op))
+        if isinstance(item, Tensor):
             return item
         if None in dims:
             why = "an argument of a lowered module has a size that is not known"

@@ -9,9 +9,9 @@ from typing import Any
 from eqsat.frontends.mlir.encodings import note_contraction
 from eqsat.frontends.mlir.expressions import BodyReader, Operand, affine_of
 from eqsat.frontends.mlir.items import Environment, Item, Undefined, segments
-from eqsat.frontends.mlir.precision import precision_of
+from eqsat.frontends.mlir.precision import op_precision
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
-from eqsat.frontends.values import Value
+from eqsat.frontends.values import Tensor
 from eqsat.frontends.views import transposed, view
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
@@ -33,7 +33,7 @@ class _Out:
     loops: tuple[int, ...]  # of the result's dims
     shape: Shape
     dtype: str
-    initial: Value | Undefined
+    initial: Tensor | Undefined
     precision: str
 
 
@@ -54,7 +54,7 @@ def generic(scope: Environment, op: Any) -> list[Item]:
     yielded = body.read(block)
     _check_reads(scope, op, yielded, shaped)
     reductions = _reductions(scope, op, sizes, maps[len(inputs) :])
-    precision = precision_of(scope, op)
+    precision = op_precision(scope, op)
     outs = [
         _Out(where, tuple(sizes[d] for d in where), s.dtype, s, precision)
         for where, s in zip(loops, shaped[len(inputs) :], strict=True)
@@ -62,9 +62,9 @@ def generic(scope: Environment, op: Any) -> list[Item]:
     return _results(scope, op, body, len(inputs), yielded, outs, reductions)
 
 
-def _readable(s: Value | Undefined) -> Value:
+def _readable(s: Tensor | Undefined) -> Tensor:
     """An operand of the nest; nothing reads the elements of one that has none."""
-    return Value(s.shape, s.dtype, constant=0) if isinstance(s, Undefined) else s
+    return Tensor(s.shape, s.dtype, constant=0) if isinstance(s, Undefined) else s
 
 
 def indexing_maps(scope: Environment, op: Any, count: int) -> list[Map]:
@@ -100,7 +100,7 @@ def _are_reduced(scope: Environment, op: Any) -> list[bool]:
 
 
 def loop_sizes(
-    scope: Environment, op: Any, maps: Sequence[Map], shaped: Sequence[Value | Undefined]
+    scope: Environment, op: Any, maps: Sequence[Map], shaped: Sequence[Tensor | Undefined]
 ) -> list[int]:
     """The extent of every loop, from the operands that index with it alone; E376 if they differ."""
     count = op.attributes["indexing_maps"][0].value.n_dims if maps else 0
@@ -137,7 +137,7 @@ def _with_unit_loops(
 
 
 def _check_reads(
-    scope: Environment, op: Any, yielded: Sequence[Expr], shaped: Sequence[Value | Undefined]
+    scope: Environment, op: Any, yielded: Sequence[Expr], shaped: Sequence[Tensor | Undefined]
 ) -> None:
     for e in yielded:
         if any(i < len(shaped) and isinstance(shaped[i], Undefined) for i in e.operands()):
@@ -230,7 +230,7 @@ def _beside(e: Expr, mine: Expr) -> list[Expr] | None:
     return before + after[::-1]
 
 
-def _alone(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Value:
+def _alone(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Tensor:
     if not y.combine:
         view = _view(scope, body, out, y)
         if view is not None:
@@ -250,11 +250,11 @@ def _at_start(m: Sequence[Affine], kept: set[int]) -> list[Affine]:
     return [Affine(tuple(t for t in e.terms if t[0] in kept), e.constant) for e in m]
 
 
-def _view(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Value | None:
+def _view(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Tensor | None:
     """A constant, or an operand seen through a map; None if something is computed."""
     if y.body.fn == "const":
         fitting = float(y.body.value) if is_float(out.dtype) else y.body.value
-        return Value(out.shape, out.dtype, constant=fitting)
+        return Tensor(out.shape, out.dtype, constant=fitting)
     if y.body.fn != "arg":
         return None
     x, m = body.operands[y.body.value]
@@ -264,7 +264,7 @@ def _view(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Value | 
     outer = [place.get(d, affine([])) for d in range(len(body.sizes))]
     through = compose_maps(tuple(m), outer)
     if x.is_constant:
-        return Value(out.shape, x.dtype, constant=x.constant)
+        return Tensor(out.shape, x.dtype, constant=x.constant)
     perm = _permutation(through, x.shape)
     if perm is not None and perm != tuple(range(len(perm))):
         return transposed(scope.ctx, x, perm)
@@ -283,7 +283,7 @@ def _permutation(m: Map, shape: Shape) -> tuple[int, ...] | None:
 
 def _together(
     scope: Environment, body: BodyReader, out: _Out, yields: Sequence[Yield]
-) -> list[Value]:
+) -> list[Tensor]:
     ctx = scope.ctx
     used = [
         (v.node, compose_maps(v.map, m))
@@ -295,13 +295,13 @@ def _together(
 
 
 def _started(
-    scope: Environment, op: Any, x: Value, out: _Out, combine: str, read: tuple[int, ...]
+    scope: Environment, op: Any, x: Tensor, out: _Out, combine: str, read: tuple[int, ...]
 ) -> Item:
     """The reduction together with what its result held before, unless that was neutral."""
     if not combine:
         return x
     first = out.initial
-    assert isinstance(first, Value)
+    assert isinstance(first, Tensor)
     if first.is_constant and first.constant == scalar.neutral(combine, out.dtype):
         return x
     body = call(combine, arg(0), arg(1))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.mlir.elements import is_index, tensor_type
+from eqsat.frontends.mlir.elements import is_index, ranked_type
 from eqsat.frontends.mlir.expressions import affine_of
 from eqsat.frontends.mlir.items import Environment, segments
 from eqsat.model.affine import dim
@@ -54,7 +54,7 @@ class SizeClasses:
     def of(self, value: Any) -> list[Size]:
         """The sizes of a value, new where its type does not know them."""
         if value not in self.shapes:
-            dims, _ = tensor_type(value.type, None)
+            dims, _ = ranked_type(value.type, None)
             self.shapes[value] = [self.fresh() if d is None else d for d in dims]
         return self.shapes[value]
 
@@ -98,7 +98,7 @@ def _dim(sizes: SizeClasses, op: Any) -> None:
 
 def _empty(sizes: SizeClasses, op: Any) -> None:
     dynamic = iter(op.operands)
-    dims, _ = tensor_type(op.results[0].type, None)
+    dims, _ = ranked_type(op.results[0].type, None)
     sizes.shapes[op.results[0]] = [sizes.index(next(dynamic)) if d is None else d for d in dims]
 
 

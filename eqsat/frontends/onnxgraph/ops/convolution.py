@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph.call import OnnxCall
-from eqsat.frontends.onnxgraph.ops.windows import MOST, windows
+from eqsat.frontends.onnxgraph.ops.windows import MOST, windows_of
 from eqsat.frontends.onnxgraph.registry import operator
 
 _LETTERS = "DHW"
@@ -42,7 +42,7 @@ def windowed_product(c: OnnxCall, x: Any, w: Any) -> Any:
     groups = int(c.attribute("group", 1))
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise c.error("E368", f"has {groups} groups of {list(w.shape)} over {list(x.shape)}")
-    at = windows(c, x.shape[2:], w.shape[2:])
+    at = windows_of(c, x.shape[2:], w.shape[2:])
     if at.kernel != tuple(w.shape[2:]):
         raise c.error("E368", f"has kernel_shape {list(at.kernel)} and weights {list(w.shape)}")
     return c.lax.conv_general_dilated(

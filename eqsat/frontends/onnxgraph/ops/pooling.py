@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
-from eqsat.frontends.onnxgraph.ops.windows import Windows, windows
+from eqsat.frontends.onnxgraph.ops.windows import Windows, windows_of
 from eqsat.frontends.onnxgraph.registry import operator
 
 MOST_PLACES = 4096  # in a window whose positions are compared one by one
@@ -20,7 +20,7 @@ def _windows(c: OnnxCall) -> tuple[Windows, tuple[tuple[int, int], ...]]:
     kernel = c.needed("kernel_shape")
     if c.rank(0) != len(kernel) + 2:
         raise c.error("E368", f"has a window of {len(kernel)} axes over {list(c.shape(0))}")
-    w = windows(c, c.shape(0)[2:], kernel)
+    w = windows_of(c, c.shape(0)[2:], kernel)
     if not c.attribute("ceil_mode", 0) or c.attribute("auto_pad", "NOTSET").startswith("SAME"):
         return w, w.pads
     return w, tuple(_ceiled(w, size, d) for d, size in enumerate(c.shape(0)[2:]))

@@ -28,7 +28,7 @@ class Windows:
         return (size + sum(self.pads[d]) - self.reach(d)) // self.strides[d] + 1
 
 
-def windows(c: OnnxCall, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
+def windows_of(c: OnnxCall, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
     """The windows of a node over an image of this size; E368 if an attribute makes no sense."""
     rank = len(spatial)
     sizes = _several(c, "kernel_shape", kernel, rank, 1)
