@@ -14,13 +14,13 @@ from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import Verification, verify_on_arena
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
+from eqsat.loading import load
 from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
-from eqsat.run import load
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes
 CHAIN = """

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eqsat.model.attr import Shape, loop_order
+from eqsat.model.attr import loop_order
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.movement import Move, Transpose
+from eqsat.model.movement import Move
 from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
@@ -21,14 +21,9 @@ from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import Access, access, is_copy, seen_as, through, widens
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
+from eqsat.schedule.siblings import Connections
+from eqsat.schedule.views import behind_views
 from eqsat.schedule.workgroups import tile_bytes
-
-
-def behind_views(program: Program, node: int) -> int:
-    """The node whose bytes these are: reshapes and relaxed views are looked through."""
-    while program.nodes[node].op in ("reshape", "relax"):
-        (node,) = program.nodes[node].operands
-    return node
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,8 @@ class OneDispatch:
             yield from self._path_faults(path)
         yield from self._repeat_faults()
         yield from self._write_faults()
-        yield from self._connection_faults()
+        pairs = [(e.maker, e.reader) for e in self.edges]
+        yield from Connections(self.program, self.target, self.dispatch, self.ops, pairs).faults()
         for m in self.ops:
             yield from self._tile_faults(m)
         yield from self._pipeline_faults()
@@ -296,67 +292,6 @@ class OneDispatch:
             nbytes = self.target.fusion.row_block * self.row_blocks.row_bytes()
             yield from self._over("scratch", "a row block", nbytes)
 
-    def _connection_faults(self) -> Iterator[str]:
-        """Parts are joined by what they compute, then by readers of one buffer."""
-        part = {m: m for m in self.ops}
-        for e in self.edges:
-            part = _joined(part, e.maker, e.reader)
-        if len(set(part.values())) < 2:
-            return
-        where = self.target.place("fusion.siblings")
-        if not self.target.fusion.siblings:
-            yield f"its ops do not hang together, fusion.siblings is false ({where})"
-            return
-        too_large: list[str] = []
-        for a, b in self._shared():
-            fault = self._sibling_fault(a, b)
-            if fault and part[a[0]] != part[b[0]]:
-                too_large.append(fault)
-            else:
-                part = _joined(part, a[0], b[0])
-        if len(set(part.values())) > 1:
-            yield too_large[0] if too_large else f"its ops share no operand ({where})"
-
-    def _shared(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Pairs of (op, operand) that read one buffer from memory."""
-        readers: dict[int, list[tuple[int, int]]] = {}
-        for m in self.ops:
-            for i, o in enumerate(self.node(m).operands):
-                base = behind_views(self.program, o)
-                if base in self.dispatch.reads:
-                    readers.setdefault(base, []).append((m, i))
-        return [(a, b) for rs in readers.values() for a in rs for b in rs if a[0] < b[0]]
-
-    def _sibling_fault(self, a: tuple[int, int], b: tuple[int, int]) -> str:
-        """Of two readers that walk a buffer differently, one is a vector of its whole result.
-
-        The one that walks it out of order; where none does or both do, the smaller one.
-        """
-        limit = self.target.limits.vector_bytes
-        (_, order), (_, other) = one, two = self._walk(*a), self._walk(*b)
-        if one == two or limit is None:
-            return ""
-        sizes = [(sum(t.nbytes for t in self.node(n).types), n) for n in (a[0], b[0])]
-        strays = [s for s, o in zip(sizes, (order, other), strict=True) if o != sorted(o)]
-        nbytes, loser = strays[0] if len(strays) == 1 else min(sizes)
-        where = self.target.place("limits.vector")
-        text = (
-            f"the unfused %{loser} needs {nbytes:,} bytes, the vector limit is {limit:,} ({where})"
-        )
-        return text if nbytes > limit else ""
-
-    def _walk(self, reader: int, operand: int) -> tuple[Shape, list[int]]:
-        """Extents of a reader's loops, and the order in which it walks the operand's dims."""
-        node = self.node(reader)
-        shape = self.node(node.operands[operand]).type.shape
-        match node.attr:
-            case Generic():
-                order = [-1 if e.dim is None else e.dim for e in node.attr.maps[operand]]
-                return node.attr.sizes, order
-            case Transpose(perm=perm):
-                return node.attr.result_shape, [perm.index(d) for d in range(len(perm))]
-        return shape, list(range(len(shape)))
-
     # ---- limits
     def _over(self, name: str, what: str, nbytes: int) -> Iterator[str]:
         limits = self.target.limits
@@ -422,8 +357,3 @@ def _runs(node: Node) -> int:
         case Custom(shape=shape) | Move(op="gather", shape=shape):
             return math.prod(shape)
     return 0
-
-
-def _joined(part: dict[int, int], a: int, b: int) -> dict[int, int]:
-    old, new = part[a], part[b]
-    return {m: new if p == old else p for m, p in part.items()}

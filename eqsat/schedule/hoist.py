@@ -18,7 +18,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
-from eqsat.schedule.fused import behind_views
+from eqsat.schedule.views import behind_views
 
 T = TypeVar("T")
 _KEY = "input"

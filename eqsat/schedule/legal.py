@@ -16,7 +16,8 @@ from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.schedule.devices import by_device, device_faults
-from eqsat.schedule.fused import OneDispatch, behind_views
+from eqsat.schedule.fused import OneDispatch
+from eqsat.schedule.views import behind_views
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 

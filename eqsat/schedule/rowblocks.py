@@ -14,6 +14,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.generics.access import Access, access, joined, loops_of, seen_as, through
+from eqsat.schedule.views import behind_views
 
 Kind = Callable[[int], str]
 
@@ -95,8 +96,7 @@ class RowDispatch:
     def _follow(self, read: _RowRead, found: list[_RowRead]) -> None:
         nodes, below, known = self.program.nodes, read.maker, read.map
         shown = nodes[below].type.shape
-        while nodes[below].op in ("reshape", "relax"):
-            (below,) = nodes[below].operands
+        below = behind_views(self.program, below)
         if below not in self.ops:
             return
         node = nodes[below]
