@@ -10,6 +10,7 @@ from eqsat.model.expr import literal
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import is_float
 from eqsat.ops.generics.canonical import compose_maps
+from eqsat.ops.registry import op_record
 
 Shape = tuple[int, ...]
 Edges = tuple[int, int, int]  # low, high, interior, as `lax.pad` has them
@@ -34,6 +35,12 @@ def reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
         return view(x, shape, outer)
     node = ctx.materialise(x)
     return ctx.add("reshape", (node,), Reshape(x.shape, shape))
+
+
+def recorded(ctx: Context, op: str, *xs: Tensor, **values: object) -> Tensor:
+    """An op whose attribute is what its record makes of these values."""
+    attr = op_record(op).attribute([x.shape for x in xs], values)
+    return ctx.add(op, [ctx.materialise(x) for x in xs], attr)
 
 
 def transposed(ctx: Context, x: Tensor, perm: Sequence[int]) -> Tensor:
