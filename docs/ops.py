@@ -14,7 +14,7 @@ from eqsat.execute.lowering import LOWERINGS
 from eqsat.export.mlir.ops import WRITERS as MLIR
 from eqsat.export.onnxmodel.ops import WRITERS as ONNX
 from eqsat.hunt.generate import PROPOSERS, propose
-from eqsat.hunt.known import Known
+from eqsat.hunt.known import Surroundings
 from eqsat.hunt.nests import Scale
 from eqsat.model.control import CONTROL
 from eqsat.ops.access import access
@@ -55,7 +55,7 @@ def _access(r: Op) -> str:
     """Of an instance that the hunt proposes."""
     if r.name not in PROPOSERS or r.operands == 0:
         return "its own" if r.name == "result" else ""
-    known = Known(Random(0), Scale(), (None,) * (r.operands or 2), None, "f32")
+    known = Surroundings(Random(0), Scale(), (None,) * (r.operands or 2), None, "f32")
     attr = propose(r.name, known)
     shapes = attr.operand_shapes(r.name) or ()
     if r.name == "generic" and not shapes:
