@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat.model.diag import fail
+from eqsat.model.layout import Encoding
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.run import Run
@@ -45,8 +46,8 @@ def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> S
 
 def _refuse_requests(schedule: Schedule, run: Run) -> None:
     """EqsatError if a requested layout is still a request: E390, or E410 for want of time."""
-    left = [i for _, i in schedule.ops({"set_encoding", "unset_encoding"})]
-    left += [i for i in schedule.ahead if schedule.program.nodes[i].op.endswith("_encoding")]
+    left = [i for _, i in schedule.ops({*Encoding.ops})]
+    left += [i for i in schedule.ahead if schedule.program.nodes[i].op in Encoding.ops]
     assert run.egraph is not None
     assert run.selection is not None
     if left and (run.selection.cuts or run.egraph.stop != "saturated"):

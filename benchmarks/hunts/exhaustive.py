@@ -23,7 +23,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.rules import Apply, AttrExpr, Name, Rule, Splat, Term, Value, Var
 from eqsat.model.tensor import TensorType
-from eqsat.ops.attrs import WHOLE
+from eqsat.ops.attrs import OPS as RULE_OPS
 from eqsat.saturate.rows import is_closed, plain
 
 OPS = frozenset({"transpose", "pack", "unpack", "reshape", "retype", "relax"})
@@ -201,7 +201,7 @@ def _variables(
 
 def _bound(term: Apply, attr: Attr, result: Shape, state: _State, at: int) -> _State | None:
     """The state with this attribute at its place in pre-order; None if a name says otherwise."""
-    whole = WHOLE.get(term.op, ("", ""))[0]
+    whole = RULE_OPS[term.op].whole
     values, tensors = dict(state.values), dict(state.tensors)
     for key, pattern in term.attrs:
         value = attr if key == whole else attr.field(key)

@@ -30,6 +30,8 @@ def _of(kind: str) -> frozenset[str]:
 LEAVES = _of("leaf")
 VIEWS = _of("view")  # no data moves
 CONVERSIONS = _of("conversion")
+SAME_BYTES = VIEWS - {"result"}  # their result lies as their operand does
+TILINGS = CONVERSIONS - {"transpose"}  # blocks, or what asks for them
 
 
 def attr_from_json(data: Any, symbols: Symbols = NO_SYMBOLS) -> Attr:

@@ -6,7 +6,6 @@ adds what plug-ins bring.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
@@ -68,11 +67,6 @@ ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {
 
 # the ops that rules may mention
 OPS: dict[str, Op] = {name: r for name, r in all_ops().items() if r.in_rules}
-# op -> (attribute key, kind) that stands for the complete attribute
-WHOLE = {name: (r.whole, r.whole) for name, r in OPS.items() if r.whole}
-FIELDS: dict[str, Mapping[str, str]] = {n: r.attributes for n, r in OPS.items() if r.attributes}
-# number of tensor operands; None: any number
-ARITY = {name: r.operands for name, r in OPS.items()}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
-from eqsat.ops.attrs import ARITY
+from eqsat.ops.attrs import OPS
 from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import Variant, mark, slots, splat_name
 
@@ -19,7 +19,7 @@ SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of t
 INSTEAD_OF = "instead_of"  # the class of a loop with other bodies, and that of the loop itself
 EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
 # ops whose attribute 0 means "leave the operand as it is"
-OPTIONAL = tuple(op for op, n in ARITY.items() if n == 1 and op != "result")
+OPTIONAL = tuple(op for op, r in OPS.items() if r.operands == 1 and op != "result")
 MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
 MOST_OPERANDS = 6  # of what a rule makes: any-operand rules are compiled once per arity
 Signature = tuple[str, int]  # op, number of operands
@@ -47,9 +47,14 @@ class Interner:
         return attr
 
 
+def _operands(op: str) -> int | None:
+    """Of an op that rules may name; None: any number, or no rule names it."""
+    return OPS[op].operands if op in OPS else None
+
+
 def constructor(op: str, arity: int) -> str:
     """The egglog name of an op; prefixed, as egglog has one namespace for everything."""
-    return f"op_{op}" if ARITY.get(op) == 1 else f"op_{op}_{arity}"
+    return f"op_{op}" if _operands(op) == 1 else f"op_{op}_{arity}"
 
 
 def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], set[Signature]]:
@@ -68,7 +73,7 @@ def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], se
         for i, rule in numbered:
             for choice in _arities(rule, found):
                 made = _signatures(rule.right, dict(choice)) - found
-                wide = any(ARITY.get(op) is None and n > MOST_OPERANDS for op, n in made)
+                wide = any(_operands(op) is None and n > MOST_OPERANDS for op, n in made)
                 if (i, choice) not in chosen and not wide:
                     chosen[i, choice] = rule
                     found |= made

@@ -28,9 +28,8 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.ops.attrs import FUNCTIONS, WHOLE, Operand
+from eqsat.ops.attrs import FUNCTIONS, OPS, Operand
 from eqsat.ops.builtin.layouts import NeedsPadding
-from eqsat.ops.registry import op_record
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
@@ -133,7 +132,7 @@ class Rows:
 
     def _bind_list(self, env: Env, node: Apply, attrs: list[Attr]) -> None:
         """`*op(xs, …)`: a whole key binds the list of attributes, a field is equal in all."""
-        whole = WHOLE.get(node.op, ("", ""))[0]
+        whole = OPS[node.op].whole
         for key, pattern in node.attrs:
             if key == whole:
                 self._unify(env, pattern, tuple(attrs))
@@ -146,7 +145,7 @@ class Rows:
         env[over.name] = tuple(Operand(s[0]) for s in shapes if s)
 
     def _bind_attr(self, env: Env, node: Apply, attr: Attr) -> None:
-        whole = WHOLE.get(node.op, ("", ""))[0]
+        whole = OPS[node.op].whole
         given = dict(node.attrs)
         if whole in given:
             self._unify(env, given[whole], attr)
@@ -244,7 +243,7 @@ class Rows:
 
     def _column(self, op: Apply, key: str, value: Any, count: int) -> tuple[Any, ...]:
         """One entry per operand: a list as it is, one permutation or number for all of them."""
-        is_whole = key == WHOLE.get(op.op, ("", ""))[0]
+        is_whole = key == OPS[op.op].whole
         is_list = is_whole or (isinstance(value, tuple) and not _is_ints(value))
         column = value if is_list else (value,) * count
         if len(column) != count:
@@ -255,13 +254,13 @@ class Rows:
     def _attr(
         self, term: Apply, shapes: Sequence[Shape | None], given: dict[str, Any]
     ) -> Attr | None:
-        whole = WHOLE.get(term.op, ("", ""))[0]
+        whole = OPS[term.op].whole
         if whole in given:
             return given[whole]
         if given and all(v is None for v in given.values()):
             return None
         try:
-            return op_record(term.op).attribute([s or () for s in shapes], given)
+            return OPS[term.op].attribute([s or () for s in shapes], given)
         except NeedsPadding:
             raise NoRow from None
         except ShapeError as e:

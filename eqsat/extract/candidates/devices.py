@@ -10,11 +10,10 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
 from eqsat.model.generic import Generic
+from eqsat.model.ops import TILINGS
 from eqsat.model.target import Target
 from eqsat.ops.programs.placement import ANYWHERE, device_of
 from eqsat.ops.targets.tiles import tiles_of
-
-_TILING = frozenset({"pack", "unpack", "retype", "set_encoding", "unset_encoding"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Devices:
         device = self.of((node,))
         if n.rule == -1 or isinstance(n.attr, Transfer):
             return True
-        if n.op in _TILING and not dict(self.target.devices)[device].data_tiling:
+        if n.op in TILINGS and not dict(self.target.devices)[device].data_tiling:
             return False
         tile = n.attr.tile if isinstance(n.attr, Generic) else ()
         return not tile or tile in self._tiles[device]

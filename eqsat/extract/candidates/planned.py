@@ -14,6 +14,7 @@ from itertools import count
 from eqsat.extract.candidates.space import Space
 from eqsat.model.movement import Reshape
 from eqsat.model.nest import Nest, NoNest
+from eqsat.model.ops import SAME_BYTES
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan.dispatch import Planner, planner_of, weight_classes
@@ -142,6 +143,6 @@ class PlanPrices:
 
 def _written(ops: Mapping[int, Member], number: int) -> int:
     """The op that writes the buffer of a result, views looked through."""
-    while ops[number].op in ("reshape", "relax"):
+    while ops[number].op in SAME_BYTES:
         (number,) = ops[number].operands
     return number

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from eqsat.model.egraph import EGraph
-from eqsat.model.ops import CONVERSIONS
+from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
@@ -19,7 +19,7 @@ from eqsat.ops.contractions.roles import kind
 Moment = tuple[int, int, int, int]
 T = TypeVar("T")
 MOVING = ("leaf", "view", "conversion")  # kinds that compute no value
-SAME_VALUE = CONVERSIONS | {"relax", "reshape"}
+SAME_VALUE = CONVERSIONS | SAME_BYTES
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
 from eqsat.model.nest import Nest, NoNest
+from eqsat.model.ops import SAME_BYTES
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contractions.roles import contraction_roles
@@ -245,7 +246,7 @@ class _NestBuilder:
     def _buffer(self, node: int) -> int | None:
         """The buffer whose bytes a node is, if there are only views between."""
         while not isinstance(self.ops[node].attr, TensorType):
-            if self.ops[node].op not in ("reshape", "relax"):
+            if self.ops[node].op not in SAME_BYTES:
                 return None
             (node,) = self.ops[node].operands
         return node

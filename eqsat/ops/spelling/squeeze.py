@@ -21,20 +21,19 @@ from eqsat.model.devices import Transfer
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.ops import CONVERSIONS, LEAVES
+from eqsat.model.ops import LEAVES, TILINGS
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 
-LAYOUTS = CONVERSIONS - {"transpose"}
 MOVED = frozenset({"pad", "slice", "concat"})
 
 
 def drop_unit_dims(program: Program) -> Program:
     """The same program on values without dims of extent 1, arguments and results aside."""
     own = [n for n in program.nodes if n.op not in LEAVES]
-    if any(n.op in LAYOUTS for n in own) or not any(1 in t.shape for n in own for t in n.types):
+    if any(n.op in TILINGS for n in own) or not any(1 in t.shape for n in own for t in n.types):
         return program
     return _Squeezer(program).program()
 
