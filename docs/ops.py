@@ -17,7 +17,7 @@ from eqsat.hunt.generate import PROPOSERS, propose
 from eqsat.hunt.known import Surroundings
 from eqsat.hunt.nests import Scale
 from eqsat.model.control import CONTROL
-from eqsat.ops.access import access
+from eqsat.ops.generics.access import access
 from eqsat.ops.op import Op
 from eqsat.ops.registry import builtin_ops
 

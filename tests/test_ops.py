@@ -139,7 +139,7 @@ from eqsat.export.write import export
 from eqsat.hunt.search import hunt
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.ops.meaning import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_program
 
 
 def traced(x, y):
