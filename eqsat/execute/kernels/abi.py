@@ -202,3 +202,20 @@ def put(name: str, value: str, base: str, offset: int) -> str:
         f"  %{name} = getelementptr i8, ptr %{base}, i64 {offset}\n"
         f"  store {value}, ptr %{name}, align {align}"
     )
+
+
+def arguments(abi: Abi, function: str, **fields: str) -> str:
+    """The arguments of a function of XLA's, in `%a`, and its address, `%f`; `%api` is known."""
+    struct = f"{function}_Args"
+    given = [f"i64 {abi.size(struct)}", "ptr null", *fields.values()]
+    at = [0, 8, *(abi.at(struct, field) for field in fields)]
+    lines = [
+        put(f"a.{i}", value, "a", x) for i, (value, x) in enumerate(zip(given, at, strict=True))
+    ]
+    address = get("f", "api", abi.at("Api", f"XLA_FFI_{function}"), "ptr")
+    return "\n".join([*lines, address])
+
+
+def room(abi: Abi, function: str) -> str:
+    """`%a`, room for the arguments of a function of XLA's."""
+    return f"  %a = alloca [{abi.size(f'{function}_Args')} x i8], align 8"

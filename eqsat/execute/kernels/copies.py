@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from eqsat.execute.kernels.frame import F32, Frame
 from eqsat.execute.kernels.ir import Index, Mask, Value, lanes_of
@@ -60,33 +60,42 @@ def _copy_run(frame: Frame, factor: Factor, to: Value, first: Index, count: Inde
         x = _value(frame, Points(code, nest, frame.reads), factor, None)
         code.store(x, to, F32)
         return
-    along = p.reduced[-1]
+    _over_reduction(frame, to, (first, count), 1, lambda *run: _vectors(factor, *run))
 
-    def run(level: int, here: Frame, to: Value) -> None:
-        loop = p.reduced[level]
-        start, size = (first, count) if level == 0 else (0, nest.sizes[loop])
-        if level == len(p.reduced) - 1:
-            _vectors(here, factor, to, along, start, size)
+
+def _over_reduction(
+    frame: Frame,
+    to: Value,
+    run: tuple[Index, Index],
+    step: int,
+    innermost: Callable[[Frame, Value, Index, Index], None],
+) -> None:
+    """The reduction loops, of the outermost `run` (start, count); `step` elements of `to` a point.
+
+    innermost: what is done along the last one, from a start on, for so many points.
+    """
+    code, p, nest = frame.code, frame.plan, frame.nest
+
+    def level(n: int, here: Frame, to: Value) -> None:
+        loop, inner = p.reduced[n], p.reduced[n + 1 :]
+        start, size = run if n == 0 else (0, nest.sizes[loop])
+        if not inner:
+            innermost(here, to, start, size)
             return
-        inner = nest.points(p.reduced[level + 1 :])
+        width = nest.points(inner) * step
 
         def turn(i: Index) -> None:
-            run(
-                level + 1,
-                here.moved({loop: code.add(start, i)}),
-                code.at(to, F32, code.mul(i, inner)),
-            )
+            moved = here.moved({loop: code.add(start, i)})
+            level(n + 1, moved, code.at(to, F32, code.mul(i, width)))
 
         code.loop(0, size, 1, [], turn)
 
-    run(0, frame, to)
+    level(0, frame, to)
 
 
-def _vectors(
-    frame: Frame, factor: Factor, to: Value, along: int, start: Index, size: Index
-) -> None:
-    """`size` elements along a loop: whole vectors, then the rest under a mask."""
-    code, nest = frame.code, frame.nest
+def _vectors(factor: Factor, frame: Frame, to: Value, start: Index, size: Index) -> None:
+    """`size` elements along the innermost loop: whole vectors, then the rest under a mask."""
+    code, nest, along = frame.code, frame.nest, frame.plan.reduced[-1]
     lanes = frame.plan.lanes
     if isinstance(size, int) and size < lanes:
         lanes = 1 << (size - 1).bit_length()
@@ -96,16 +105,7 @@ def _vectors(
         here = frame.moved({along: code.add(start, i)})
         code.store(_value(here, points, factor, mask), code.at(to, F32, i), F32, mask=mask)
 
-    whole = code.mul(code.div(size, lanes), lanes)
-    code.loop(0, whole, lanes, [], vector)
-    rest = code.sub(size, whole)
-    if isinstance(rest, int):
-        if rest:
-            vector(whole, code.first_lanes(rest, lanes))
-        return
-    code.when(
-        code.compare(">", rest, 0), lambda: vector(whole, code.first_lanes(rest, lanes)) and None
-    )
+    code.strips(size, lanes, vector)
 
 
 def _value(frame: Frame, points: Points, factor: Factor, mask: Mask) -> Value:
@@ -118,7 +118,7 @@ def _value(frame: Frame, points: Points, factor: Factor, mask: Mask) -> Value:
         )
     if isinstance(there, bool):
         return code.zero(F32, points.lanes)
-    both = code.both(there, True if mask is None else code.mask(mask, points.lanes))
+    both = code.within(there, mask, points.lanes)
     zero = code.zero(F32, points.lanes)
     if lanes_of(there) == 1:
 
@@ -143,7 +143,7 @@ def _own_bounds(frame: Frame, factor: Factor) -> list[Bound]:
 
 def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:
     """B's panel over `count` points of the outermost reduction loop, one row of vectors a point."""
-    code, p, nest, s = frame.code, frame.plan, frame.nest, frame.sizes
+    code, p, s = frame.code, frame.plan, frame.sizes
     factor = s.factors[1]
     vectors = frame.vectors(last)
     source = factor.plain
@@ -155,27 +155,21 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
         and not _own_bounds(frame, factor)
     )
 
-    def run(level: int, here: Frame, to: Value) -> None:
-        if level == len(p.reduced):
-            _one_row(here, factor, to, vectors)
-            return
-        loop = p.reduced[level]
-        start, size = (first, count) if level == 0 else (0, nest.sizes[loop])
-        step = nest.points(p.reduced[level + 1 :]) * s.panel_row
-        if turned and level == len(p.reduced) - 1:
+    def rows(here: Frame, to: Value, start: Index, size: Index) -> None:
+        if turned:
             _turned(here, factor, to, vectors, start, size)
             return
 
-        def turn(i: Index) -> None:
-            run(
-                level + 1,
-                here.moved({loop: code.add(start, i)}),
-                code.at(to, F32, code.mul(i, step)),
-            )
+        def row(i: Index) -> None:
+            moved = here.moved({p.reduced[-1]: code.add(start, i)})
+            _one_row(moved, factor, code.at(to, F32, code.mul(i, s.panel_row)), vectors)
 
-        code.loop(0, size, 1, [], turn)
+        code.loop(0, size, 1, [], row)
 
-    run(0, frame, to)
+    if p.reduced:
+        _over_reduction(frame, to, (first, count), s.panel_row, rows)
+    else:
+        _one_row(frame, factor, to, vectors)
 
 
 def _at_vector(frame: Frame, vector: tuple[int, int, int | None]) -> Frame:
@@ -236,13 +230,4 @@ def _turned(
                 else:
                     code.when(code.lane(mask, n), lambda row=row: row() and None)
 
-    whole = code.mul(code.div(size, lanes), lanes)
-    code.loop(0, whole, lanes, [], square)
-    rest = code.sub(size, whole)
-    if isinstance(rest, int):
-        if rest:
-            square(whole, rest)
-        return
-    code.when(
-        code.compare(">", rest, 0), lambda: square(whole, code.first_lanes(rest, lanes)) and None
-    )
+    code.strips(size, lanes, square)

@@ -10,7 +10,7 @@ Several items are split over XLA's own thread pool: see `kernels.jobs`.
 from __future__ import annotations
 
 from eqsat.execute.kernels import jobs
-from eqsat.execute.kernels.abi import Abi, get, put
+from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
 
 RUN = "eqsat_run"  # of the runtime, called by handlers
 SLOTS = 64  # blocks of scratch that are kept for later calls
@@ -187,24 +187,16 @@ out:
 
 
 def _errors(abi: Abi) -> str:
-    create, destroy = abi.size("Error_Create_Args"), abi.size("Error_Destroy_Args")
     return f"""
 define internal ptr @error_memory(ptr %api) {{
-  %a = alloca [{create} x i8], align 8
-{put("a.0", f"i64 {create}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr @no_memory", "a", abi.at("Error_Create_Args", "message"))}
-{put("a.3", "i32 8", "a", abi.at("Error_Create_Args", "errc"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_Error_Create"), "ptr")}
+{room(abi, "Error_Create")}
+{arguments(abi, "Error_Create", message="ptr @no_memory", errc="i32 8")}
   %e = call ptr %f(ptr %a)
   ret ptr %e
 }}
 define internal void @error_drop(ptr %api, ptr %e) {{
-  %a = alloca [{destroy} x i8], align 8
-{put("a.0", f"i64 {destroy}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr %e", "a", abi.at("Error_Destroy_Args", "error"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_Error_Destroy"), "ptr")}
+{room(abi, "Error_Destroy")}
+{arguments(abi, "Error_Destroy", error="ptr %e")}
   call void %f(ptr %a)
   ret void
 }}"""
@@ -212,12 +204,11 @@ define internal void @error_drop(ptr %api, ptr %e) {{
 
 def _run(abi: Abi) -> str:
     """All items of a kernel, alone or with tasks on XLA's pool; gives an error of XLA's or null."""
-    count = abi.size("ThreadPool_NumThreads_Args")
     return f"""
 define ptr @{RUN}(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %most) {{
 entry:
   %n = alloca i64, align 8
-  %a = alloca [{count} x i8], align 8
+{room(abi, "ThreadPool_NumThreads")}
 {get("api", "frame", abi.at("CallFrame", "api"), "ptr")}
 {get("ctx", "frame", abi.at("CallFrame", "ctx"), "ptr")}
   %plain = icmp eq i64 %bytes, 0
@@ -235,11 +226,7 @@ ready:
   br i1 %single, label %alone, label %ask
 ask:
   store i64 1, ptr %n, align 8
-{put("a.0", f"i64 {count}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr %ctx", "a", abi.at("ThreadPool_NumThreads_Args", "ctx"))}
-{put("a.3", "ptr %n", "a", abi.at("ThreadPool_NumThreads_Args", "num_threads"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_ThreadPool_NumThreads"), "ptr")}
+{arguments(abi, "ThreadPool_NumThreads", ctx="ptr %ctx", num_threads="ptr %n")}
   %none = call ptr %f(ptr %a)
   %asked = icmp eq ptr %none, null
   br i1 %asked, label %decide, label %refused

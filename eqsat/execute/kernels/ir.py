@@ -169,6 +169,10 @@ class Code:
         lanes = max(lanes_of(a), lanes_of(b))
         return self.builder.and_(self.broadcast(a, lanes), self.broadcast(b, lanes))
 
+    def within(self, condition: Any, mask: Mask, lanes: int) -> Any:
+        """Where a condition holds in the mask."""
+        return self.both(condition, True if mask is None else self.mask(mask, lanes))
+
     # ---- control flow ----------------------------------------------------------------------------
     def loop(
         self,
@@ -193,6 +197,14 @@ class Code:
             lambda: self._turns(start, stop, step, carried, body),
             lambda: carried,
         )
+
+    def strips(self, size: Index, lanes: int, body: Callable[[Index, Mask], None]) -> None:
+        """`body(i, None)` for whole vectors of `size` elements; the rest under a mask."""
+        whole = self.mul(self.div(size, lanes), lanes)
+        self.loop(0, whole, lanes, [], lambda i: body(i, None))
+        rest = self.sub(size, whole)
+        there = rest > 0 if isinstance(rest, int) else self.compare(">", rest, 0)
+        self.when(there, lambda: body(whole, self.first_lanes(rest, lanes)))
 
     def _turns(
         self, start: Index, stop: Index, step: int, carried: Sequence[Value], body: Any

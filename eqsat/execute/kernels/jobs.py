@@ -10,7 +10,7 @@ them completes.
 
 from __future__ import annotations
 
-from eqsat.execute.kernels.abi import Abi, get, put
+from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
 
 LOOKS = 64  # at the counter of a job, a pause of the CPU in between, before a future is made
 
@@ -78,11 +78,8 @@ define internal void @complete(ptr %job) {{
 set:
 {get("future", "job", FUTURE, "ptr")}
 {get("api", "job", API, "ptr")}
-  %a = alloca [{abi.size("Future_SetAvailable_Args")} x i8], align 8
-{put("a.0", f"i64 {abi.size('Future_SetAvailable_Args')}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr %future", "a", abi.at("Future_SetAvailable_Args", "future"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_Future_SetAvailable"), "ptr")}
+{room(abi, "Future_SetAvailable")}
+{arguments(abi, "Future_SetAvailable", future="ptr %future")}
   %e = call ptr %f(ptr %a)
   %fine = icmp eq ptr %e, null
   br i1 %fine, label %out, label %failed
@@ -122,11 +119,10 @@ out:
 
 def parallel(abi: Abi) -> str:
     """False if there is no memory for a job: nothing is done then."""
-    size = abi.size("ThreadPool_Schedule_Args")
     return f"""
 define internal i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, ptr %scratch) {{
 entry:
-  %a = alloca [{size} x i8], align 8
+{room(abi, "ThreadPool_Schedule")}
 {get("api", "frame", abi.at("CallFrame", "api"), "ptr")}
 {get("ctx", "frame", abi.at("CallFrame", "ctx"), "ptr")}
   %pbytes = shl i64 %count, 3
@@ -150,12 +146,7 @@ fill:
 {put("j.9", "ptr null", "job", FUTURE)}
   %to = getelementptr i8, ptr %job, i64 {POINTERS}
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %p, i64 %pbytes, i1 false)
-{put("a.0", f"i64 {size}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr %ctx", "a", abi.at("ThreadPool_Schedule_Args", "ctx"))}
-{put("a.3", "ptr @task", "a", abi.at("ThreadPool_Schedule_Args", "task"))}
-{put("a.4", "ptr %job", "a", abi.at("ThreadPool_Schedule_Args", "data"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_ThreadPool_Schedule"), "ptr")}
+{arguments(abi, "ThreadPool_Schedule", ctx="ptr %ctx", task="ptr @task", data="ptr %job")}
   %tasks = sub i64 %workers, 1
   br label %start
 start:
@@ -185,13 +176,12 @@ out:
 
 
 def join(abi: Abi, pause: str) -> str:
-    size = abi.size("Future_Create_Args")
     declared, call = (f"declare void {pause}", f"  call void {pause}") if pause else ("", "")
     return f"""
 {declared}
 define internal void @join(ptr %frame, ptr %job) {{
 entry:
-  %a = alloca [{size} x i8], align 8
+{room(abi, "Future_Create")}
 {get("items", "job", ITEMS, "i64")}
 {get("api", "job", API, "ptr")}
   %done.at = getelementptr i8, ptr %job, i64 {DONE}
@@ -207,10 +197,7 @@ again:
   %more = icmp ult i64 %i1, {LOOKS}
   br i1 %more, label %look, label %promise
 promise:
-{put("a.0", f"i64 {size}", "a", 0)}
-{put("a.1", "ptr null", "a", 8)}
-{put("a.2", "ptr null", "a", abi.at("Future_Create_Args", "future"))}
-{get("f", "api", abi.at("Api", "XLA_FFI_Future_Create"), "ptr")}
+{arguments(abi, "Future_Create", future="ptr null")}
   %e = call ptr %f(ptr %a)
   %made = icmp eq ptr %e, null
   br i1 %made, label %hand, label %refused

@@ -53,7 +53,7 @@ class Points:
         if step == 0:
             return self._uniform(pointer, kind, there, fill)
         if there is not True:
-            mask = self.code.both(there, True if mask is None else self.code.mask(mask, self.lanes))
+            mask = self.code.within(there, mask, self.lanes)
         return self.code.load(pointer, kind, self.lanes, step, mask, fill)
 
     def offset(self, access: Access, at: Sequence[Index]) -> Index:

@@ -54,9 +54,8 @@ class Row:
         """The row where a condition holds besides."""
         if there is True or lanes_of(there) == 1:
             return self
-        code, lanes = self.section.code, self.section.part.lanes
-        own = True if self.mask is None else code.mask(self.mask, lanes)
-        return replace(self, mask=code.both(there, own))
+        lanes = self.section.part.lanes
+        return replace(self, mask=self.section.code.within(there, self.mask, lanes))
 
 
 @dataclass(frozen=True)
@@ -377,7 +376,7 @@ class RowPass:
             return otherwise
         some = code.any_lane(there)
         if lanes_of(there) > 1:
-            mask = code.both(there, True if mask is None else code.mask(mask, self.lanes))
+            mask = code.within(there, mask, self.lanes)
         return code.when(some, lambda: then(mask), lambda: otherwise)
 
     def _evaluate(self, one: Any, where: dict[int, Index], mask: Mask) -> dict[Any, Value]:

@@ -66,8 +66,7 @@ class Section:
         if written is False:
             return
         if written is not True:
-            own = True if mask is None else code.mask(mask, points.lanes)
-            mask = code.both(written, own)
+            mask = code.within(written, mask, points.lanes)
         kind = memory_type(a.dtype)
         pointer = code.at(self.writes[a.buffer], kind, points.offset(a, at))
         step = a.strides[points.along] if points.lanes > 1 else 1

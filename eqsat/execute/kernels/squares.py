@@ -87,8 +87,7 @@ class Squares:
         there = points.holds(s.nest.bounds, at)
         if there is True:
             return mask
-        own = True if mask is None else s.code.mask(mask, points.lanes)
-        return s.code.mask(s.code.both(there, own), points.lanes)
+        return s.code.mask(s.code.within(there, mask, points.lanes), points.lanes)
 
     def _read(self, a: Access, at: At, rows: int, columns: int) -> list[Value]:
         """Per row of u, the access as a vector along v, as it lies in memory."""
@@ -134,8 +133,7 @@ class Squares:
             mask = self._exists(points, here, rows if rows < n else None)
             written = points.holds(store.bounds, here)
             if written is not True:
-                own = True if mask is None else code.mask(mask, n)
-                mask = code.mask(code.both(written, own), n)
+                mask = code.mask(code.within(written, mask, n), n)
             pointer = code.at(
                 s.writes[store.access.buffer], kind, points.offset(store.access, here)
             )
