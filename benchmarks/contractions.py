@@ -143,7 +143,8 @@ done:
 
 def loop_of(name: str, lanes: int, reads: bool) -> str:
     """A loop of multiply-adds in registers, or of additions of every vector of a buffer."""
-    from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, new_module
+    from eqsat.execute.kernels.ir import Code, new_module
+    from eqsat.execute.kernels.kinds import I64, POINTER, TYPES
 
     f32 = TYPES["f32"]
     code, (count, x, *_) = Code.begin(new_module(name), name, [I64, *[POINTER] * 8])

@@ -24,7 +24,7 @@ import eqsat
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.reference import reference
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import OverWork, Work
+from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.diag import EqsatError
 
 MOST = 2.0  # times the error of XLA's ops
@@ -48,7 +48,7 @@ def row(name: str, target: str, time_limit: float) -> dict[str, Any]:
     run.executable.take_weights(weights)
     inputs = random_inputs(run.program, np.random.default_rng(0))
     try:
-        wide = reference(run.program, inputs, weights, run.source.opaque, Work(WORK))
+        wide = reference(run.program, inputs, weights, run.source.opaque, WorkBudget(WORK))
     except OverWork as error:
         return {"program": name, "refused": str(error)}
     ours = run.executable.flat(*inputs)

@@ -39,7 +39,7 @@ from eqsat.execute.compare import compare  # noqa: E402
 from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
 from eqsat.execute.reference import reference  # noqa: E402
 from eqsat.execute.rounding import error_limit, moves  # noqa: E402
-from eqsat.execute.work import Work  # noqa: E402
+from eqsat.execute.work import WorkBudget  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
 from eqsat.ops.meaning.programs import evaluate_program  # noqa: E402
@@ -196,7 +196,7 @@ def compared(
     worst = worst_of(given, wanted, [None] * len(given))
     if worst[0] > limit:  # a rounding op that met a tie may be off by a quantum
         beside = (inputs, run.weights, run.source.opaque)
-        noisy = partial(reference, run.program, *beside, Work())
+        noisy = partial(reference, run.program, *beside, WorkBudget())
         slack = moves(run.program, noisy, wanted, 0)
         worst = worst_of(given, wanted, slack)
     ok = worst[0] <= limit

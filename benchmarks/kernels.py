@@ -164,12 +164,11 @@ def _errors(
     import numpy as np
 
     from eqsat.execute.reference import reference
-    from eqsat.execute.work import Work
+    from eqsat.execute.work import WorkBudget
 
     source = run.source
-    wide = reference(
-        run.program, [np.asarray(x) for x in inputs], source.weights, source.opaque, Work(1e13)
-    )
+    arrays, work = [np.asarray(x) for x in inputs], WorkBudget(1e13)
+    wide = reference(run.program, arrays, source.weights, source.opaque, work)
     found = {}
     for name, call in calls.items():
         results = jax.tree_util.tree_leaves(call())

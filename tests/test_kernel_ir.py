@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, new_module
+from eqsat.execute.kernels.ir import Code, new_module
+from eqsat.execute.kernels.kinds import I64, POINTER, TYPES
 
 F32 = TYPES["f32"]
 

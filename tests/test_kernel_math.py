@@ -16,7 +16,8 @@ from jax import lax
 
 from eqsat.execute.kernels import abi, casts, ffi, jit
 from eqsat.execute.kernels import math as vectors
-from eqsat.execute.kernels.ir import I64, POINTER, Code, new_module
+from eqsat.execute.kernels.ir import Code, new_module
+from eqsat.execute.kernels.kinds import I64, POINTER
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine

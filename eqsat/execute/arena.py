@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.work import Work, operations
+from eqsat.execute.work import WorkBudget, operations
 from eqsat.model.control import Control
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
@@ -37,9 +37,9 @@ class ArenaFault(Exception):
 class Arena:
     """Runs one schedule. opaque: key → function of NumPy arrays in the op's element types."""
 
-    def __init__(self, schedule: Schedule, opaque: OpaqueFunctions, work: Work | None = None):
+    def __init__(self, schedule: Schedule, opaque: OpaqueFunctions, work: WorkBudget | None = None):
         self.schedule, self.opaque = schedule, opaque
-        self.work = work or Work(float("1e30"))
+        self.work = work or WorkBudget(float("1e30"))
 
     def __call__(self, inputs: Sequence[Any], weights: Mapping[str, Any]) -> list[Array]:
         """The results in held form, for flat inputs and weights by content key.
@@ -64,7 +64,7 @@ class Arena:
         inside: the bytes that are the arena, where another schedule has made room for it.
         """
         schedule, program = self.schedule, self.schedule.program
-        memory = Memory(schedule, inside)
+        memory = Buffers(schedule, inside)
         for node, x in [*zip(program.inputs, inputs, strict=True), *ahead.items()]:
             memory.give(schedule.buffer_of(node), x)
         numbered = enumerate(schedule.dispatches)
@@ -81,7 +81,7 @@ class Arena:
         return [self._viewed(r, read)[0] for r in program.results]
 
     def dispatch(
-        self, d: Dispatch, reads: Sequence[Array], memory: Memory | None = None
+        self, d: Dispatch, reads: Sequence[Array], memory: Buffers | None = None
     ) -> list[Array]:
         """What one dispatch writes, from the buffers it reads, each in the order it names them."""
         held = {r: [x] for r, x in zip(d.reads, reads, strict=True)}
@@ -108,7 +108,7 @@ class Arena:
             raise ArenaFault(f"{who} takes {what}, which its dispatch neither reads nor computes")
         return [held[at][0].reshape(nodes[node].type.shape)]
 
-    def _scratch(self, loop: int, d: Dispatch, memory: Memory) -> Array | None:
+    def _scratch(self, loop: int, d: Dispatch, memory: Buffers) -> Array | None:
         """The bytes that a loop's bodies have for their temporaries: its result that is scratch."""
         node = self.schedule.program.nodes[loop]
         if not isinstance(node.attr, Control) or not node.attr.scratch_types:
@@ -149,7 +149,7 @@ class Arena:
         return found + [np.full(t.shape, POISON, np.uint8) for t in attr.scratch_types]
 
 
-class Memory:
+class Buffers:
     """The buffers of a schedule as bytes, and which of them are written, and which are gone.
 
     who: whoever reads or writes next, for faults.

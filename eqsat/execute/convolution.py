@@ -35,7 +35,7 @@ class Pad:
 
 
 @dataclass(frozen=True)
-class Roles:
+class ConvolutionRoles:
     """Loops of a convolution; image and kernel name the operands."""
 
     image: int
@@ -48,7 +48,7 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class Form:
+class DimNames:
     """The dims of image, kernel and result; spatial ones are named by their position loops.
 
     A kernel's "batch" is its input channels, its "feature" its output channels.
@@ -69,7 +69,7 @@ class Form:
         return (at["batch", ()], at["feature", ()], *spatial)
 
 
-def roles(g: Generic) -> Roles | None:
+def roles(g: Generic) -> ConvolutionRoles | None:
     """The roles if this is one convolution, grouped or not, else None."""
     for image in (0, 1):
         kernel = 1 - image
@@ -78,7 +78,7 @@ def roles(g: Generic) -> Roles | None:
     return None
 
 
-def _roles(g: Generic, image: int, kernel: int) -> Roles | None:
+def _roles(g: Generic, image: int, kernel: int) -> ConvolutionRoles | None:
     filters = _loops(g.maps[kernel])
     found = windows(g, g.maps[image])
     bare = _loops(g.maps[image])
@@ -97,7 +97,7 @@ def _roles(g: Generic, image: int, kernel: int) -> Roles | None:
         and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
         and len(bare) + len(found) == len(g.maps[image])
     )
-    return Roles(image, kernel, batch, groups, inputs, outputs, found) if fits else None
+    return ConvolutionRoles(image, kernel, batch, groups, inputs, outputs, found) if fits else None
 
 
 def _unread(g: Generic) -> list[int]:
@@ -111,7 +111,7 @@ def _loops(m: Map) -> list[int]:
     return [e.dim for e in m if e.dim is not None]
 
 
-def form(g: Generic, r: Roles) -> Form:
+def form(g: Generic, r: ConvolutionRoles) -> DimNames:
     """The order in which the operands are handed over."""
     features, outputs = (*r.groups, *r.inputs), (*r.groups, *r.outputs)
     image = _image_dims(_image_loops(g, r), features, r.batch)
@@ -121,21 +121,21 @@ def form(g: Generic, r: Roles) -> Form:
     blocks = tuple(b for role, b in image if role == "spatial")
     batch = next(b for role, b in image if role == "batch")
     result: Dims = (("batch", batch), ("feature", outputs), *(("spatial", b) for b in blocks))
-    return Form(
+    return DimNames(
         image,
         _kernel_dims(_kernel_loops(g, r), outputs, r.inputs, blocks),
         tuple(sorted(result, key=lambda d: d[1])),
     )
 
 
-def _image_loops(g: Generic, r: Roles) -> list[int]:
+def _image_loops(g: Generic, r: ConvolutionRoles) -> list[int]:
     """The loop of every axis of the image, a window by its position."""
     positions = {w.axis: w.position for w in r.windows}
     loops = [positions.get(axis, e.dim) for axis, e in enumerate(g.maps[r.image])]
     return [d for d in loops if d is not None]
 
 
-def _kernel_loops(g: Generic, r: Roles) -> list[int]:
+def _kernel_loops(g: Generic, r: ConvolutionRoles) -> list[int]:
     """The loop of every axis of the kernel, an offset by its position."""
     positions = {w.offset: w.position for w in r.windows}
     return [positions.get(d, d) for d in _loops(g.maps[r.kernel])]
@@ -246,7 +246,7 @@ def convolve(
     return to_loops(found.reshape([g.sizes[d] for d in order]), order, g.result_shape)
 
 
-def _kernel_spec(f: Form) -> tuple[int, ...]:
+def _kernel_spec(f: DimNames) -> tuple[int, ...]:
     """JAX wants a kernel's output channels first."""
     inputs, outputs, *spatial = f.spec(f.kernel)
     return (outputs, inputs, *spatial)

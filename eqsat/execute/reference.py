@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.execute.work import NOISY, Work, operations
+from eqsat.execute.work import NOISY, WorkBudget, operations
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node, Program
 from eqsat.ops.meaning.control import evaluate_control
@@ -36,7 +36,7 @@ def reference(
     inputs: Sequence[Any],
     weights: Mapping[str, Any],
     opaque: OpaqueFunctions,
-    work: Work,
+    work: WorkBudget,
     ops: Ops = exactly,
 ) -> list[Array]:
     """The program's results in held form.
@@ -60,7 +60,7 @@ def reference(
 
 
 def _evaluated(
-    node: Node, operands: Sequence[Array], opaque: OpaqueFunctions, work: Work, ops: Ops
+    node: Node, operands: Sequence[Array], opaque: OpaqueFunctions, work: WorkBudget, ops: Ops
 ) -> list[Array]:
     attr = node.attr
     if not isinstance(attr, Control):

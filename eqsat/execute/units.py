@@ -13,7 +13,7 @@ from eqsat.model.precision import ALGORITHMS, NONE, SIGNIFICAND, significand_bit
 
 
 @dataclass(frozen=True)
-class Format:
+class Rounding:
     """u: unit roundoff. tiny: below it, rounding moves a value by up to `step`, whatever its size
     (gradual underflow, or a flush to zero). most: the largest finite value."""
 
@@ -23,14 +23,14 @@ class Format:
     most: float
 
 
-def _format(dtype: str, low: int, most: float, flushes: bool = False) -> Format:
+def _format(dtype: str, low: int, most: float, flushes: bool = False) -> Rounding:
     """low: exponent of the smallest normal value."""
     tiny, u = 2.0**low, 2.0 ** -SIGNIFICAND[dtype]
-    return Format(u, tiny, tiny if flushes else tiny * u, most)
+    return Rounding(u, tiny, tiny if flushes else tiny * u, most)
 
 
 # XLA flushes subnormals of f32, and computes bf16 in it
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, Rounding] = {
     "f64": _format("f64", -1022, float("inf"), flushes=True),
     "f32": _format("f32", -126, (2 - 2.0**-23) * 2.0**127, flushes=True),
     "bf16": _format("bf16", -126, (2 - 2.0**-7) * 2.0**127, flushes=True),

@@ -26,7 +26,7 @@ from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import OverWork, Work
+from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.foreign import Opaque
@@ -101,7 +101,7 @@ def verify(
     schedule: of that program, which is then run on one arena, too. work_limit: operations that all
     evaluations may take together; the arena has what is left of it.
     """
-    work = Work(work_limit)
+    work = WorkBudget(work_limit)
     least = least_operations(program)
     if not work.allows(least):
         return _unproven(_too_much(least, work), work)
@@ -147,7 +147,7 @@ def verify_on_arena(
     return replace(found, arena=found.outcome, arena_reason=found.reason)
 
 
-def _verdict(found: list[Judged], reason: str, work: Work, program: Program) -> Verification:
+def _verdict(found: list[Judged], reason: str, work: WorkBudget, program: Program) -> Verification:
     wrong = [j for j in found if not j.ok]
     if not found:
         return _unproven(reason, work)
@@ -173,22 +173,22 @@ def _nothing_said(found: list[Judged]) -> str:
     return ""
 
 
-def _unproven(reason: str, work: Work) -> Verification:
+def _unproven(reason: str, work: WorkBudget) -> Verification:
     return Verification(False, 0.0, 0.0, 0, "", UNPROVEN, reason, work.spent)
 
 
-def _too_much(least: int, work: Work) -> str:
+def _too_much(least: int, work: WorkBudget) -> str:
     return (
         f"the float64 reference takes {least:.1e} operations at least, the work limit is"
         f" {work.limit:.1e}"
     )
 
 
-def _over(work: Work) -> str:
+def _over(work: WorkBudget) -> str:
     return f"the float64 reference has not ended after {work.limit:.1e} operations, the work limit"
 
 
-def _over_on_arena(work: Work) -> str:
+def _over_on_arena(work: WorkBudget) -> str:
     left = max(0, work.limit - work.spent)
     return f"the schedule on one arena takes more than the {left:.1e} operations that are left"
 
@@ -211,7 +211,7 @@ class _Judge:
         weights: Mapping[str, Any],
         opaque: Mapping[str, Any],
         chosen: Program | None,
-        work: Work,
+        work: WorkBudget,
         seed: int,
     ):
         self.program, self.call = program, call
@@ -270,7 +270,7 @@ class _Judge:
         """The verdict with what the schedule does on one arena, for samples that were right."""
         if not self.judged:
             return verdict
-        work = Work(self.work.limit - self.work.spent)
+        work = WorkBudget(self.work.limit - self.work.spent)
         arena = Arena(schedule, self.opaque, work)
         for sample, inputs, wanted in self.judged:
             try:

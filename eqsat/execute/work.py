@@ -24,7 +24,7 @@ class OverWork(Exception):
     """The work that is left does not suffice for what comes next."""
 
 
-class Work:
+class WorkBudget:
     """What may still be done; `spent` is what was."""
 
     def __init__(self, limit: float = WORK_LIMIT):

@@ -21,7 +21,7 @@ from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.saturate.rows import NoRow, Row, Rows, Variant, mark, splat_name
+from eqsat.saturate.rows import Answers, NoRow, Row, RuleAtArity, mark, splat_name
 
 Functions = Mapping[str, Callable[..., Any]]
 MANY = 9  # uses of a value: more than any rule's bound on them
@@ -61,10 +61,10 @@ class Instance:
 
     def _table(self, rule: Rule | None, functions: Functions | None) -> _Probe:
         known = {**self.functions, **(functions or {})}
-        return _Probe(Variant(rule or self.rule, 0, self.arity), known)
+        return _Probe(RuleAtArity(rule or self.rule, 0, self.arity), known)
 
 
-class _Probe(Rows):
+class _Probe(Answers):
     """The table of a rule, asked for its conditions one by one."""
 
     def conditions(self, attrs: list[Attr], uses: dict[str, int]) -> list[bool | None]:

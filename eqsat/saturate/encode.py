@@ -12,7 +12,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import OPS
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import Variant, mark, slots, splat_name
+from eqsat.saturate.rows import RuleAtArity, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
@@ -57,7 +57,7 @@ def constructor(op: str, arity: int) -> str:
     return f"op_{op}" if _operands(op) == 1 else f"op_{op}_{arity}"
 
 
-def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], set[Signature]]:
+def variants(rules: Iterable[Rule], program: Program) -> tuple[list[RuleAtArity], set[Signature]]:
     """Each rule at every arity that can occur, `*a, x, *b` at every position; and all signatures.
 
     A rule whose left side names an op that neither the program nor a rule makes is left out.
@@ -79,7 +79,7 @@ def variants(rules: Iterable[Rule], program: Program) -> tuple[list[Variant], se
                     found |= made
                     grows = True
     ordered = sorted(chosen, key=lambda key: key[0])
-    return [Variant(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], found
+    return [RuleAtArity(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], found
 
 
 def too_wide(rules: Iterable[Rule], program: Program) -> set[str]:
@@ -236,7 +236,7 @@ def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple
 class RuleText:
     """The egglog text of one variant: its tables, the rule that asks and the rule that acts."""
 
-    def __init__(self, variant: Variant):
+    def __init__(self, variant: RuleAtArity):
         self.v = variant
         self.arity = dict(variant.arity)
         self.ids: list[str] = []  # attribute variables of the left side

@@ -50,7 +50,7 @@ class NoRow(Exception):
 
 
 @dataclass(frozen=True)
-class Variant:
+class RuleAtArity:
     """A rule at fixed arities of its splat variables."""
 
     rule: Rule
@@ -92,10 +92,10 @@ def mark(name: str, i: int) -> str:
     return f"{name}_{i}_unpacked"
 
 
-class Rows:
+class Answers:
     """Evaluates one variant; `functions` replaces attribute functions (the target's tiles)."""
 
-    def __init__(self, variant: Variant, functions: Functions):
+    def __init__(self, variant: RuleAtArity, functions: Functions):
         self.variant = variant
         self.rule = variant.rule
         self.arity = dict(variant.arity)

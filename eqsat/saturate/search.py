@@ -37,7 +37,7 @@ from eqsat.saturate.encode import (
     variants,
 )
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import Rows
+from eqsat.saturate.rows import Answers
 from eqsat.saturate.snapshot import snapshot, tables
 
 BINDINGS = "egglog.bindings"
@@ -51,7 +51,7 @@ LOOK = 64  # matches between two looks at the clock
 
 
 @dataclass
-class Work:
+class Tally:
     """What the rules did so far, by rule name."""
 
     matches: Counter[str]
@@ -123,7 +123,7 @@ class Saturation:
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
         self.variants, self.signatures = variants(kept, program)
         self.signatures |= {(n.op, len(n.operands)) for n in known.nodes} if known else set()
-        self.rows = [Rows(v, functions) for v in self.variants]
+        self.rows = [Answers(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)
         self.bounds = sorted({b for r in kept if r.also for _, b in few_uses(r)})
@@ -131,7 +131,7 @@ class Saturation:
         self.found: Counter[str] = Counter()  # rows given, per rule
         self.matches = 0  # that were looked at
         self.nodes = self.fresh = 0  # at the last count, and what phases added since at the most
-        self.work = Work(Counter(), defaultdict(float))
+        self.work = Tally(Counter(), defaultdict(float))
         self.is_second_stage = False
         self.waiting = self._staged()  # rules that begin when the others are done
 
@@ -299,7 +299,7 @@ class Saturation:
         self._lines(lines)
         return len(lines)
 
-    def _answers(self, n: int, rows: Rows, asked: set[tuple[int, ...]], table: Any) -> list[str]:
+    def _answers(self, n: int, rows: Answers, asked: set[tuple[int, ...]], table: Any) -> list[str]:
         begin = time.perf_counter()
         to_int = self.engine.value_to_i64
         lines = []
@@ -320,7 +320,7 @@ class Saturation:
         """Whether no more matches are to be looked at."""
         return self.matches >= self.most_matches or bool(self.clock.over(self.nodes))
 
-    def _rows(self, n: int, rows: Rows, key: tuple[int, ...]) -> list[str]:
+    def _rows(self, n: int, rows: Answers, key: tuple[int, ...]) -> list[str]:
         ids, counts = key[: rows.width], key[rows.width :]
         if 0 in ids:
             return []  # "leave alone" is rewritten away before anything else sees it

@@ -100,7 +100,7 @@ ENUMERATORS = {
     "XLA_FFI_ExecutionStage_EXECUTE": 3,
     "XLA_FFI_Error_Code_RESOURCE_EXHAUSTED": 8,
 }
-_SIZES = {"size_t": 8, "int64_t": 8, "int": 4, "XLA_FFI_Handler_Traits": 4}
+_BYTES = {"size_t": 8, "int64_t": 8, "int": 4, "XLA_FFI_Handler_Traits": 4}
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _layouts() -> tuple[dict[str, dict[str, int]], dict[str, int]]:
         at, widest, offsets[struct] = 0, 1, {}
         for field in fields:
             kind, name = field.rsplit(" ", 1)
-            size = align = 8 if kind.endswith("*") else _SIZES.get(kind, 4)
+            size = align = 8 if kind.endswith("*") else _BYTES.get(kind, 4)
             if kind in sizes and not kind.endswith("*"):
                 size, align = sizes[kind], aligned[kind]
             at = -(-at // align) * align

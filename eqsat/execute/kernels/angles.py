@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from eqsat.execute.kernels.ir import I32, I64, Value, vector
+from eqsat.execute.kernels.kinds import I32, I64, Value, vector
 from eqsat.execute.kernels.lanes import Lanes
 
 # 32 zero bits, then those of 2/π behind its point

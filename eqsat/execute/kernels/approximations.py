@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from eqsat.execute.kernels.ir import Value
+from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.lanes import Lanes
 
 # largest error in units in the last place of the correctly rounded f32

@@ -10,7 +10,8 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from eqsat.execute.kernels.ir import Code, Value, lanes_of, mangled, vector
+from eqsat.execute.kernels.ir import Code
+from eqsat.execute.kernels.kinds import Value, lanes_of, mangled, vector
 from eqsat.execute.kernels.lanes import F32, F64, Lanes
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES

@@ -9,8 +9,9 @@ from eqsat.execute.kernels.copies import copy_panel, copy_rows, first_row
 from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
 from eqsat.execute.kernels.frame import F32, Frame, ahead_start
-from eqsat.execute.kernels.ir import I8, Index, Value
+from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.kinds import I8, Value
 from eqsat.execute.kernels.tiles import write_tile
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
@@ -25,11 +26,11 @@ def emit(head: Head, nest: Nest, plan: Tiling, machine: Machine) -> None:
     frame = Frame(sizes, head.code, head.reads, head.writes, at)
     a, b, c, _ = sizes.scratch
     scratch = [head.code.at(head.scratch, I8, x) for x in (a, b, c)]
-    Blocks(frame, *scratch).write(head.lo, head.hi)
+    CacheBlocks(frame, *scratch).write(head.lo, head.hi)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class CacheBlocks:
     """The loops around the tiles; the pointers are scratch for A's block, B's panel, the sums."""
 
     frame: Frame

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eqsat.execute.kernels.frame import F32, Frame
-from eqsat.execute.kernels.ir import Index, Mask, Value, lanes_of
+from eqsat.execute.kernels.ir import Index, Mask
+from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Bound
 from eqsat.plan.roles import Factor

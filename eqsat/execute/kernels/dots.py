@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels.frame import F32, Frame, operands
-from eqsat.execute.kernels.ir import Code, Index, Mask, Value
+from eqsat.execute.kernels.ir import Code, Index, Mask
+from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.tiles import KINDS
 
 

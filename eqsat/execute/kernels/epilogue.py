@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels.frame import F32, Frame
-from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Index, Mask, Value
+from eqsat.execute.kernels.ir import Index, Mask
+from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
 from eqsat.plan.stages import loops_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat.execute.executable import Executable, differentiate_as
 from eqsat.execute.kernels import jit
-from eqsat.execute.kernels.runtime import Call, calls, planned
+from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.weights import run_time_nodes
 from eqsat.model.diag import Diagnostic, EqsatWarning
@@ -33,7 +33,7 @@ class KernelsExecutable(Executable):
     """
 
     @cached_property
-    def calls(self) -> dict[int, Call]:
+    def calls(self) -> dict[int, KernelCall]:
         """Number of a dispatch → its kernel."""
         return self._made[0]
 
@@ -43,7 +43,7 @@ class KernelsExecutable(Executable):
         return self._made[1]
 
     @cached_property
-    def _made(self) -> tuple[dict[int, Call], dict[int, str]]:
+    def _made(self) -> tuple[dict[int, KernelCall], dict[int, str]]:
         assert self.target is not None
         machine = self.target.machine
         if why := jit.why_not(machine) or _other_platform():
@@ -96,7 +96,7 @@ class KernelsExecutable(Executable):
             return super().dispatch(number)
         return self._kernel(number, found)
 
-    def _kernel(self, number: int, found: Call) -> Callable[..., tuple[Any, ...]]:
+    def _kernel(self, number: int, found: KernelCall) -> Callable[..., tuple[Any, ...]]:
         import jax
 
         from eqsat.ops.meaning.programs import element_dtype

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.ir import I64, POINTER, TYPES, Code, Index, Value
+from eqsat.execute.kernels.ir import Code, Index
+from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.model.nest import Access, Nest
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 
@@ -85,7 +86,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Operand:
+class Steps:
     """How a tile steps through a factor, in elements: rows, vectors, and per reduction loop."""
 
     row: int
@@ -94,15 +95,15 @@ class Operand:
     reduced: tuple[int, ...]
 
 
-def operands(frame: Frame) -> tuple[Operand, Operand]:
+def operands(frame: Frame) -> tuple[Steps, Steps]:
     """Of the rows' and of the columns' factor: as the access steps, or as its copy in scratch."""
     p, s, nest = frame.plan, frame.sizes, frame.nest
     linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
     a, b = (f.plain for f in s.factors)
-    rows = Operand(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
+    rows = Steps(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
-        columns = Operand(0, 1, each, tuple(n * s.panel_row for n in linear))
+        columns = Steps(0, 1, each, tuple(n * s.panel_row for n in linear))
     else:
         columns = _stepping(p, b)
     return rows, columns
@@ -129,9 +130,9 @@ def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     return row, 0, p.prefetch * row
 
 
-def _stepping(p: Tiling, access: Access | None) -> Operand:
+def _stepping(p: Tiling, access: Access | None) -> Steps:
     assert access is not None
-    return Operand(
+    return Steps(
         access.strides[p.row_loops[-1]] if p.row_loops else 0,
         access.strides[p.vector_loop],
         access.strides[p.outer_columns[-1]] if p.wide > 1 else 0,

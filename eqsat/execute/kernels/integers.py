@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat.execute.kernels.ir import Value
+from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.lanes import Lanes
 
 Function = Callable[..., Value]

@@ -17,42 +17,17 @@ import llvmlite.ir as ll
 from eqsat.execute.kernels import masked
 from eqsat.execute.kernels.kinds import (
     I1,
-    I8,
     I32,
     I64,
-    POINTER,
-    TYPES,
     Value,
-    constants,
     lanes_of,
     mangled,
-    memory_type,
     nbytes,
     vector,
 )
 
 Index = Any  # int, or an i64 value
 Mask = Any  # None: all lanes; int: so many first lanes; else a vector of i1
-
-__all__ = [
-    "I1",
-    "I8",
-    "I32",
-    "I64",
-    "POINTER",
-    "TYPES",
-    "Code",
-    "Index",
-    "Mask",
-    "Value",
-    "constants",
-    "lanes_of",
-    "mangled",
-    "memory_type",
-    "nbytes",
-    "new_module",
-    "vector",
-]
 
 
 def new_module(name: str) -> Any:

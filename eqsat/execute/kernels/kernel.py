@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from eqsat.execute.kernels.ir import I64, POINTER, Code, Value, new_module
+from eqsat.execute.kernels.ir import Code, new_module
+from eqsat.execute.kernels.kinds import I64, POINTER, Value
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine, Plan
 

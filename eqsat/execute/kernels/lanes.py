@@ -12,7 +12,8 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from eqsat.execute.kernels.ir import I32, I64, Code, Value, lanes_of, vector
+from eqsat.execute.kernels.ir import Code
+from eqsat.execute.kernels.kinds import I32, I64, Value, lanes_of, vector
 
 F32, F64 = ll.FloatType(), ll.DoubleType()
 

@@ -16,7 +16,8 @@ import llvmlite.ir as ll
 import numpy as np
 
 from eqsat.execute.kernels import approximations, casts, integers, wide
-from eqsat.execute.kernels.ir import Code, Value, mangled
+from eqsat.execute.kernels.ir import Code
+from eqsat.execute.kernels.kinds import Value, mangled
 from eqsat.execute.kernels.lanes import F32, Lanes
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.execute.kernels import casts, ir, math
-from eqsat.execute.kernels.ir import Code, Index, Mask, Value
+from eqsat.execute.kernels import casts, kinds, math
+from eqsat.execute.kernels.ir import Code, Index, Mask
+from eqsat.execute.kernels.kinds import Value
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Bound, Lookup, Nest
 from eqsat.plan.stages import loops_of
@@ -36,11 +37,11 @@ class Points:
         found = self._element(access, at, mask)
         if access.dtype != "bool":
             return found
-        return self.code.builder.icmp_unsigned("!=", found, self.code.zero(ir.I8, self.lanes))
+        return self.code.builder.icmp_unsigned("!=", found, self.code.zero(kinds.I8, self.lanes))
 
     def _element(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
         """As it lies in memory."""
-        kind = ir.memory_type(access.dtype)
+        kind = kinds.memory_type(access.dtype)
         step = access.strides[self.along] if self.lanes > 1 else 0
         if any(self._varies(k) for k in access.lookups):
             return self._one_by_one(access, at, mask)
@@ -73,8 +74,8 @@ class Points:
             if step:
                 start = code.broadcast(code.index(x), self.lanes)
                 steps = [i * step for i in range(self.lanes)]
-                wide = code.builder.add(start, ir.constants(ir.I64, steps))
-                limit = ir.constants(ir.I64, [b.extent] * self.lanes)
+                wide = code.builder.add(start, kinds.constants(kinds.I64, steps))
+                limit = kinds.constants(kinds.I64, [b.extent] * self.lanes)
                 test = code.builder.icmp_unsigned("<", wide, limit)
             elif isinstance(x, int):
                 test = 0 <= x < b.extent
@@ -88,7 +89,7 @@ class Points:
         code = self.code
         if there is True:
             return code.broadcast(code.load(pointer, kind), self.lanes)
-        if ir.lanes_of(there) == 1:
+        if kinds.lanes_of(there) == 1:
             return code.broadcast(code.load(pointer, kind, mask=there, fill=fill), self.lanes)
         some = code.any_lane(there)
         one = code.load(pointer, kind, mask=some, fill=fill)
@@ -106,18 +107,18 @@ class Points:
             number = code.intrinsic("llvm.umin", number, code.index(k.extent - 1))
         elif k.dtype != "i64":
             widen = code.builder.zext if unsigned else code.builder.sext
-            number = widen(number, ir.I64)
+            number = widen(number, kinds.I64)
         return code.max(code.min(number, k.extent - 1), 0)
 
     def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        kind, found = ir.memory_type(access.dtype), None
+        kind, found = kinds.memory_type(access.dtype), None
         one = Points(self.code, self.nest, self.reads, found=self.found)
         for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
             here = list(at)
             here[self.along] = self.code.add(at[self.along], i)
             x = self._lane_value(one, access, here, mask, i)
             start = self.code.zero(kind, self.lanes) if found is None else found
-            found = self.code.builder.insert_element(start, x, ir.constants(ir.I32, [i]))
+            found = self.code.builder.insert_element(start, x, kinds.constants(kinds.I32, [i]))
         return self.code.zero(kind, self.lanes) if found is None else found
 
     def _lane_value(
@@ -125,7 +126,7 @@ class Points:
     ) -> Value:
         if mask is None or isinstance(mask, int):
             return one._element(access, here, None)
-        zero = self.code.zero(ir.memory_type(access.dtype))
+        zero = self.code.zero(kinds.memory_type(access.dtype))
         there = self.code.lane(mask, i)
         return self.code.when(there, lambda: [one._element(access, here, None)], lambda: [zero])[0]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels.ir import POINTER, TYPES, Code, Index, Value
+from eqsat.execute.kernels.ir import Code, Index
+from eqsat.execute.kernels.kinds import POINTER, TYPES, Value
 from eqsat.plan.rowblocks import CHAIN
 
 F32 = TYPES["f32"]

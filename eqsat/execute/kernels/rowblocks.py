@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.execute.kernels.ir import I8, TYPES, Code, Index, Mask, Value
+from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.products import Product
-from eqsat.execute.kernels.rowpasses import TOGETHER, Passes, Row, store_stage
+from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, store_stage
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import Factor
@@ -199,7 +200,8 @@ class Items:
 
         def some(r: Index, count: int = TOGETHER) -> None:
             numbers = [code.add(r, n) for n in range(count)]
-            Passes(self, [Row(self.at_row(code.add(start, n)), n) for n in numbers]).write()
+            rows = [BlockRow(self.at_row(code.add(start, n)), n) for n in numbers]
+            BlockPasses(self, rows).write()
 
         code.loop(0, rows - rows % TOGETHER, TOGETHER, [], some)
         if rows % TOGETHER:

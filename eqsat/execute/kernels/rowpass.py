@@ -10,9 +10,10 @@ from typing import Any
 import llvmlite.ir as ll
 
 from eqsat.execute.kernels import math
-from eqsat.execute.kernels.ir import I32, Index, Mask, Value, lanes_of, vector
+from eqsat.execute.kernels.ir import Index, Mask
+from eqsat.execute.kernels.kinds import I32, Value, lanes_of, vector
 from eqsat.execute.kernels.lanes import Lanes
-from eqsat.execute.kernels.rowpoints import RowPoints, Section
+from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
@@ -33,7 +34,7 @@ class Row:
     rows. mask: of the rows that there are. found: lookups that are the same in all rows beside it.
     """
 
-    section: Section
+    section: RowCode
     at: At
     mask: Mask
     column: int
@@ -62,7 +63,7 @@ class Row:
 class RowPass:
     """A pass over rows that lie side by side; done: stages that scratch has."""
 
-    section: Section
+    section: RowCode
     q: Pass
     group: Sweep
     rows: Sequence[Row]

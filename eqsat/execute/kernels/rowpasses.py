@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.kernels import math
-from eqsat.execute.kernels.ir import I32, TYPES, Code, Index, Mask, Value, constants, memory_type
+from eqsat.execute.kernels.ir import Code, Index, Mask
+from eqsat.execute.kernels.kinds import I32, TYPES, Value, constants, memory_type
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Store
@@ -26,7 +27,7 @@ MOST = {True: (2, 4), False: (4, 8)}  # whether heavy: vectors at once of one ro
 
 
 @dataclass
-class Row:
+class BlockRow:
     """A row of a block; `number`: its own in the block, `items`: where it is."""
 
     items: Items
@@ -35,11 +36,11 @@ class Row:
 
 
 @dataclass
-class Passes:
+class BlockPasses:
     """All passes of some rows, in turn."""
 
     items: Items
-    rows: Sequence[Row]
+    rows: Sequence[BlockRow]
 
     @property
     def code(self) -> Code:
@@ -121,7 +122,7 @@ class Passes:
 
     def _vector(
         self,
-        row: Row,
+        row: BlockRow,
         now: int,
         j: Index,
         known: MutableMapping[Any, Value],
@@ -158,7 +159,7 @@ class Passes:
     ) -> Value:
         return self.code.broadcast(self.points.stage(i, at, known, mask), self.sizes.plan.lanes)
 
-    def _place(self, row: Row, slot: int, j: Index) -> Value:
+    def _place(self, row: BlockRow, slot: int, j: Index) -> Value:
         code, s = self.code, self.sizes
         at = code.add(code.mul(row.number, s.row_stride), j)
         return code.at(self.items.row_buffer(slot), F32, at)

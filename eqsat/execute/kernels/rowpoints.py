@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.execute.kernels import casts, math
-from eqsat.execute.kernels.ir import I8, Code, Index, Mask, Value, memory_type
+from eqsat.execute.kernels.ir import Code, Index, Mask
+from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Nest, Store
 from eqsat.plan import passes as analysis
@@ -16,7 +17,7 @@ from eqsat.plan.rows import Part, scratch_of, square_slots, widest_lanes
 
 
 @dataclass(frozen=True)
-class Section:
+class RowCode:
     """A part of the plan, the stores and reductions it is of, and where buffers lie."""
 
     code: Code
@@ -145,7 +146,7 @@ class RowPoints(Points):
         return step
 
 
-def nest_size(section: Section, loop: int) -> int:
+def nest_size(section: RowCode, loop: int) -> int:
     """Points of the contiguous loop of a slot, padded to whole vectors."""
     pad = widest_lanes(section.part)
     return -(-section.nest.sizes[loop] // pad) * pad

@@ -15,7 +15,7 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.rowpass import Row, RowPass
-from eqsat.execute.kernels.rowpoints import Section
+from eqsat.execute.kernels.rowpoints import RowCode
 from eqsat.execute.kernels.squares import Squares
 from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
@@ -36,7 +36,7 @@ def emit(head: Head, nest: Nest, plan: Rows, machine: Machine) -> None:
         if len(parts) > 1:
             lo = code.sub(code.max(lo, first), first)
             hi = code.sub(code.min(hi, first + part.items), first)
-        run = PartCode(head, Section(code, nest, part, passes, section, head.reads, head.writes,
+        run = PartCode(head, RowCode(code, nest, part, passes, section, head.reads, head.writes,
                                      head.scratch))  # fmt: skip
         code.loop(lo, hi, 1, [], run.item)
         first += part.items
@@ -47,7 +47,7 @@ class PartCode:
     """The loops around the rows of a part."""
 
     head: Head
-    section: Section
+    section: RowCode
 
     @property
     def part(self) -> Part:

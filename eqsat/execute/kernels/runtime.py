@@ -25,7 +25,7 @@ _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it;
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedDispatch:
     """A dispatch as a nest of nodes 0, 1 …, and its plan; nodes: what they are in the schedule."""
 
     nest: Nest
@@ -35,7 +35,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A call of a kernel: its FFI target, and the nodes whose buffers it takes and gives."""
 
     target: str
@@ -43,7 +43,7 @@ class Call:
     writes: tuple[int, ...]
 
 
-def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
+def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatch:
     """The nest of a dispatch, and its plan: what the schedule says, else what the planner does.
 
     Raises NoNest with the reason where it is no kernel.
@@ -60,7 +60,7 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> Planned:
     chosen = d.plan or plan(nest, machine)
     workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
     own, names = _numbered(nest)
-    return Planned(own, chosen, names, workers)
+    return PlannedDispatch(own, chosen, names, workers)
 
 
 def _numbered(nest: Nest) -> tuple[Nest, tuple[int, ...]]:
@@ -73,12 +73,12 @@ def _numbered(nest: Nest) -> tuple[Nest, tuple[int, ...]]:
     return nest.renumbered(numbers), names
 
 
-def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[int, str]]:
+def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, KernelCall], dict[int, str]]:
     """Number of a dispatch → the call of its kernel, and number → why it has none.
 
     The caller has seen that `jit.why_not(machine)` is empty.
     """
-    found: dict[int, Planned] = {}
+    found: dict[int, PlannedDispatch] = {}
     refused: dict[int, str] = {}
     for i in range(len(schedule.dispatches)):
         try:
@@ -89,7 +89,7 @@ def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[i
     reasons = _register({names[i]: p for i, p in found.items()}, machine)
     refused |= {i: reasons[names[i]] for i in found if reasons[names[i]]}
     made = {
-        i: Call(
+        i: KernelCall(
             names[i],
             tuple(p.nodes[b] for b in p.nest.reads),
             tuple(p.nodes[b] for b in p.nest.writes),
@@ -100,13 +100,13 @@ def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, Call], dict[i
     return made, refused
 
 
-def _name(p: Planned, machine: Machine) -> str:
+def _name(p: PlannedDispatch, machine: Machine) -> str:
     """What a kernel is called, by everything that it is made from."""
     parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine), p.workers])
     return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
 
 
-def _register(kernels: Mapping[str, Planned], machine: Machine) -> dict[str, str]:
+def _register(kernels: Mapping[str, PlannedDispatch], machine: Machine) -> dict[str, str]:
     """Make these kernels known to XLA by their names; name → why that failed, or nothing."""
     import jax.ffi
 
@@ -130,7 +130,7 @@ def _register(kernels: Mapping[str, Planned], machine: Machine) -> dict[str, str
         return {name: _registered[name] for name in kernels}
 
 
-def _module(name: str, p: Planned, machine: Machine) -> jit.Module:
+def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
     """The IR of a kernel and its handler; the name says what the kernel follows from."""
     known = abi.installed()
 

@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.execute.kernels import casts
-from eqsat.execute.kernels.ir import I8, Index, Mask, Value, memory_type
+from eqsat.execute.kernels.ir import Index, Mask
+from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.rowpass import Row
-from eqsat.execute.kernels.rowpoints import RowPoints, Section
+from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
 from eqsat.model.nest import Access
 from eqsat.plan import expressions
 
@@ -28,7 +29,7 @@ At = tuple[Index, ...]
 class Squares:
     """The squares of a part: `u` is its square loop, `v` its vector loop."""
 
-    section: Section
+    section: RowCode
 
     @cached_property
     def light(self) -> bool:

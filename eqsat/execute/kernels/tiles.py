@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Operand, ahead_steps, operands
-from eqsat.execute.kernels.ir import I64, POINTER, Code, Index, Value
+from eqsat.execute.kernels.frame import F32, Frame, Steps, ahead_steps, operands
+from eqsat.execute.kernels.ir import Code, Index
+from eqsat.execute.kernels.kinds import I64, POINTER, Value
 from eqsat.execute.kernels.points import lower
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import LINE, UNROLL, row_stride
@@ -23,18 +24,18 @@ def write_tile(outer: Frame, rows: int, last: bool) -> Any:
     a, b = operands(frame)
     count: Index = arguments[4] if frame.plan.k_blocks > 1 else frame.plan.k_block
     starts = arguments[0], arguments[1], arguments[2], arguments[3]
-    Tile(frame, rows, frame.vectors(last), a, b, *starts, count, arguments[5]).write()
+    RegisterTile(frame, rows, frame.vectors(last), a, b, *starts, count, arguments[5]).write()
     frame.code.end()
     return frame.code.function
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     frame: Frame
     rows: int
     vectors: list[Vector]
-    a: Operand
-    b: Operand
+    a: Steps
+    b: Steps
     a_start: Value
     b_start: Value
     partial: Value
@@ -194,7 +195,7 @@ class Tile:
         return self.code.load(self.code.at(pointer, F32, offset), F32, self.lanes, 1, lanes)
 
     @staticmethod
-    def _column(x: Operand, vector: Vector) -> int:
+    def _column(x: Steps, vector: Vector) -> int:
         return vector[0] * x.wide + vector[1] * x.vector
 
     # ---- sums in memory --------------------------------------------------------------------------
