@@ -50,6 +50,10 @@ class Short:
     kept: int  # blocks it has
     left_out: int  # blocks it has not
 
+    def full(self, block: int) -> int:
+        """The block of the full program that a block of this one is."""
+        return block if block <= self.border else block + self.left_out
+
     def knows(self, known: Equalities) -> Equalities:
         """Of what is known of the full program, that of the blocks it has."""
         return known.renumbered(self.number, self.stands_for, len(self.program.nodes))
