@@ -101,7 +101,9 @@ class Answers:
         self.arity = dict(variant.arity)
         self.functions = functions
         self.matched: Shape | None = None  # of the left side, for the match at hand
-        self.takes_orders = any(FUNCTIONS[f].orders for f in functions_of(self.rule))
+        self.takes_orders = any(
+            f in FUNCTIONS and FUNCTIONS[f].orders for f in functions_of(self.rule)
+        )
         sides = (self.rule.left, *self.rule.also)
         self.slots = [s for t in sides for s in slots(t, self.arity)]
         self.width = sum(1 if n is None else n for _, n in self.slots)  # attributes of a match
