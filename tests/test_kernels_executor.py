@@ -30,7 +30,7 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> KernelsExecutable:
     x, y = rows(6)
     program = trace(lambda x, y: x + y, (x, y)).program
     name = registered(sum_kernel(6, "executed"))
-    call = runtime.Call(name, program.inputs, program.results)
+    call = runtime.KernelCall(name, program.inputs, program.results)
     monkeypatch.setattr(executor, "calls", lambda *_: ({0: call}, {}))
     return KernelsExecutable(whole(program), {}, {}, TARGET)
 
