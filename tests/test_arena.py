@@ -21,6 +21,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
+from eqsat.run import Use
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes
 CHAIN = """
@@ -128,7 +129,7 @@ def test_values_that_were_never_read_or_written_are_faults(run) -> None:
 def test_a_saved_schedule_that_is_wrong_fails_its_verification(run, tmp_path) -> None:
     first = run.schedule.temporaries[0]
     short = [replace(b, last=b.last - 1) if b is first else b for b in run.schedule.buffers]
-    wrong = replace(run, schedule=replace(run.schedule, buffers=tuple(short)), verification=None)
+    wrong = replace(run, schedule=replace(run.schedule, buffers=tuple(short)), use=Use())
     found = load(wrong.save(tmp_path / "kept")).verify()
     assert (found.outcome, found.arena) == ("mismatch", "mismatch")
     assert found.reason.startswith("on one arena: dispatch"), found.reason
