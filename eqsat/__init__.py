@@ -14,14 +14,14 @@ if TYPE_CHECKING:
         rules,
         target,
     )  # fmt: skip
-    from eqsat.decorator import jit
+    from eqsat.entry.bind import bind
+    from eqsat.entry.jit import jit
+    from eqsat.entry.keep_state import keep_state
+    from eqsat.entry.pareto import pareto
     from eqsat.lab.experiment import Experiment
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
-    from eqsat.sizes import bind
     from eqsat.source import Source
-    from eqsat.states import keep_state
-    from eqsat.tradeoffs import pareto
 
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
@@ -31,13 +31,13 @@ _HOME = {
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
     "Source": "eqsat.source",
-    "bind": "eqsat.sizes",
+    "bind": "eqsat.entry.bind",
     "compare": "eqsat.api",
-    "jit": "eqsat.decorator",
-    "keep_state": "eqsat.states",
+    "jit": "eqsat.entry.jit",
+    "keep_state": "eqsat.entry.keep_state",
     "load": "eqsat.api",
     "optimize": "eqsat.api",
-    "pareto": "eqsat.tradeoffs",
+    "pareto": "eqsat.entry.pareto",
     "read": "eqsat.api",
     "rules": "eqsat.api",
     "target": "eqsat.api",

@@ -48,16 +48,16 @@ def python_calls(function, *args, **kwargs) -> int:
 
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Filled with the arguments of every search of `eqsat.jit`."""
-    import eqsat.decorator
+    import eqsat.entry.jit
 
     made: list[tuple[object, ...]] = []
-    real = eqsat.decorator.optimize
+    real = eqsat.entry.jit.optimize
 
     def counted(*args, **kwargs):
         made.append(args)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(eqsat.decorator, "optimize", counted)
+    monkeypatch.setattr(eqsat.entry.jit, "optimize", counted)
     return made
 
 

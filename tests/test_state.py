@@ -13,6 +13,7 @@ from library import arrays, module, tiny
 
 import eqsat
 from eqsat.cli.app import run as cli
+from eqsat.entry.keep_state import Kept
 from eqsat.lang.programs import parse_program
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
@@ -21,7 +22,6 @@ from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.border_layouts import demanded, laid_out
 from eqsat.report.units import goal_text
-from eqsat.states import Kept
 
 TEXT = """
 input x: f32[64, 48]

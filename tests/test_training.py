@@ -10,7 +10,7 @@ import pytest
 from library import module
 
 import eqsat
-import eqsat.decorator
+import eqsat.entry.jit
 from eqsat.model.diag import EqsatError
 
 FORCED = ["tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true"]
@@ -79,12 +79,12 @@ def _layer(x, w):
 def test_both_passes_of_a_gradient_are_searched(monkeypatch):
     made = []
 
-    @functools.wraps(eqsat.decorator.optimize)
+    @functools.wraps(eqsat.entry.jit.optimize)
     def optimize(*args, **kwargs):
         made.append(eqsat.optimize(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(eqsat.decorator, "optimize", optimize)
+    monkeypatch.setattr(eqsat.entry.jit, "optimize", optimize)
     fast = eqsat.jit(
         _layer, rules="policy/keep", settings=FORCED, derivatives="searched", target="reference"
     )

@@ -12,7 +12,7 @@ from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import Onlooker, progress, say
 
 if TYPE_CHECKING:
-    from eqsat.tradeoffs import Front
+    from eqsat.entry.pareto import Front
 
 
 def pareto(
@@ -61,7 +61,7 @@ def pareto(
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
-        from eqsat.tradeoffs import check_place
+        from eqsat.entry.pareto import check_place
 
         if out is not None:
             check_place(out)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
-from eqsat.derivatives import in_reverse
+from eqsat.entry.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.reading import shape_of
