@@ -14,7 +14,7 @@ from eqsat.execute.compare import compare
 from eqsat.execute.executable import differentiate_as
 from eqsat.execute.expressions import evaluate_body
 from eqsat.execute.loops import generic as run_generic
-from eqsat.execute.loops import product_factors
+from eqsat.execute.operands import cast_factors
 from eqsat.execute.verify import verify
 from eqsat.execute.xla import build
 from eqsat.frontends.jaxpr import trace
@@ -189,8 +189,8 @@ def test_integer_products_are_exact_where_they_wrap(name):
     for g in (narrow, wide):
         (got,) = run_generic(g, [jnp.asarray(x) for x in xs])
         assert np.array_equal(got, evaluate_generic(g, xs)[0])
-    assert product_factors(narrow) is None
-    assert product_factors(wide) is not None
+    assert cast_factors(narrow) is None
+    assert cast_factors(wide) is not None
 
 
 def jaxpr_of(g):

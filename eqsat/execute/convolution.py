@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.execute.operands import operand_types, to_loops
 from eqsat.execute.precision import level
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
@@ -218,8 +219,6 @@ def convolve(
     padding: zeros that belong around every axis of the image; () for none.
     """
     from jax import lax
-
-    from eqsat.execute.loops import operand_types, to_loops
 
     r = roles(g)
     if r is None:

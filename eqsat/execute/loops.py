@@ -14,15 +14,15 @@ from typing import Any
 
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.expressions import convert, evaluate_body, evaluator
+from eqsat.execute.operands import cast_factors, operand_types, to_loops
 from eqsat.execute.precision import dot_general
 from eqsat.model.affine import Affine, Map, dim, loops_of
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.generics.windows import held_at
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import element_dtype
 
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 
@@ -37,7 +37,7 @@ def generic(g: Generic, operands: Sequence[Any], pads: Pads = NO_PADS) -> list[A
     g, arrays = _project_all(g, operands)
     windows = _window_loops(g)
     few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT
-    if product_factors(g) is not None:
+    if cast_factors(g) is not None:
         found = _dot(g, arrays)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
         if found is None and not (few and windows == list(g.reductions)):
@@ -112,63 +112,6 @@ def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
 # -- contractions --------------------------------------------------------------------------------
 
 
-def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
-    """(cast of operand 0, cast of operand 1) if this sums a product of two operands, else None.
-
-    Casts of a floating product are looked through: the sum may be more precise, never less.
-    """
-    if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
-        return None
-    body = g.body
-    while body.fn == "cast" and is_float(body.value) and is_float(g.yields[0].dtype):
-        body = body.args[0]
-    if body.fn != "mul":
-        return None
-    factors = sorted(body.args, key=lambda a: a.operands())
-    if [a.operands() for a in factors] != [(0,), (1,)]:
-        return None
-    return (factors[0], factors[1]) if all(_is_casts(f) for f in factors) else None
-
-
-def _is_casts(e: Expr) -> bool:
-    while e.fn == "cast":
-        e = e.args[0]
-    return e.fn == "arg"
-
-
-def operand_types(g: Generic, arrays: Sequence[Any]) -> list[Any]:
-    """Operands as the product sees them, left narrow where widening them changes nothing.
-
-    A bf16 product summed in f32 is `preferred_element_type=f32`: hardware does that in one step.
-    """
-    import jax.numpy as jnp
-
-    factors = product_factors(g)
-    assert factors is not None
-    wanted = element_dtype(g.yields[0].dtype)
-    kinds = {a.dtype for a in arrays}
-    direct = all(f.fn == "arg" or f.args[0].fn == "arg" for f in factors)
-    if len(kinds) == 1 and direct and _widens(arrays[0].dtype, wanted):
-        return list(arrays)
-    typed = list(map(evaluator(arrays), factors))
-    return [jnp.asarray(t).astype(wanted) for t in typed]
-
-
-def _widens(narrow: Any, wide: Any) -> bool:
-    import jax.numpy as jnp
-
-    kinds = [
-        "f"
-        if jnp.issubdtype(d, jnp.floating)
-        else "i"
-        if jnp.issubdtype(d, jnp.signedinteger)
-        else "u"
-        for d in (narrow, wide)
-    ]
-    in_bytes = DTYPES[DTYPE_NAMES[narrow.name]][0] >= 8  # XLA's dot wants whole ones
-    return kinds[0] == kinds[1] and wide.itemsize >= narrow.itemsize and in_bytes
-
-
 def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
     """`lax.dot_general`, or None if a loop is a window, a diagonal, or in one factor only."""
     loops = [[e.dim for e in m] for m in g.maps]
@@ -200,18 +143,6 @@ def _is_exchanged(g: Generic, lhs: Sequence[int | None], rhs: Sequence[int | Non
     free = [[d for d in one if d not in other] for one, other in ((lhs, rhs), (rhs, lhs))]
     first, last = ([d for d in loops if d is not None and g.sizes[d] > 1] for loops in free)
     return bool(first and last) and max(last) < min(first)
-
-
-def to_loops(x: Any, loops: Sequence[int], shape: Shape) -> Any:
-    """An array whose dims are these loops → all loops of `shape`, missing ones repeated."""
-    import jax.numpy as jnp
-    from jax import lax
-
-    ascending = sorted(loops)
-    if list(loops) != ascending:
-        x = lax.transpose(x, [list(loops).index(d) for d in ascending])
-    wide = [shape[d] if d in ascending else 1 for d in range(len(shape))]
-    return jnp.broadcast_to(x.reshape(wide), shape)
 
 
 # -- everything else -----------------------------------------------------------------------------

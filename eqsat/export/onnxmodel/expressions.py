@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from eqsat.export.onnxmodel.functions import COMPOSED
 from eqsat.export.onnxmodel.graph import Graph, Value
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed
@@ -216,8 +217,6 @@ class Body:
 
     def composed(self, t: Typed, args: list[Value]) -> Value:
         """Functions ONNX lacks, of floats."""
-        from eqsat.export.onnxmodel.functions import COMPOSED
-
         if not is_float(t.dtype):
             raise Inexpressible(f"`{t.fn}` of {t.dtype} has no form in ONNX")
         return COMPOSED[t.fn](self, *args)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Value
+
+if TYPE_CHECKING:
+    from eqsat.export.onnxmodel.expressions import Body
 
 
 def _exp2(b: Body, x: Value) -> Value:

@@ -21,7 +21,8 @@ from eqsat.frontends.onnxgraph.graph import (
     short,
     subgraphs,
 )
-from eqsat.frontends.onnxgraph.registry import MICROSOFT, Operator, operators
+from eqsat.frontends.onnxgraph.ops import OPERATORS
+from eqsat.frontends.onnxgraph.registry import MICROSOFT, Operator
 from eqsat.frontends.onnxgraph.tensors import data_type_number, is_bearable
 from eqsat.frontends.precision import matmul_precision
 from eqsat.model.diag import EqsatError, did_you_mean
@@ -76,7 +77,7 @@ class Interpreter:
         function = self.model.functions.get((node.domain, node.op, node.overload))
         if function is not None:
             return self._call(function, node, operands)
-        record = operators().get((node.domain, node.op))
+        record = OPERATORS.get((node.domain, node.op))
         if record is None:
             return self._standard_body(node, operands)
         self._check_version(node, record)
@@ -142,7 +143,7 @@ class Interpreter:
         )
 
     def _unknown(self, node: OnnxNode) -> EqsatError:
-        known = [op for domain, op in operators() if domain == node.domain]
+        known = [op for domain, op in OPERATORS if domain == node.domain]
         if node.domain == "" and node.op in proto.known_ops(""):
             return node.error(
                 "E365",

@@ -44,11 +44,3 @@ def operator(
 def contributed(*names: str) -> Callable[[Meaning], Meaning]:
     """An operator of the `com.microsoft` domain, which exports of PyTorch models hold."""
     return operator(*names, newest=1, domain=MICROSOFT)
-
-
-def operators() -> dict[tuple[str, str], Operator]:
-    """The whole table."""
-    from eqsat.frontends.onnxgraph import ops
-
-    ops.enter_all()
-    return OPERATORS
