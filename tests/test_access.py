@@ -13,7 +13,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.ops.generics.access import Access, Computed, Index, access, seen_as, through
+from eqsat.ops.generics.access import Computed, Index, LaneAccess, access, seen_as, through
 from eqsat.ops.movement.moves import concat_of, gather_of, slice_of
 
 Step = tuple[str, Attr, Shape]  # an op and the shape of the operand it reads
@@ -35,15 +35,15 @@ def computed(c: Computed, point: tuple[int, ...]) -> int | None:
     return None if inner is None else c.offset + c.stride * inner
 
 
-def whole(shape: Shape) -> Access:
+def whole(shape: Shape) -> LaneAccess:
     found = access("reshape", Reshape(shape, shape), 0, shape)
     assert found is not None
     return found
 
 
-def composed(steps: list[Step], top: Shape) -> Access:
+def composed(steps: list[Step], top: Shape) -> LaneAccess:
     """What is read of the operand of the first step by an op that walks the last one in order."""
-    found: Access | None = whole(top)
+    found: LaneAccess | None = whole(top)
     for op, attr, shape in reversed(steps):
         assert found is not None
         found = through(found, op, attr, 0, shape)

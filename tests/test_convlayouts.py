@@ -22,7 +22,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
-from eqsat.model.target import Kernel, Target
+from eqsat.model.target import Target, UntiledKernel
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contractions.dimorders import lies_in, order_convolution, orders, target_orders
 from eqsat.ops.generics.propagate import permute_operand, permute_result
@@ -115,8 +115,8 @@ def test_a_kernel_transposes_what_lies_otherwise():
 
 def test_rows_are_tried_in_order_and_by_regime():
     rows = (
-        Kernel(0.3, LAST.untiled_kernels("conv2d")[0].when, "nhwc", "hwio"),
-        Kernel(0.9, (), "nhwc", "hwio"),
+        UntiledKernel(0.3, LAST.untiled_kernels("conv2d")[0].when, "nhwc", "hwio"),
+        UntiledKernel(0.9, (), "nhwc", "hwio"),
     )
     target = replace(LAST, untiled=(("conv2d", rows),))
     assert [c.rate for c in kernel_choices(target, nchw_conv(16, 8, 5, 3))] == [0.3]
@@ -202,7 +202,7 @@ def test_a_convolution_is_priced_by_hand():
     assert prices(LAST, g) == operations * 10**12 // (80 * 10**9) + 10**6
     # the image of 12 x 12 x 16, filters and result, each read and written once more
     moved = 4 * (12 * 12 * 16 + 9 * 16 * 8 + 100 * 8)
-    slow = replace(LAST, untiled=(("conv2d", (Kernel(0.8, (), "nchw", "oihw"),)),))
+    slow = replace(LAST, untiled=(("conv2d", (UntiledKernel(0.8, (), "nchw", "oihw"),)),))
     extra = 2 * moved * 10**12 // (4 * 10**9)
     assert prices(slow, g) == prices(LAST, g) + extra
 

@@ -33,7 +33,7 @@ from eqsat.extract.solve.problem import GOALS
 from eqsat.extract.solve.relax import relaxation
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.target import Fusion, Limits, Tile
+from eqsat.model.target import DispatchLimits, Fusion, Tile
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -193,7 +193,7 @@ def test_an_infeasible_budget_names_itself_its_place_and_the_least_needed():
 
 def test_an_infeasible_budget_names_the_group_a_limit_removed():
     fusion = Fusion(multi_result=True, siblings=True)
-    target = reference(fusion, limits=Limits(vector_bytes=8192), budget=(("time", 1000),))
+    target = reference(fusion, limits=DispatchLimits(vector_bytes=8192), budget=(("time", 1000),))
     with pytest.raises(EqsatError, match="the unfused transpose %1 needs 524,288 bytes") as e:
         extract(transposed_pack(), target, ALL)
     assert "the vector limit is 8,192" in str(e.value)

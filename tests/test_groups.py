@@ -28,7 +28,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.selection import Group, Removed
-from eqsat.model.target import Fusion, Limits, Memory
+from eqsat.model.target import DispatchLimits, Fusion, Memory
 from eqsat.model.tensor import TensorType
 
 
@@ -70,7 +70,7 @@ def test_the_transposed_pack_needs_several_results_to_share_its_transpose():
 def test_an_unfused_sibling_larger_than_a_vector_is_removed_and_recorded():
     fusion = Fusion(multi_result=True, siblings=True)
     places = (("limits.vector", "toy.yaml:9:3"),)
-    limited = reference(fusion, limits=Limits(vector_bytes=8192), places=places)
+    limited = reference(fusion, limits=DispatchLimits(vector_bytes=8192), places=places)
     found = run(transposed_pack(), limited)
     (group,) = found.groups
     assert 4 not in group.members  # pack(a) beside transpose(a)
@@ -87,12 +87,12 @@ def test_a_tile_larger_than_a_limit_is_no_candidate():
     graph = weighted_matmul()
     free = reference(tiles_forced=True)
     scratch = 4 * (16 * 16 + 16 + 16)
-    assert run(graph, replace(free, limits=Limits(scratch_bytes=scratch)))
+    assert run(graph, replace(free, limits=DispatchLimits(scratch_bytes=scratch)))
     with pytest.raises(EqsatError, match=r"scratch limit is 1,151") as e:
-        extract(graph, replace(free, limits=Limits(scratch_bytes=scratch - 1)), ALL)
+        extract(graph, replace(free, limits=DispatchLimits(scratch_bytes=scratch - 1)), ALL)
     assert "1,152 bytes" in str(e.value)
     with pytest.raises(EqsatError, match="vector limit is 1,000"):
-        extract(graph, replace(free, limits=Limits(vector_bytes=1000)), ALL)
+        extract(graph, replace(free, limits=DispatchLimits(vector_bytes=1000)), ALL)
 
 
 def test_contractions_are_never_computed_twice_and_cheap_ops_only_if_the_target_says():

@@ -12,7 +12,8 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.pipelines import Intrinsic, Pipeline
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
-from eqsat.model.target import Fusion, Limits, Memory, Target
+from eqsat.model.target import DispatchLimits as Limits
+from eqsat.model.target import Fusion, Memory, Target
 from eqsat.schedule.legal import faults
 
 

@@ -14,7 +14,7 @@ from eqsat.lang.settings import override
 from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
 from eqsat.model.layout import Layout
-from eqsat.model.target import Kernel, Tile
+from eqsat.model.target import Tile, UntiledKernel
 from eqsat.ops.contractions.packing import (
     pack_loops,
     pack_loops_reading,
@@ -122,7 +122,7 @@ def test_an_exchanged_tile_has_a_price_of_its_own(swapped: str, chosen: tuple[in
 
 
 def test_a_kernel_row_names_what_lies_innermost():
-    rows = (Kernel(0.9, lhs="mk", rhs="kn"), Kernel(0.5, rhs="nk"))
+    rows = (UntiledKernel(0.9, lhs="mk", rhs="kn"), UntiledKernel(0.5, rhs="nk"))
     target = replace(eqsat.target("avx512-xla"), untiled=(("matmul", rows),))
     plain, across = (kernel_choices(target, matmul(rhs)) for rhs in ("d2, d1", "d1, d2"))
     assert [(c.rate, c.misplaced) for c in plain] == [(0.9, ()), (0.5, (1,))]

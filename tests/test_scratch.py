@@ -28,7 +28,7 @@ from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
-from eqsat.model.target import Fusion, Limits, Memory, Target
+from eqsat.model.target import DispatchLimits, Fusion, Memory, Target
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.schedule.legal import faults
 from eqsat.schedule.workgroups import packed_workgroup, workgroup
@@ -36,12 +36,12 @@ from eqsat.schedule.workgroups import packed_workgroup, workgroup
 SMALL = Pipeline("small", (4, 3, 2), (4, 2), (3, 2), unaligned="whole")
 
 
-def toy(limits: Limits | None = None, *pipelines: Pipeline, **fusion: Any) -> Target:
+def toy(limits: DispatchLimits | None = None, *pipelines: Pipeline, **fusion: Any) -> Target:
     memory = (Memory("ram", 1 << 40, 1e9),)
     wide = {"multi_result": True, "siblings": True, "index_relation": "any", "members": 8}
     made = Target("toy", "", "xla", True, memory, 0, (), 1.0, 1.0, (), file="toy.yaml")
     rules = Fusion(**(wide | fusion))
-    return replace(made, fusion=rules, limits=limits or Limits(), pipelines=pipelines)
+    return replace(made, fusion=rules, limits=limits or DispatchLimits(), pipelines=pipelines)
 
 
 # ---- what a workgroup keeps ----------------------------------------------------------------------
@@ -240,10 +240,10 @@ def test_two_contractions_share_a_dispatch_if_both_fit_together():
         "a = matmul(x, v)\nb = matmul(x, w)\nreturn a, b\n"
     )
     tiles = Pipeline("tiles", (4,), (4,), (4,))  # 2 * 4 * 4 * 4 bytes of operands each
-    wide = toy(Limits(scratch_bytes=256), tiles, roots=2)
+    wide = toy(DispatchLimits(scratch_bytes=256), tiles, roots=2)
     run = eqsat.optimize(parse_program(text), target=wide)
     assert run.summary()["goals"]["dispatches"]["value"] == 1
-    narrow = replace(wide, limits=Limits(scratch_bytes=255))
+    narrow = replace(wide, limits=DispatchLimits(scratch_bytes=255))
     apart = eqsat.optimize(parse_program(text), target=narrow)
     assert apart.summary()["goals"]["dispatches"]["value"] == 2
     assert apart.selection is not None
@@ -263,11 +263,11 @@ def test_an_epilogue_with_several_ops_is_refused_by_its_first_reader():
         "input x: f32[10, 8]\ninput w: f32[8, 16]\n"
         "h = matmul(x, w)\nr = exp(h)\ns = tanh(h)\nt = sub(r, s)\nreturn t, r\n"
     )
-    target = toy(Limits(scratch_bytes=4 * 10 * 8 - 1), EIGHT, roots=1)
+    target = toy(DispatchLimits(scratch_bytes=4 * 10 * 8 - 1), EIGHT, roots=1)
     run = eqsat.optimize(parse_program(text), target=target)
     assert run.schedule is not None
     assert run.schedule.dispatches[0].name == "contraction"
-    loose = replace(target, limits=Limits(scratch_bytes=4 * 10 * 8))
+    loose = replace(target, limits=DispatchLimits(scratch_bytes=4 * 10 * 8))
     run = eqsat.optimize(parse_program(text), target=loose)
     assert run.schedule is not None
     assert run.schedule.dispatches[0].name.startswith("contraction+elementwise")

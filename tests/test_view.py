@@ -12,7 +12,14 @@ from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.ops.movement.tiling import make_layout
-from eqsat.ops.movement.view import Steps, View, as_padded_slice, as_steps, normal_view, view_of
+from eqsat.ops.movement.view import (
+    Rearrangement,
+    View,
+    as_padded_slice,
+    as_steps,
+    normal_view,
+    view_of,
+)
 
 NOUNS = ("transpose", "reshape", "slice", "pad", "pack", "unpack", "relax", "retype")
 
@@ -128,7 +135,7 @@ def test_views_that_undo_each_other_are_nothing():
         pack, unpack = view_of("pack", layout), view_of("unpack", layout)
         assert pack is not None and unpack is not None
         back = pack.then(unpack)
-        assert back is not None and as_steps(back) == Steps(None, None, None)
+        assert back is not None and as_steps(back) == Rearrangement(None, None, None)
         masked = unpack.then(pack)
         assert masked == view_of("retype", layout)
         again = pack.then(masked) if masked else None
@@ -149,7 +156,7 @@ def test_nouns_are_recognised_again():
         r = make.reshape()
         v = view_of("reshape", r)
         same_shape = r.source == r.shape
-        assert v is None or as_steps(v) == Steps(None, None, None if same_shape else r)
+        assert v is None or as_steps(v) == Rearrangement(None, None, None if same_shape else r)
         pad = make.pad(shape)
         cut = make.slice(pad.shape)
         v = view_of("pad", pad)
@@ -168,7 +175,7 @@ def test_reversals_and_broadcasts_are_views_too():
     reverse = normal_view((3, 4), (3, 4), ((3,), (4,)), [Affine(((0, -1),), 2), Affine(((1, 1),))])
     same(seen(reverse, x), x[::-1])
     twice = reverse.then(reverse)
-    assert twice is not None and as_steps(twice) == Steps(None, None, None)
+    assert twice is not None and as_steps(twice) == Rearrangement(None, None, None)
     flat = view_of("reshape", Reshape((12,), (3, 4)))
     assert flat is not None
     turned = flat.then(reverse)

@@ -16,7 +16,7 @@ from eqsat.report.text import verification_problem
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
-    from eqsat.lang.experiments import Sweep as Plan
+    from eqsat.lang.experiments import ExperimentFile as Plan
 
 Progress = Callable[[str, str], None]
 Reader = Callable[[str, tuple[str, ...], tuple[str, ...]], Source]  # program, `m=128`, weights

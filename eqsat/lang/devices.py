@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from eqsat.lang.problems import Bandwidth, Record, Time, coded, read_record
 from eqsat.lang.settings import override
-from eqsat.lang.source import Source, load_yaml, refuse
+from eqsat.lang.source import YamlSource, load_yaml, refuse
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import DeviceMap, Link
 from eqsat.model.diag import Diagnostic, did_you_mean, fail
@@ -93,7 +93,7 @@ def load_devices(name: str | Path, folders: Iterable[str | Path] = ()) -> Device
     )  # fmt: skip
 
 
-def _problems(r: DevicesRecord, source: Source) -> Iterator[Diagnostic]:
+def _problems(r: DevicesRecord, source: YamlSource) -> Iterator[Diagnostic]:
     """E212 for a device without a target, E213 for a link that is there twice or leads nowhere."""
     known = list(r.targets)
     named = [(("default",), r.default)]

@@ -15,7 +15,7 @@ from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
 from eqsat.lang.rulesets import find_rules
 from eqsat.lang.settings import override
-from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targets import find_target
 from eqsat.lang.units import read_budget
@@ -66,7 +66,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ExperimentFile:
     """Cells in the order of the file, and how each is run."""
 
     name: str
@@ -116,24 +116,24 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
     return known[str(name)]
 
 
-def load_experiment(name: str | Path, folders: Folders = ()) -> Sweep:
+def load_experiment(name: str | Path, folders: Folders = ()) -> ExperimentFile:
     """An experiment by name or path; EqsatError holds all problems of its file."""
     folders = tuple(folders)
     return _CellReader(load_yaml(find_experiment(name, folders)), folders).read()
 
 
-def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> Sweep:
+def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> ExperimentFile:
     """Experiment YAML text → Experiment."""
     return _CellReader(read_yaml(text, file), tuple(folders)).read()
 
 
 @dataclass
 class _CellReader:
-    source: Source
+    source: YamlSource
     folders: tuple[str | Path, ...]
     problems: list[Diagnostic] = field(default_factory=list)
 
-    def read(self) -> Sweep:
+    def read(self) -> ExperimentFile:
         record, problems = read_record(ExperimentRecord, self.source)
         self.problems += problems
         if record is None:
@@ -143,7 +143,7 @@ class _CellReader:
         cells = self._rows(record) if record.rows else self._grid(record)
         refuse(self.problems)
         m = record.measure
-        return Sweep(
+        return ExperimentFile(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
             m.work_limit if m else WORK_LIMIT, self.source.file,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from eqsat.lang.attributes import Scope
 from eqsat.lang.ruleformat import OverrideRecord, RuleSetRecord
-from eqsat.lang.source import KeyPath, Source
+from eqsat.lang.source import KeyPath, YamlSource
 from eqsat.lang.terms import ITEMS, TermReader
 from eqsat.model.diag import Diagnostic, Span, did_you_mean
 from eqsat.model.rules import (
@@ -30,7 +30,7 @@ from eqsat.ops.vocabulary import PLURAL
 
 
 def overridden(
-    rules: list[Rule], record: RuleSetRecord, source: Source, problems: list[Diagnostic]
+    rules: list[Rule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
 ) -> list[Rule]:
     """The rules with those that an `override:` names replaced; E009 for a name nothing has."""
     taken: set[str] = set()
@@ -45,7 +45,7 @@ def overridden(
 
 
 def _named(
-    rules: list[Rule], source: Source, path: KeyPath, problems: list[Diagnostic]
+    rules: list[Rule], source: YamlSource, path: KeyPath, problems: list[Diagnostic]
 ) -> Iterator[tuple[Rule, Span]]:
     """The rules an `override:` names by name or tag, and where it does; each once."""
     known = {r.name for r in rules} | {t for r in rules for t in r.tags}
@@ -65,7 +65,7 @@ def _changed(
     rule: Rule,
     override: OverrideRecord,
     record: RuleSetRecord,
-    source: Source,
+    source: YamlSource,
     path: KeyPath,
     problems: list[Diagnostic],
 ) -> Rule:

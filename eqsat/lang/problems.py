@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from eqsat.lang.source import Source
+from eqsat.lang.source import YamlSource
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity
 from eqsat.model.diag import Diagnostic, did_you_mean
 
@@ -65,7 +65,7 @@ OneOrMore = Annotated[
 ]
 
 
-def read_record(model: type[R], source: Source) -> tuple[R | None, list[Diagnostic]]:
+def read_record(model: type[R], source: YamlSource) -> tuple[R | None, list[Diagnostic]]:
     """The checked record of a file, or None and what is wrong with it."""
     try:
         return model.model_validate(source.data), list(source.problems)
@@ -74,13 +74,13 @@ def read_record(model: type[R], source: Source) -> tuple[R | None, list[Diagnost
 
 
 def schema_problems(
-    error: ValidationError, source: Source, model: type[Record]
+    error: ValidationError, source: YamlSource, model: type[Record]
 ) -> list[Diagnostic]:
     """One diagnostic per schema error: E003 unknown key, E004 missing key, else E005 or its own."""
     return [_problem(e, source, model) for e in error.errors()]
 
 
-def _problem(e: ErrorDetails, source: Source, model: type[Record]) -> Diagnostic:
+def _problem(e: ErrorDetails, source: YamlSource, model: type[Record]) -> Diagnostic:
     path = tuple(p for p in e["loc"] if str(p)[:1] != "[")  # `[key]`, and the forms of a union
     context = e.get("ctx", {})
     if e["type"] == "extra_forbidden":
@@ -101,7 +101,7 @@ def _problem(e: ErrorDetails, source: Source, model: type[Record]) -> Diagnostic
     return Diagnostic("E005", words, span, help=hint)
 
 
-def _missing_at(source: Source, path: tuple[str | int, ...]) -> Any:
+def _missing_at(source: YamlSource, path: tuple[str | int, ...]) -> Any:
     """A missing key is reported at the key it should stand under, or at its list item."""
     by_key = bool(path) and isinstance(path[-1], str)
     return source.span(path, key=by_key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from eqsat.lang.content import plain_form
 from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord
-from eqsat.lang.source import KeyPath, Placed, Source
+from eqsat.lang.source import KeyPath, Placed, YamlSource
 from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
@@ -31,7 +31,7 @@ class RuleReader:
 
     def __init__(
         self,
-        source: Source,
+        source: YamlSource,
         path: KeyPath,
         ruleset: RuleSetRecord,
         record: RuleRecord,

@@ -13,7 +13,7 @@ from eqsat.lang.override import overridden
 from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
-from eqsat.lang.source import Placed, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.source import Placed, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.rules import Rule, RuleSet, parts
 from eqsat.plugins import find_names, search_path
@@ -112,7 +112,7 @@ class _Loader:
             self.loaded[path] = self.read(load_yaml(_shown(path)), (*above, path))
         return self.loaded[path]
 
-    def read(self, source: Source, above: tuple[Path, ...]) -> RuleSet:
+    def read(self, source: YamlSource, above: tuple[Path, ...]) -> RuleSet:
         record, problems = read_record(RuleSetRecord, source)
         if record is None:
             _read_what_fits(source, problems)
@@ -132,7 +132,7 @@ class _Loader:
         return RuleSet(record.ruleset, record.doc, tuple(rules), parts(sets, rules))
 
     def _imports(
-        self, source: Source, above: tuple[Path, ...], problems: list[Diagnostic]
+        self, source: YamlSource, above: tuple[Path, ...], problems: list[Diagnostic]
     ) -> list[RuleSet]:
         found: list[RuleSet] = []
         for placed in source.strings(("import",)):
@@ -144,7 +144,7 @@ class _Loader:
         return found
 
 
-def _read_what_fits(source: Source, problems: list[Diagnostic]) -> None:
+def _read_what_fits(source: YamlSource, problems: list[Diagnostic]) -> None:
     """The terms of a file that breaks the schema elsewhere: all its problems come at once."""
     data = source.data if isinstance(source.data, dict) else {}
     rules = data.get("rules")
@@ -179,7 +179,7 @@ def _merged(rules: list[Rule], problems: list[Diagnostic]) -> list[Rule]:
 
 
 def _selected(
-    rules: list[Rule], record: RuleSetRecord, source: Source, problems: list[Diagnostic]
+    rules: list[Rule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
 ) -> list[Rule]:
     """Imported rules after `enable:` and `disable:`; E009 for a name nothing has."""
     known = {r.name for r in rules} | {t for r in rules for t in r.tags}
@@ -198,7 +198,7 @@ def _unknown(placed: Placed, known: set[str]) -> Diagnostic:
 
 
 def _refuse_repeated_names(
-    source: Source, record: RuleSetRecord, problems: list[Diagnostic]
+    source: YamlSource, record: RuleSetRecord, problems: list[Diagnostic]
 ) -> None:
     seen: dict[str, Span] = {}
     for i, rule in enumerate(record.rules):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eqsat.lang.problems import schema_problems
-from eqsat.lang.source import Lines, Source, read_yaml, refuse
+from eqsat.lang.source import Lines, YamlSource, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targets import OWN_KEYS, join_problems
 from eqsat.lang.targetvalues import (
@@ -74,7 +74,7 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     try:
         record = TargetRecord.model_validate(whole)
     except ValidationError as error:
-        source = Source(lines, whole, {}, {}, {}, frozenset(), ())
+        source = YamlSource(lines, whole, {}, {}, {}, frozenset(), ())
         raise EqsatError(*schema_problems(error, source, TargetRecord)) from None
     new = target_of(record)
     changed = replace(target, **_changes(target, new, record, path))

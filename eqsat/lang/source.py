@@ -72,7 +72,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Source:
+class YamlSource:
     """A YAML file as plain data, with the place of every key and value by key path."""
 
     lines: Lines
@@ -129,13 +129,13 @@ def read_file(path: str | Path) -> str:
         raise fail("E001", f"`{path}` is not UTF-8 text") from None
 
 
-def read_yaml(text: str, file: str) -> Source:
-    """YAML text → Source. E001 if it is not YAML, holds tags, or is empty."""
+def read_yaml(text: str, file: str) -> YamlSource:
+    """YAML text → YamlSource. E001 if it is not YAML, holds tags, or is empty."""
     lines = Lines(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
     return _read_plainly(lines) or _read(lines)
 
 
-def _read_plainly(lines: Lines) -> Source | None:
+def _read_plainly(lines: Lines) -> YamlSource | None:
     """What libyaml reads of a file without problems, ten times as fast; None where in doubt.
 
     It reads YAML 1.1 and says less of what is wrong, so whatever the two versions could see in two
@@ -151,7 +151,7 @@ def _read_plainly(lines: Lines) -> Source | None:
     return None if walk.problems else walk.source(data)
 
 
-def _read(lines: Lines) -> Source:
+def _read(lines: Lines) -> YamlSource:
     """A file as YAML 1.2 has it, and the words for what is wrong with it."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -192,8 +192,8 @@ def _constructed(lines: Lines, constructor: Any, node: Any) -> Any:
         raise fail("E001", message, at) from None
 
 
-def load_yaml(path: str | Path) -> Source:
-    """A YAML file → Source."""
+def load_yaml(path: str | Path) -> YamlSource:
+    """A YAML file → YamlSource."""
     return read_yaml(read_file(path), str(path))
 
 
@@ -215,8 +215,8 @@ class _Walk:
         self.flow: set[KeyPath] = set()
         self.problems: list[Diagnostic] = []
 
-    def source(self, data: Any) -> Source:
-        return Source(
+    def source(self, data: Any) -> YamlSource:
+        return YamlSource(
             self.lines, data, self.values, self.keys, self.scalars, frozenset(self.flow),
             tuple(self.problems),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from eqsat.lang.owntarget import AUTO, own_target
 from eqsat.lang.problems import schema_problems
-from eqsat.lang.source import KeyPath, Source, load_yaml, read_yaml, refuse
+from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targetvalues import fusion_of, target_of
 from eqsat.model.diag import Diagnostic, Span, did_you_mean, fail
@@ -61,17 +61,19 @@ class _Layered:
     """The data of a file over that of the files it extends; per key path, the file it is from."""
 
     data: dict[str, Any]
-    sources: dict[KeyPath, Source]
-    source: Source
+    sources: dict[KeyPath, YamlSource]
+    source: YamlSource
 
 
-def _load(path: Path) -> Source:
+def _load(path: Path) -> YamlSource:
     here = Path.cwd()
     path = path.resolve()
     return load_yaml(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _layers(source: Source, folders: tuple[str | Path, ...], above: tuple[Path, ...]) -> _Layered:
+def _layers(
+    source: YamlSource, folders: tuple[str | Path, ...], above: tuple[Path, ...]
+) -> _Layered:
     data = source.data if isinstance(source.data, dict) else {}
     sources = dict.fromkeys(source.values, source)
     name = data.get("extends")
@@ -135,7 +137,7 @@ def _target(layers: _Layered) -> Target:
     return replace(target_of(record), file=source.file, places=_places(layers))
 
 
-def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]:
+def _rate_problems(record: TargetRecord, source: YamlSource) -> Iterator[Diagnostic]:
     """Rates of a precision that the target does not know, or beside no rate of their type.
 
     Those of the file itself: one that is taken over may be of a precision that is not.
@@ -157,7 +159,7 @@ def _rate_problems(record: TargetRecord, source: Source) -> Iterator[Diagnostic]
             yield Diagnostic("E215", message, span, help=f"write `{dtype}: …` in `rates` as well")
 
 
-def join_problems(fusion: Fusion, source: Source | None) -> Iterator[Diagnostic]:
+def join_problems(fusion: Fusion, source: YamlSource | None) -> Iterator[Diagnostic]:
     """Rows that were written and are not closed: an elementwise op would allow what they do not."""
     missing: dict[str, list[str]] = {}
     for producer, consumer in fusion.missing_joins:
@@ -174,7 +176,7 @@ def join_problems(fusion: Fusion, source: Source | None) -> Iterator[Diagnostic]
         )
 
 
-def _joined(layers: _Layered) -> Source:
+def _joined(layers: _Layered) -> YamlSource:
     """A source that finds every key in the file it came from."""
     values = {p: s.values[p] for p, s in layers.sources.items() if p in s.values}
     keys = {p: s.keys[p] for p, s in layers.sources.items() if p in s.keys}

@@ -23,7 +23,15 @@ from eqsat.lang.tileformat import (
 )
 from eqsat.model.pipelines import Intrinsic, Pipeline
 from eqsat.model.plan import Constants, Kernels
-from eqsat.model.target import Fusion, Kernel, Limits, MeasuredOn, Memory, Target, Tile
+from eqsat.model.target import (
+    DispatchLimits,
+    Fusion,
+    MeasuredOn,
+    Memory,
+    Target,
+    Tile,
+    UntiledKernel,
+)
 
 AS_WRITTEN = tuple(f.name for f in fields(Target) if f.name in TargetRecord.model_fields)
 
@@ -34,7 +42,7 @@ def target_of(r: TargetRecord) -> Target:
         "name": r.target, "launch_ps": r.launch,
         "memory": tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
         "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),
-        "fusion": fusion_of(Fusion(), r.fusion), "limits": limits_of(Limits(), r.limits),
+        "fusion": fusion_of(Fusion(), r.fusion), "limits": limits_of(DispatchLimits(), r.limits),
         "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on),
@@ -65,16 +73,18 @@ def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
     return tuple((kind, tiles) for kind, tiles in found.items() if tiles)
 
 
-def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[Kernel, ...]], ...]:
+def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[UntiledKernel, ...]], ...]:
     """Op kind and kernels for unpacked contractions, where there are any."""
     matmul = tuple(
-        Kernel(k.rate, tuple(map(condition, k.when)), lhs=k.lhs, rhs=k.rhs)
+        UntiledKernel(k.rate, tuple(map(condition, k.when)), lhs=k.lhs, rhs=k.rhs)
         for k in r.untiled.matmul
     )
     found = {"matmul": matmul}
     for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
         found[kind] = tuple(
-            Kernel(k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters)
+            UntiledKernel(
+                k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters
+            )
             for k in records
         )
     return tuple((kind, kernels) for kind, kernels in found.items() if kernels)
@@ -141,7 +151,7 @@ def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
     return replace(base, **changes)
 
 
-def limits_of(base: Limits, r: LimitsRecord) -> Limits:
+def limits_of(base: DispatchLimits, r: LimitsRecord) -> DispatchLimits:
     """The base with what is written."""
     return replace(base, **{f"{k}_bytes": getattr(r, k) for k in r.model_fields_set})
 

@@ -69,7 +69,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class UntiledKernel:
     """How fast the executor runs unpacked contractions of one kind.
 
     image, filters: the orders of dims that a kernel for convolutions works in, such as nhwc and
@@ -134,7 +134,7 @@ class Fusion:
 
 
 @dataclass(frozen=True)
-class Limits:
+class DispatchLimits:
     """Hard limits of one dispatch in bytes; None is no limit."""
 
     scratch_bytes: int | None = None
@@ -169,7 +169,7 @@ class Target:
     tiles: tuple[tuple[str, tuple[Tile, ...]], ...]  # op kind -> vocabulary
     tiles_forced: bool = False  # no unpacked contraction may remain
     fusion: Fusion = field(default_factory=Fusion)
-    limits: Limits = field(default_factory=Limits)
+    limits: DispatchLimits = field(default_factory=DispatchLimits)
     budget: tuple[tuple[str, int], ...] = ()  # goal -> hard upper bound
     source: str = ""
     file: str = ""
@@ -180,7 +180,7 @@ class Target:
     # of a GPU, for unpacked contractions; none: only tiles of packed ones are in scratch
     pipelines: tuple[Pipeline, ...] = ()
     # op kind -> kernels for unpacked contractions, the first one that applies counts
-    untiled: tuple[tuple[str, tuple[Kernel, ...]], ...] = ()
+    untiled: tuple[tuple[str, tuple[UntiledKernel, ...]], ...] = ()
     trips: int = 1  # how often a while loop is taken to run
     relayout: float | None = None  # bytes per second of a pass that changes the innermost dim
     # of a machine made of several: device -> its target, in which case all above is the first one's
@@ -230,7 +230,7 @@ class Target:
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
 
-    def untiled_kernels(self, kind: str) -> tuple[Kernel, ...]:
+    def untiled_kernels(self, kind: str) -> tuple[UntiledKernel, ...]:
         """What runs unpacked contractions of an op kind; none: all at `untiled_rate`."""
         if self.devices:
             return tuple(dict.fromkeys(k for _, t in self.devices for k in t.untiled_kernels(kind)))

@@ -18,7 +18,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
-from eqsat.ops.generics.access import Access, access, is_copy, seen_as, through, widens
+from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
 from eqsat.schedule.siblings import Connections
@@ -40,7 +40,7 @@ class _Path:
     """What an op computes with, or a conversion writes: seen through all that computes nothing."""
 
     reader: int
-    access: Access | None  # by which map, in the shape of `below`; None: nobody knows
+    access: LaneAccess | None  # by which map, in the shape of `below`; None: nobody knows
     relation: str  # of that map, in whatever shape the last op sees it
     below: int  # the node that is read: inside the dispatch, or in memory
     steps: int  # ops between the two
@@ -344,7 +344,7 @@ class OneDispatch:
 
 
 # ---- facts of ops --------------------------------------------------------------------------------
-def _relation(known: Access | None) -> str:
+def _relation(known: LaneAccess | None) -> str:
     """Of an op that says nothing of its maps, such as a plug-in's, a permutation is assumed."""
     return "permutation" if known is None else known.relation
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.generics.access import Access, access, joined, loops_of, seen_as, through
+from eqsat.ops.generics.access import LaneAccess, access, joined, loops_of, seen_as, through
 from eqsat.schedule.views import behind_views
 
 Kind = Callable[[int], str]
@@ -25,7 +25,7 @@ class _RowRead:
 
     maker: int
     operand: int
-    map: Access | None
+    map: LaneAccess | None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.uses import Use
 from eqsat.model.tensor import DTYPES, cdiv
-from eqsat.ops.generics.access import Access, Index, joined, loops_of, seen_as
+from eqsat.ops.generics.access import Index, LaneAccess, joined, loops_of, seen_as
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.fusionrules import FusionRules
@@ -229,7 +229,7 @@ class RowBlockRules:
                     return False
         return len(along) <= 1
 
-    def _seen(self, use: Use, maker: int) -> Access | None:
+    def _seen(self, use: Use, maker: int) -> LaneAccess | None:
         """How a use reads a node's result, in the shape in which it is computed."""
         space, uses = self.legality.space, self.legality.uses
         found = uses.access(use)

@@ -15,7 +15,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.target import DEQUANTISE, Fusion
-from eqsat.ops.generics.access import Access, access, is_copy, seen_as, through, widens
+from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 
 Reader = tuple[int, int]  # (node, operand)
 Readers = Mapping[int, Sequence[Reader]]  # per buffer read inside: by whom, views looked through
@@ -123,16 +123,16 @@ class Uses:
 
     # ---- the map of a use ----------------------------------------------------------------------
     @cached_property
-    def _accesses(self) -> dict[Use, Access | None]:
+    def _accesses(self) -> dict[Use, LaneAccess | None]:
         return {}
 
-    def access(self, use: Use) -> Access | None:
+    def access(self, use: Use) -> LaneAccess | None:
         """How a use reads the operand of its last op, in the shape that op sees; None: unknown."""
         if use not in self._accesses:
             self._accesses[use] = self._access(use)
         return self._accesses[use]
 
-    def _access(self, use: Use) -> Access | None:
+    def _access(self, use: Use) -> LaneAccess | None:
         space, nodes = self.space, self.space.egraph.nodes
         if not use.via:
             n = nodes[use.node]

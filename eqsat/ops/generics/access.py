@@ -51,7 +51,7 @@ class Computed:
     stride: int = 1
 
 
-class Access(NamedTuple):
+class LaneAccess(NamedTuple):
     """How a reader with these loops reads a value: an index for every dim of it."""
 
     loops: Shape  # extents
@@ -113,7 +113,7 @@ def is_cheap(attr: Attr) -> bool:
 
 # ---- what one op reads ---------------------------------------------------------------------------
 @lru_cache(maxsize=100_000)
-def access(op: str, attr: Attr, operand: int, shape: Shape) -> Access | None:
+def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None:
     """The map by which an op reads operand `operand`, which has this shape.
 
     The loops are those of a generic, else the dims of the (first) result. None: nobody knows, of
@@ -122,24 +122,28 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> Access | None:
     match attr:
         case Generic():
             sides = zip(attr.maps[operand], shape, strict=True)
-            return Access(attr.sizes, tuple(_affine(e, attr.sizes, size) for e, size in sides))
+            return LaneAccess(attr.sizes, tuple(_affine(e, attr.sizes, size) for e, size in sides))
         case Transpose():
             indices = {p: (_loop(i, shape[p]),) for i, p in enumerate(attr.perm)}
-            return Access(attr.result_shape, tuple(indices[d] for d in range(len(shape))))
+            return LaneAccess(attr.result_shape, tuple(indices[d] for d in range(len(shape))))
         case Reshape():
-            return Access(attr.shape, _reshaped(_whole(attr.shape), attr.shape, shape, attr.shape))
+            return LaneAccess(
+                attr.shape, _reshaped(_whole(attr.shape), attr.shape, shape, attr.shape)
+            )
         case Layout():
             return _of_layout(op, attr, shape)
         case Move():
-            return Access(attr.shape, _of_move(attr, operand))
+            return LaneAccess(attr.shape, _of_move(attr, operand))
         case Custom():
-            return Access(shape, _whole(shape)) if shape == attr.shape else None
+            return LaneAccess(shape, _whole(shape)) if shape == attr.shape else None
     if op in ("set_encoding", "unset_encoding", "transfer", "result"):
-        return Access(shape, _whole(shape))
+        return LaneAccess(shape, _whole(shape))
     return None
 
 
-def through(above: Access, op: str, attr: Attr, operand: int, shape: Shape) -> Access | None:
+def through(
+    above: LaneAccess, op: str, attr: Attr, operand: int, shape: Shape
+) -> LaneAccess | None:
     """The access to an operand of an op whose result is read so; None if nobody knows it.
 
     >>> through(access("generic", consumer, 0, b), "transpose", turned, 0, a)
@@ -150,15 +154,15 @@ def through(above: Access, op: str, attr: Attr, operand: int, shape: Shape) -> A
     if len(own.loops) != len(above.indices):  # a reduction below: the reader sees its result alone
         return None
     put = [_put(i, above, s) for i, s in zip(own.indices, shape, strict=True)]
-    return Access(above.loops, tuple(_normal(i, above.loops) for i in put))
+    return LaneAccess(above.loops, tuple(_normal(i, above.loops) for i in put))
 
 
-def seen_as(above: Access, shown: Shape, made: Shape) -> Access:
+def seen_as(above: LaneAccess, shown: Shape, made: Shape) -> LaneAccess:
     """The access to a value of shape `made` that is read in the shape `shown`: a free reshape."""
     if shown == made:
         return above
     indices = _reshaped(above.indices, shown, made, above.loops)
-    return Access(above.loops, tuple(_normal(i, above.loops) for i in indices))
+    return LaneAccess(above.loops, tuple(_normal(i, above.loops) for i in indices))
 
 
 def _loop(d: int, extent: int) -> Digit:
@@ -181,9 +185,9 @@ def _affine(e: Affine, loops: Shape, size: int) -> Index:
     return _shifted(part, e.constant, stride, size)
 
 
-def _of_layout(op: str, attr: Layout, shape: Shape) -> Access:
+def _of_layout(op: str, attr: Layout, shape: Shape) -> LaneAccess:
     if op not in ("pack", "unpack"):
-        return Access(shape, _whole(shape))
+        return LaneAccess(shape, _whole(shape))
     rank, tile = len(attr.source), dict(zip(attr.pos, attr.tiles, strict=True))
     blocks = [cdiv(s, tile.get(d, 1)) for d, s in enumerate(attr.source)]
     if op == "pack":
@@ -194,10 +198,10 @@ def _of_layout(op: str, attr: Layout, shape: Shape) -> Access:
             if d in tile:
                 index = (*index, _loop(rank + attr.pos.index(d), tile[d]))
             found.append(index)
-        return Access(packed, tuple(found))
+        return LaneAccess(packed, tuple(found))
     outer = [(Digit(d, tile.get(d, 1), blocks[d]),) for d in attr.outer]
     inner = [(Digit(d, 1, tile[d]),) for d in attr.pos]
-    return Access(attr.source, (*outer, *inner))
+    return LaneAccess(attr.source, (*outer, *inner))
 
 
 def _of_move(attr: Move, operand: int) -> tuple[Index, ...]:
@@ -250,7 +254,7 @@ def _shifted(part: Index, offset: int, stride: int, size: int) -> Index:
     return (Digit(Computed("shift", (part,), offset, stride), 1, size),)
 
 
-def _put(index: Index, above: Access, size: int) -> Index:
+def _put(index: Index, above: LaneAccess, size: int) -> Index:
     """An index over an op's own loops, with what its reader reads each of them at."""
     found: list[Digit] = []
     for d in index:
@@ -263,7 +267,7 @@ def _put(index: Index, above: Access, size: int) -> Index:
     return tuple(found)
 
 
-def _put_computed(c: Computed, above: Access, size: int) -> Index:
+def _put_computed(c: Computed, above: LaneAccess, size: int) -> Index:
     parts = tuple(_put(p, above, _size(p)) for p in c.parts)
     if c.how == "shift":
         return _shifted(_normal(parts[0], above.loops), c.offset, c.stride, size)

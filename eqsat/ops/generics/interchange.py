@@ -17,7 +17,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import contraction_roles, tile_dims
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.access import Access, access, seen_as
+from eqsat.ops.generics.access import LaneAccess, access, seen_as
 from eqsat.ops.movement.lists import inverse, is_block_diagonal
 
 
@@ -109,7 +109,7 @@ def _as_read(made: Generic, g: Generic, i: int, view: Reshape | None) -> Generic
     )
 
 
-def _seen(g: Generic, i: int, made: Generic, view: Reshape | None) -> Access | None:
+def _seen(g: Generic, i: int, made: Generic, view: Reshape | None) -> LaneAccess | None:
     """How g reads the result of `made` as operand i, behind a view or not."""
     shown, source = (made.result_shape,) * 2 if view is None else (view.shape, view.source)
     if len(made.yields) != 1 or shown != g.shapes[i] or source != made.result_shape:

@@ -15,7 +15,7 @@ from eqsat.model.movement import Reshape
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.movement.layout import whole_tiles
 from eqsat.ops.movement.lists import is_open, same_tiles
-from eqsat.ops.movement.view import Steps, as_steps, view_of
+from eqsat.ops.movement.view import Rearrangement, as_steps, view_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def retile(m: Layout, n: Layout) -> Relayout | None:
 
 
 @lru_cache(maxsize=10_000)
-def _steps(m: Layout, n: Layout) -> Steps | None:
+def _steps(m: Layout, n: Layout) -> Rearrangement | None:
     """How the lanes move, those beyond the end too: these hold what n asks for."""
     if m.source != n.source or same_tiles(m, n) or not _keeps_pads(m, n):
         return None

@@ -251,7 +251,7 @@ def _parts(e: Affine, radix: Sequence[int], extents: Sequence[int]) -> list[Affi
 
 # ---- views as nouns ------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Steps:
+class Rearrangement:
     """A reshape, a transpose and a reshape; None: not needed."""
 
     split: Reshape | None
@@ -259,7 +259,7 @@ class Steps:
     join: Reshape | None
 
 
-def as_steps(v: View) -> Steps | None:
+def as_steps(v: View) -> Rearrangement | None:
     """How every element gets to its place in memory, if none is left out, doubled or made."""
     places = _places(v)
     if places is None:
@@ -274,9 +274,11 @@ def as_steps(v: View) -> Steps | None:
     split = tuple([math.prod([extents[d] for d in run]) for run in runs])
     order = tuple(sorted(range(len(runs)), key=lambda i: runs[i][0]))
     if len(runs) < 2:
-        return Steps(None, None, None if v.source == v.shape else Reshape(v.source, v.shape))
+        return Rearrangement(
+            None, None, None if v.source == v.shape else Reshape(v.source, v.shape)
+        )
     moved = tuple([split[i] for i in order])
-    return Steps(
+    return Rearrangement(
         None if split == v.source else Reshape(v.source, split),
         order,
         None if moved == v.shape else Reshape(moved, v.shape),

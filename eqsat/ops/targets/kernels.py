@@ -14,7 +14,7 @@ from functools import lru_cache
 from eqsat.model.affine import Map, loops_of
 from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
-from eqsat.model.target import Kernel, Target
+from eqsat.model.target import Target, UntiledKernel
 from eqsat.ops.contractions.convolution import spatial_contraction
 from eqsat.ops.contractions.dimorders import lies_in, orders
 from eqsat.ops.contractions.roles import Roles
@@ -40,7 +40,7 @@ def kernel_choices(target: Target, g: Generic) -> tuple[KernelChoice, ...]:
 
 @lru_cache(maxsize=10_000)
 def _calls(
-    kernels: tuple[Kernel, ...], default: float, kind: str, g: Generic
+    kernels: tuple[UntiledKernel, ...], default: float, kind: str, g: Generic
 ) -> tuple[KernelChoice, ...]:
     known = facts(g, kind)
     found: dict[tuple[str, ...], KernelChoice] = {}
@@ -90,7 +90,7 @@ def _extent(g: Generic, loops: Sequence[int]) -> int:
 
 
 # ---- what lies otherwise ---------------------------------------------------------------------
-def _misplaced(g: Generic, kernel: Kernel) -> Iterator[int]:
+def _misplaced(g: Generic, kernel: UntiledKernel) -> Iterator[int]:
     found, now = spatial_contraction(g), orders(g)
     if found is None or now is None:
         return
@@ -103,7 +103,7 @@ def _misplaced(g: Generic, kernel: Kernel) -> Iterator[int]:
     yield from (i for i, at, shape, order in asked if order and not lies_in(at, shape, order))
 
 
-def _unstreamed(g: Generic, kernel: Kernel) -> list[int]:
+def _unstreamed(g: Generic, kernel: UntiledKernel) -> list[int]:
     """What is not grouped, and operands whose innermost roles are others than the kernel's."""
     lost = set(_ungrouped(g))
     for i, order in enumerate((kernel.lhs, kernel.rhs)):
