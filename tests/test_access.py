@@ -11,6 +11,7 @@ from movement import Maker, do
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.attr import Attr, Shape
+from eqsat.model.foreign import Custom
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.ops.generics.access import Computed, Index, LaneAccess, access, seen_as, through
@@ -164,3 +165,10 @@ def test_a_lookup_by_bare_loops_is_a_permutation():
     through_pack = through(above, "gather", rows, 0, (8, 16, 32))
     assert through_pack is not None
     assert through_pack.relation == "permutation"
+
+
+@pytest.mark.parametrize("fusion", ["elementwise", "move", "opaque"])
+def test_only_an_elementwise_op_of_a_plug_in_is_known_to_read_in_step(fusion: str) -> None:
+    """One that rolls its operand has a result of its shape, too."""
+    found = access("roll", Custom("roll", ((4, 3),), (), (4, 3), fusion=fusion), 0, (4, 3))
+    assert (found == whole((4, 3))) == (fusion == "elementwise")

@@ -36,7 +36,7 @@ class Sample(Plan):
     tile: tuple[int, int] = (13, 2)
     blocks: tuple[tuple[str, int], ...] = ()
     passes: tuple[Pass, ...] = ()
-    priced_parts: tuple[Plan, ...] = ()
+    parts: tuple[Plan, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"parts": [p.to_json() for p in self.parts]}

@@ -87,7 +87,7 @@ def elementwise(
 
 def unshared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every record anew."""
-    monkeypatch.setattr(nests, "planned", nests.planned_nest.__wrapped__)
+    monkeypatch.setattr(nests, "planned_nest", nests.planned_nest.__wrapped__)
     monkeypatch.setattr(Context, "elementwise", elementwise)
 
 

@@ -12,14 +12,12 @@ from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import OPS
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import RuleAtArity, mark, slots, splat_name
+from eqsat.saturate.rows import OPTIONAL, RuleAtArity, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
 INSTEAD_OF = "instead_of"  # the class of a loop with other bodies, and that of the loop itself
 EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
-# ops whose attribute 0 means "leave the operand as it is"
-OPTIONAL = tuple(op for op, r in OPS.items() if r.operands == 1 and op != "result")
 MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
 MOST_OPERANDS = 6  # of what a rule makes: any-operand rules are compiled once per arity
 Signature = tuple[str, int]  # op, number of operands

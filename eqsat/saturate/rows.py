@@ -39,7 +39,8 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
-# a layout column may hold None: the operand is left as it is
+# ops of whose attribute a column may hold None: the operand is left as it is
+OPTIONAL = tuple(op for op, r in OPS.items() if r.operands == 1 and op != "result")
 Row = tuple[Attr | None, ...]
 Env = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
@@ -256,11 +257,13 @@ class Answers:
     def _attr(
         self, term: Apply, shapes: Sequence[Shape | None], given: dict[str, Any]
     ) -> Attr | None:
+        if given and all(v is None for v in given.values()):
+            if term.op not in OPTIONAL:
+                raise NoRow
+            return None
         whole = OPS[term.op].whole
         if whole in given:
             return given[whole]
-        if given and all(v is None for v in given.values()):
-            return None
         try:
             return OPS[term.op].attribute([s or () for s in shapes], given)
         except NeedsPadding:

@@ -117,7 +117,7 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None
     """The map by which an op reads operand `operand`, which has this shape.
 
     The loops are those of a generic, else the dims of the (first) result. None: nobody knows, of
-    an opaque op or one of a plug-in that reads another shape than it computes.
+    an opaque op or one of a plug-in, unless it is elementwise.
     """
     match attr:
         case Generic():
@@ -135,7 +135,8 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None
         case Move():
             return LaneAccess(attr.shape, _of_move(attr, operand))
         case Custom():
-            return LaneAccess(shape, _whole(shape)) if shape == attr.shape else None
+            in_step = attr.fusion == "elementwise" and shape == attr.shape
+            return LaneAccess(shape, _whole(shape)) if in_step else None
     if op in ("set_encoding", "unset_encoding", "transfer", "result"):
         return LaneAccess(shape, _whole(shape))
     return None
