@@ -22,7 +22,8 @@ The limit is in nodes, so that an answer does not depend on the clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -277,8 +278,25 @@ class Searcher:
         self.counters[NODES], self.counters[LIMIT] = 0, nodes
         self.failed[:] = 0
         state = DepthFirstState(rank, floor, np.zeros(n, np.int64), self.failed, self.counters)
-        found = _search(
+        found = _started(
             self.items, np.zeros(n, np.int64), np.int64(0), np.int64(-1), np.int64(capacity),
             largest_first, self.instance, state,
         )  # fmt: skip
         return int(found), state.offset.tolist() if found == FITS else []
+
+
+def _started(*args: Any) -> Any:
+    """`_search` of these; where an older version left machine code, it is made anew.
+
+    numba reads whose arguments the code on disk is for before it asks how old that is, and fails if
+    a type has another name today.
+    """
+    code: Any = _search
+    try:
+        return code(*args)
+    except AttributeError:
+        if code.stats.cache_path is None:
+            raise
+        for index in Path(code.stats.cache_path).glob(f"{Path(__file__).stem}.*.nbi"):
+            index.unlink(missing_ok=True)
+        return code(*args)
