@@ -15,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PATH = re.compile(r"`((?:eqsat|rules|tests|docs)/[\w/.…]+)`|\]\((\w+\.md)\)")
+FOLDERS = sorted(p.name for p in (ROOT / "eqsat").iterdir() if p.is_dir())
+PATH = re.compile(rf"`((?:(?:eqsat|{'|'.join(FOLDERS)})/)[\w/]+\.py)`")
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 MOST_FILES = 3
 # a key of a target, `alignment` of the temporaries' offsets: file -> what is replaced by what
 KEY = {
@@ -46,16 +48,16 @@ print(json.dumps([b.offset for b in run.schedule.buffers if b.offset is not None
 """
 
 
-def test_every_path_on_the_page_exists() -> None:
-    named = [a or f"docs/{b}" for a, b in PATH.findall(PAGE)]
-    missing = [n for n in named if "…" not in n and not n.isupper() and not _exists(n)]
-    assert named
-    assert not missing
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = PATH.findall(page.read_text(encoding="utf-8"))
+    assert [n for n in named if not _exists(n)] == []
 
 
 def _exists(name: str) -> bool:
     """Words in capitals stand for a name of the reader's."""
-    return re.search(r"[A-Z]{2,}", Path(name).name) is not None or (ROOT / name).exists()
+    is_example = Path(name).stem.isupper()
+    return is_example or (ROOT / name).exists() or (ROOT / "eqsat" / name).exists()
 
 
 def test_the_star_is_that_of_the_contracts() -> None:
