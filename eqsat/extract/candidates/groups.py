@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.checks import EMPTY, Above, Checks, Grown
+from eqsat.extract.candidates.checks import EMPTY, Above, Grown
+from eqsat.extract.candidates.redundant import Known, Larger, Redundant
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
@@ -41,25 +42,49 @@ class _NodeReads(NamedTuple):
     is_met: bool
 
 
+class _Last(NamedTuple):
+    """A group to be made that is as large as it may be: a state, and what it computes inside."""
+
+    state: Grown
+    buffer: int
+    node: int
+    above: Above
+    larger: Larger | None
+
+
 @dataclass(frozen=True)
-class Grower(Checks):
+class Grower(Redundant):
     """Grows the groups that end at one node."""
 
     def grown(self, sink: int) -> Iterator[Grown]:
-        """All legal groups whose result is this node's, the node alone first."""
-        start = self.add(EMPTY, None, sink)
+        """All legal groups whose result is this node's, the node alone first.
+
+        Of those as large as they may be none that is redundant; so they come last.
+        """
+        start, known = self.add(EMPTY, None, sink), self.known(sink)
         stack = [] if start is None else [start]
-        while stack:
+        last: list[_Last] = []
+        while stack or last:
             tick()
-            whole = self._decided(stack.pop(), stack)
-            if whole is not None and self.fits(whole, sink):
+            state = stack.pop() if stack else self._made(last.pop(), known)
+            whole = None if state is None else self._decided(state, sink, stack, last)
+            if whole is None or not self.fits(whole, sink):
+                continue
+            if not self.is_redundant(whole, sink, known):
                 yield whole
 
-    def _decided(self, state: Grown, stack: list[Grown]) -> Grown | None:
+    def _made(self, last: _Last, known: Known) -> Grown | None:
+        """A group as large as it may be; None if it is illegal or redundant."""
+        if last.larger is not None and self.is_in_vain(last.larger, last.node, known):
+            return None
+        return self.put(last.state, last.buffer, last.node, last.above)
+
+    def _decided(
+        self, state: Grown, sink: int, stack: list[Grown], last: list[_Last]
+    ) -> Grown | None:
         """With everything that is open read; what computes one of it inside is for later."""
-        producers, relaxed = self.pool.producers, self.pool.relaxed
-        reads, queue = dict(state.reads), state.queue
-        is_full = state.members >= self.legality.fusion.members
+        producers, relaxed, most = self.pool.producers, self.pool.relaxed, self._most
+        reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
         for at in range(state.at, len(queue)):
             b = queue[at]
             is_made, views = b in producers, relaxed.get(b, ())
@@ -67,7 +92,12 @@ class Grower(Checks):
             if views or made:
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
-                found = [self.put(before, b, n, above) for n in (*views, *made)]
+                found = [self.put(before, b, n, above) for n in views]
+                if made and self.has_redundant and state.members + 1 >= most:
+                    larger = self.larger(before, sink, b)
+                    last += [_Last(before, b, n, above, larger) for n in made]
+                else:
+                    found += [self.put(before, b, n, above) for n in made]
                 stack += [s for s in found if s is not None]
             if not is_made or not self.may_read(state, b):
                 return None

@@ -1,4 +1,4 @@
-"""Nodes that are left out as others do the same: no undominated option is lost."""
+"""Groups and nodes that are left out as others do the same: no undominated option is lost."""
 
 from __future__ import annotations
 
