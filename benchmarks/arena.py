@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hunts.arenas import verify_on_arena
 from hunts.searches import LIMITS, NOTHING_ADMISSIBLE, VARIED, make_case
 from limits import LIBRARY, TARGETS
 from seeded import parser_of, tell
@@ -44,7 +45,6 @@ import eqsat
 from eqsat.api import Source
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.verify import verify_on_arena
 from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule
 

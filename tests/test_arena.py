@@ -7,11 +7,12 @@ from dataclasses import replace
 import loops
 import numpy as np
 import pytest
+from hunts.arenas import verify_on_arena
 
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.verify import Verification, verify_on_arena
+from eqsat.execute.verify import Verification
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
 from eqsat.loading import load

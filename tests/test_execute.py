@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole
 from jax import lax
 
-from eqsat.execute import weights as packing
-from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.compare import compare
-from eqsat.execute.executable import differentiate_as
 from eqsat.execute.expressions import evaluate_body
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.operands import cast_factors
@@ -19,54 +17,15 @@ from eqsat.execute.verify import verify
 from eqsat.execute.xla import build
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim
-from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.program import Builder, Program
-from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.model.target import Tile
+from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.structured import evaluate_generic
-
-RNG = np.random.default_rng(5)
-
-
-def real(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-X = real(2, 6, 8)
-
-
-def whole(program: Program) -> Schedule:
-    """Everything that needs an input in one dispatch, the rest ahead of time."""
-    ahead: list[int] = []
-    for i, n in enumerate(program.nodes):
-        if n.op == "weight" or (n.operands and all(o in ahead for o in n.operands)):
-            ahead.append(i)
-    run = tuple(i for i, n in enumerate(program.nodes) if i not in ahead and n.op != "input")
-    dispatch = Dispatch(run, program.inputs, program.results, 0, 0, "all")
-    return Schedule(program, (dispatch,), (), tuple(ahead), "test")
-
-
-def check(function, *args, **options):
-    """Trace, build, verify against the reference and against JAX itself."""
-    traced = trace(function, args, **options)
-    executable = build(whole(traced.program), traced.opaque, traced.weights)
-    found = verify(traced.program, executable.flat, traced.weights, traced.opaque, samples=2)
-    assert found.ok, found
-    call = compiled(Callee(executable, traced, False))
-    got, want = jax.tree.leaves(call(*args)), jax.tree.leaves(function(*args))
-    for g, w in zip(got, want, strict=True):
-        assert g.dtype == w.dtype
-        assert compare(np.asarray(g), np.asarray(w).astype(scalar.held_dtype("f64")))[0] < 1e-5
-    return executable
-
 
 INTEGER = scalar.INTEGER_ONLY | {"div", "rem", "add", "sub", "mul", "max", "min", "eq", "lt", "abs"}
 
@@ -224,15 +183,6 @@ def test_several_results():
     np.testing.assert_allclose(largest, (-x).max(1))
 
 
-def layer(x, p):
-    h = x - x.mean(-1, keepdims=True)
-    q, k = ((h @ p[n]).reshape(2, 6, 2, 4).transpose(0, 2, 1, 3) for n in ("q", "k"))
-    a = jax.nn.softmax(jnp.einsum("bhqd,bhkd->bhqk", q, k))
-    o = jnp.einsum("bhqk,bhkd->bhqd", a, q).transpose(0, 2, 1, 3).reshape(2, 6, 8)
-    return x + jax.nn.gelu(o @ p["up"]) @ p["down"]
-
-
-PARAMS = {"q": real(8, 8), "k": real(8, 8), "up": real(8, 16), "down": real(16, 8)}
 KERNEL, DEPTHWISE = real(3, 3, 2, 4), real(3, 3, 1, 2)
 NUMBERS = ("NHWC", "HWIO", "NHWC")
 IMAGE = real(2, 9, 8, 2)
@@ -283,26 +233,6 @@ def test_narrow_floats(dtype):
 
 
 # -- packed programs ------------------------------------------------------------------------------
-
-
-def packed_matmul(m, n, k, tile, dtype="f32"):
-    """x @ w with both operands packed by a tile, and the plain generic."""
-    b = Builder("packed")
-    x = b.add("input", (), Leaf("x", TensorType(dtype, (m, k)), index=0))
-    w = b.add("weight", (), Leaf("w", TensorType(dtype, (k, n)), key="w"))
-    maps = ((dim(0), dim(2)), (dim(2), dim(1)))
-    body = call("mul", arg(0), arg(1))
-    g = Generic(
-        (m, n, k), 2, maps, ((m, k), (k, n)), (Yield(body, dtype, "add"),), (), (dtype, dtype)
-    )
-    found = pack_loops(g, Tile(tuple(zip("mnk", tile, strict=True)), 1.0))
-    assert found is not None
-    operands = tuple(
-        node if layout is None else b.add("pack", (node,), layout)
-        for node, layout in zip((x, w), found.operands, strict=True)
-    )
-    inner = b.add("generic", operands, found.sig)
-    return b.build([b.add("unpack", (inner,), found.result)])
 
 
 @pytest.mark.parametrize("size", [(16, 16, 8), (7, 5, 3), (17, 9, 10)])
@@ -357,92 +287,6 @@ def test_gather():
     assert verify(program, build(whole(program), {}), {}, {}).ok
 
 
-# -- transformations ------------------------------------------------------------------------------
-
-
-def built(function, *args, **options):
-    traced = trace(function, args, **options)
-    return build(whole(traced.program), traced.opaque, traced.weights)
-
-
-def test_grad_and_vmap_and_jit_go_through():
-    f = lambda x: layer(x, PARAMS)  # noqa: E731
-    executable = built(f, X)
-    want = jax.grad(lambda x: f(x).sum())(X)
-    got = jax.grad(lambda x: executable(x)[0].sum())(X)
-    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
-    batch = real(3, 2, 6, 8)
-    (many,) = jax.vmap(executable)(batch)
-    np.testing.assert_allclose(many, jax.vmap(f)(batch), rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(jax.jit(executable)(X)[0], f(X), rtol=2e-4, atol=2e-5)
-
-
-def test_first_call_under_jit_leaves_no_tracer_behind():
-    executable = built(lambda x: x @ (PARAMS["q"].T + 1.0), X)
-    jax.jit(executable)(X)
-    assert all(isinstance(a, jax.Array) for a in executable.packed.values())
-    np.testing.assert_allclose(executable(X)[0], X @ (PARAMS["q"].T + 1.0), rtol=1e-4, atol=1e-5)
-
-
-def test_gradients_of_weights():
-    shapes = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in PARAMS.items()}
-    traced = trace(layer, (X, shapes), weights=("p",))
-    call = compiled(Callee(build(whole(traced.program), traced.opaque), traced, False))
-    want = jax.grad(lambda p: (layer(X, p) ** 2).sum())(PARAMS)
-    got = jax.grad(lambda p: (call(X, p) ** 2).sum())(PARAMS)
-    for name, g in got.items():
-        np.testing.assert_allclose(g, want[name], rtol=5e-3, atol=5e-4)
-
-
-def test_custom_derivatives_can_be_those_of_the_function():
-    def f(x):
-        return lax.stop_gradient(jnp.tanh(x)) * x
-
-    executable = built(f, X)
-    call = differentiate_as(lambda x: executable(x)[0], f)
-    got = jax.grad(lambda x: call(x).sum())(X)
-    np.testing.assert_allclose(got, np.tanh(X), rtol=1e-5, atol=1e-6)
-    batch = real(3, 2, 6, 8)
-    np.testing.assert_allclose(jax.jit(jax.vmap(call))(batch), f(batch), rtol=1e-5, atol=1e-6)
-
-
-# -- weights --------------------------------------------------------------------------------------
-
-
-def test_weights_are_packed_once_and_are_arguments():
-    program = packed_matmul(8, 9, 10, (4, 4, 2))
-    w = real(10, 9)
-    executable = build(whole(program), {}, {"w": w})
-    ((node, array),) = executable.packed.items()
-    assert program.nodes[node].op == "pack"
-    assert array.shape == program.nodes[node].type.shape
-    assert executable.packed[node] is array
-    text = executable.jitted.lower(executable.packed, real(8, 10)).as_text()
-    assert "dense<" not in text or w.tobytes().hex().upper()[:32] not in text
-
-
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
-def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
-    from eqsat.ops.meaning.programs import element_dtype
-
-    schedule = whole(packed_matmul(8, 9, 10, (4, 4, 2), dtype))
-    w = RNG.integers(-5, 5, (10, 9)).astype(element_dtype(dtype))
-    packed = packing.pack_weights(schedule, {"w": w})
-    packing.write_arrays(tmp_path / "w.safetensors", packing.packed_arrays(schedule, packed))
-    loaded = packing.load(tmp_path / "w.safetensors", schedule)
-    assert loaded is not None
-    assert loaded.keys() == packed.keys()
-    for i, a in packed.items():
-        assert loaded[i].dtype == a.dtype
-        assert np.array_equal(loaded[i], a)
-        assert packing.content_key(schedule.program, i).startswith("pack(w, pos=[1, 0]")
-    other = whole(packed_matmul(8, 9, 10, (4, 3, 2), dtype))
-    assert packing.load(tmp_path / "w.safetensors", other) is None
-    (tmp_path / "bad").write_bytes(b"no")
-    with pytest.raises(EqsatError, match="E504"):
-        packing.load(tmp_path / "bad", schedule)
-
-
 # -- verification ---------------------------------------------------------------------------------
 
 
@@ -481,25 +325,3 @@ def test_integers_must_be_equal_and_shapes_too():
     assert compare(np.array([1, 2]), np.array([1, 2]))[0] == 0
     assert compare(np.array([1, 3]), np.array([1, 2]))[0] == np.inf
     assert compare(np.ones(2), np.ones(3))[0] == np.inf
-
-
-# -- bad input ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("inputs", [(), (real(3, 3),), (X.astype(np.float16),), (X, X)])
-def test_calls_that_do_not_fit(inputs):
-    executable = build(whole(trace(lambda x: x + 1, (X,)).program), {})
-    with pytest.raises(EqsatError) as e:
-        executable(*inputs)
-    assert e.value.diagnostics[0].code == "E503"
-
-
-def test_missing_weights_opaque_calls_and_wide_types():
-    program = packed_matmul(4, 4, 4, (4, 4, 1))
-    with pytest.raises(EqsatError, match="E503"):
-        build(whole(program), {})(real(4, 4))
-    traced = trace(lambda x: jnp.cumsum(x, 1), (X,))
-    with pytest.raises(EqsatError, match="E501"):
-        build(whole(traced.program), {})(X)
-    with pytest.raises(EqsatError, match="E505"):
-        build(whole(packed_matmul(4, 4, 4, (4, 4, 1), "f64")), {})

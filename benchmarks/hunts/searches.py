@@ -19,13 +19,13 @@ import numpy as np
 from eqsat import api
 from eqsat.api import Run, Source
 from eqsat.execute.draw import drawn_weights
-from eqsat.execute.verify import verify_on_arena
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.plugins import find_names
 from eqsat.saturate import Limits
+from hunts.arenas import verify_on_arena
 from hunts.copying import differences
 from hunts.networks import is_hard, network
 from hunts.repeated import repeated

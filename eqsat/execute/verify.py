@@ -123,30 +123,6 @@ def verify(
     return judge.on_arena(schedule, verdict)
 
 
-def verify_on_arena(
-    program: Program,
-    schedule: Schedule,
-    weights: Mapping[str, Any],
-    opaque: Mapping[str, Callable[..., Sequence[Any]]],
-    *,
-    samples: int = 1,
-    seed: int = 0,
-    work_limit: float = WORK_LIMIT,
-) -> Verification:
-    """As `verify`, with the schedule on one arena as what is called: nothing is compiled."""
-    arena = Arena(schedule, opaque)
-    try:
-        found = verify(
-            program, lambda *xs: arena(xs, weights), weights, opaque,
-            chosen=schedule.program, samples=samples, seed=seed, work_limit=work_limit,
-        )  # fmt: skip
-    except ArenaFault as fault:
-        reason = f"on one arena: {fault}"
-        inf = float("inf")
-        found = Verification(False, inf, 0.0, 0, reason, MISMATCH, reason)
-    return replace(found, arena=found.outcome, arena_reason=found.reason)
-
-
 def _verdict(found: list[Judged], reason: str, work: WorkBudget, program: Program) -> Verification:
     wrong = [j for j in found if not j.ok]
     if not found:

@@ -1,0 +1,119 @@
+"""What the XLA executor makes: transformations, weights, and calls that do not fit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from executed import PARAMS, RNG, X, built, layer, packed_matmul, real, whole
+from jax import lax
+
+from eqsat.execute import weights as packing
+from eqsat.execute.calls import Callee, compiled
+from eqsat.execute.executable import differentiate_as
+from eqsat.execute.xla import build
+from eqsat.frontends.jaxpr import trace
+from eqsat.model.diag import EqsatError
+
+# -- transformations ------------------------------------------------------------------------------
+
+
+def test_grad_and_vmap_and_jit_go_through():
+    f = lambda x: layer(x, PARAMS)  # noqa: E731
+    executable = built(f, X)
+    want = jax.grad(lambda x: f(x).sum())(X)
+    got = jax.grad(lambda x: executable(x)[0].sum())(X)
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
+    batch = real(3, 2, 6, 8)
+    (many,) = jax.vmap(executable)(batch)
+    np.testing.assert_allclose(many, jax.vmap(f)(batch), rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(jax.jit(executable)(X)[0], f(X), rtol=2e-4, atol=2e-5)
+
+
+def test_first_call_under_jit_leaves_no_tracer_behind():
+    executable = built(lambda x: x @ (PARAMS["q"].T + 1.0), X)
+    jax.jit(executable)(X)
+    assert all(isinstance(a, jax.Array) for a in executable.packed.values())
+    np.testing.assert_allclose(executable(X)[0], X @ (PARAMS["q"].T + 1.0), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_weights():
+    shapes = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in PARAMS.items()}
+    traced = trace(layer, (X, shapes), weights=("p",))
+    call = compiled(Callee(build(whole(traced.program), traced.opaque), traced, False))
+    want = jax.grad(lambda p: (layer(X, p) ** 2).sum())(PARAMS)
+    got = jax.grad(lambda p: (call(X, p) ** 2).sum())(PARAMS)
+    for name, g in got.items():
+        np.testing.assert_allclose(g, want[name], rtol=5e-3, atol=5e-4)
+
+
+def test_custom_derivatives_can_be_those_of_the_function():
+    def f(x):
+        return lax.stop_gradient(jnp.tanh(x)) * x
+
+    executable = built(f, X)
+    call = differentiate_as(lambda x: executable(x)[0], f)
+    got = jax.grad(lambda x: call(x).sum())(X)
+    np.testing.assert_allclose(got, np.tanh(X), rtol=1e-5, atol=1e-6)
+    batch = real(3, 2, 6, 8)
+    np.testing.assert_allclose(jax.jit(jax.vmap(call))(batch), f(batch), rtol=1e-5, atol=1e-6)
+
+
+# -- weights --------------------------------------------------------------------------------------
+
+
+def test_weights_are_packed_once_and_are_arguments():
+    program = packed_matmul(8, 9, 10, (4, 4, 2))
+    w = real(10, 9)
+    executable = build(whole(program), {}, {"w": w})
+    ((node, array),) = executable.packed.items()
+    assert program.nodes[node].op == "pack"
+    assert array.shape == program.nodes[node].type.shape
+    assert executable.packed[node] is array
+    text = executable.jitted.lower(executable.packed, real(8, 10)).as_text()
+    assert "dense<" not in text or w.tobytes().hex().upper()[:32] not in text
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
+    from eqsat.ops.meaning.programs import element_dtype
+
+    schedule = whole(packed_matmul(8, 9, 10, (4, 4, 2), dtype))
+    w = RNG.integers(-5, 5, (10, 9)).astype(element_dtype(dtype))
+    packed = packing.pack_weights(schedule, {"w": w})
+    packing.write_arrays(tmp_path / "w.safetensors", packing.packed_arrays(schedule, packed))
+    loaded = packing.load(tmp_path / "w.safetensors", schedule)
+    assert loaded is not None
+    assert loaded.keys() == packed.keys()
+    for i, a in packed.items():
+        assert loaded[i].dtype == a.dtype
+        assert np.array_equal(loaded[i], a)
+        assert packing.content_key(schedule.program, i).startswith("pack(w, pos=[1, 0]")
+    other = whole(packed_matmul(8, 9, 10, (4, 3, 2), dtype))
+    assert packing.load(tmp_path / "w.safetensors", other) is None
+    (tmp_path / "bad").write_bytes(b"no")
+    with pytest.raises(EqsatError, match="E504"):
+        packing.load(tmp_path / "bad", schedule)
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [(), (real(3, 3),), (X.astype(np.float16),), (X, X)])
+def test_calls_that_do_not_fit(inputs):
+    executable = build(whole(trace(lambda x: x + 1, (X,)).program), {})
+    with pytest.raises(EqsatError) as e:
+        executable(*inputs)
+    assert e.value.diagnostics[0].code == "E503"
+
+
+def test_missing_weights_opaque_calls_and_wide_types():
+    program = packed_matmul(4, 4, 4, (4, 4, 1))
+    with pytest.raises(EqsatError, match="E503"):
+        build(whole(program), {})(real(4, 4))
+    traced = trace(lambda x: jnp.cumsum(x, 1), (X,))
+    with pytest.raises(EqsatError, match="E501"):
+        build(whole(traced.program), {})(X)
+    with pytest.raises(EqsatError, match="E505"):
+        build(whole(packed_matmul(4, 4, 4, (4, 4, 1), "f64")), {})
