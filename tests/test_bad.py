@@ -67,7 +67,7 @@ def answers(d: Diagnostic, want: tuple[int, int, str, str]) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_bad_file_reports_what_it_announces(path: Path) -> None:
     found, wanted = diagnostics(path), expected(path)
-    extra = [d.concise() for d in found if not any(answers(d, w) for w in wanted)]
+    extra = [d.full() for d in found if not any(answers(d, w) for w in wanted)]
     missing = [w for w in wanted if not any(answers(d, w) for d in found)]
     assert (extra, missing) == ([], [])
     assert wanted, "the file announces nothing"

@@ -181,7 +181,8 @@ def test_an_answer_can_be_stated_under_its_own_best_order(seed: int):
     assembly = assembly_of(seed)
     for answer in some_answers(assembly, seed):
         order = best_order(graph_of(assembly.problem, answer))
-        groups = assembly.groups_in([answer[i] for i in order.order])
+        alone = assembly.alone([answer[i] for i in order.order])
+        groups = alone.groups(tuple(range(len(answer))))
         found = under(assembly, groups)
         assert found is not None
         assert found.peak_bytes <= order.peak_bytes

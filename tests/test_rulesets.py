@@ -129,7 +129,7 @@ def test_problems_of_a_file_come_together_and_sorted() -> None:
     )
     with pytest.raises(EqsatError) as caught:
         read_ruleset(HEAD + body, "f.yaml")
-    found = [d.concise().split(" ")[:2] for d in caught.value.diagnostics]
+    found = [[f"{d.span}:", d.code] for d in caught.value.diagnostics]
     assert found == [["f.yaml:4:57:", "E020"], ["f.yaml:5:33:", "E011"], ["f.yaml:6:1:", "E002"]]
 
 

@@ -80,7 +80,7 @@ def test_a_wrong_file_says_what_and_where(old, new, code, line, column, part, tm
     text = SMALL.replace(old, new)
     found = errors(text, tmp_path)
     place = [(d.code, d.span.line, d.span.column) for d in found if part in d.message]
-    assert place == [(code, line, column)], [d.concise() for d in found]
+    assert place == [(code, line, column)], [d.full() for d in found]
     assert found[0].span.text == text.splitlines()[found[0].span.line - 1]
 
 

@@ -60,11 +60,6 @@ class Diagnostic:
             "help": self.help,
         } | place
 
-    def concise(self) -> str:
-        """One line for editors and CI."""
-        where = f"{self.span}: " if self.span else ""
-        return f"{where}{self.code} {self.message}"
-
     def full(self) -> str:
         """The message, the source line with carets, notes and the fix."""
         lines = [f"{self.severity}[{self.code}]: {self.message}"]

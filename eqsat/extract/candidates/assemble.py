@@ -62,10 +62,6 @@ class Assembly:
         listed = sorted(answer, key=lambda i: (options[i].step, i))
         return tuple(self._group(i, number[options[i].step]) for i in listed)
 
-    def groups_in(self, order: Sequence[int]) -> tuple[Group, ...]:
-        """These options as groups that run one by one."""
-        return tuple(self._group(i, n) for n, i in enumerate(order))
-
     def _group(self, option: int, step: int) -> Group:
         writes, time_ps = self.problem.options[option].writes, self.problem.value("time", (option,))
         return group_of(self.variants.costs, self.candidates[option], writes, time_ps, step)

@@ -36,13 +36,6 @@ class ScalarFunction:
     commutative: bool = False
     result: str = "same"
 
-    @property
-    def keeps_zero(self) -> bool:
-        """Whether f(0, …, 0) is 0."""
-        zeros = [np.int64(0) if self.name in INTEGER_ONLY else np.float64(0)] * self.arity
-        with np.errstate(all="ignore"):
-            return bool(np.all(np.equal(self.numpy(*zeros), 0)))
-
 
 def _is_int(x: Array) -> bool:
     return x.dtype.kind in "iu"
