@@ -111,7 +111,7 @@ def loaded(name: str, ir: str, machine: Any) -> Any:
     """`name` of a module as a ctypes function of a count and pointers."""
     from eqsat.execute.kernels import jit
 
-    address = jit.load({name: ir}, machine)[name]
+    address = jit.load_kernels({name: ir}, machine)[name]
     if not isinstance(address, int):
         raise SystemExit(str(address))
     return ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 8)(address)

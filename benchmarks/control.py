@@ -104,7 +104,7 @@ def measure(name: str) -> dict[str, Any]:
     import jax
 
     import eqsat
-    from eqsat.execute.compare import compare
+    from eqsat.execute.compare import worst_error
     from eqsat.model.control import CONTROL, every_program
 
     function, args, weights = MODELS[name]()
@@ -116,7 +116,7 @@ def measure(name: str) -> dict[str, Any]:
     nodes = [n.op for p in every_program(run.program) for n in p.nodes]
     counts, checked = run.schedule.counts(), run.verify(samples=1)
     got, want = (jax.tree.leaves(f(*args)) for f in (run.compile(), function))
-    errors = [compare(np.asarray(a), np.asarray(b, np.float64))[0]
+    errors = [worst_error(np.asarray(a), np.asarray(b, np.float64))[0]
               for a, b in zip(got, want, strict=True)]  # fmt: skip
     return {
         "model": name,

@@ -35,7 +35,7 @@ import onnx_oracle  # noqa: E402
 
 import eqsat  # noqa: E402
 from eqsat.api import Source  # noqa: E402
-from eqsat.execute.compare import compare  # noqa: E402
+from eqsat.execute.compare import worst_error  # noqa: E402
 from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
 from eqsat.execute.reference import reference  # noqa: E402
 from eqsat.execute.rounding import error_limit, moves  # noqa: E402
@@ -212,7 +212,7 @@ def as_wanted(got: Any, wanted: Any) -> Any:
 def worst_of(got: Sequence[Any], wanted: Sequence[Any], slack: Sequence[Any]) -> tuple[float, str]:
     """(largest relative error, where)."""
     sides = zip(got, wanted, slack, strict=True)
-    return max((compare(a, b, s) for a, b, s in sides), key=lambda e: e[0], default=(0.0, ""))
+    return max((worst_error(a, b, s) for a, b, s in sides), key=lambda e: e[0], default=(0.0, ""))
 
 
 def shares(rows: Sequence[Row]) -> dict[str, float]:

@@ -110,9 +110,9 @@ def scheduled(schedule: Any, run: Any, weights: dict[str, Any], x: Any) -> Calla
     """A call of a schedule of the run; its weights are packed before."""
     import jax
 
-    from eqsat.execute.xla import build
+    from eqsat.execute.xla import xla_executable
 
-    executable = build(schedule, run.source.opaque, weights)
+    executable = xla_executable(schedule, run.source.opaque, weights)
     packed, image = jax.device_put((executable.packed, x))
     call = executable.jitted.lower(packed, image).compile()
     return lambda: jax.block_until_ready(call(packed, image)[0])

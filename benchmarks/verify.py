@@ -31,7 +31,7 @@ import eqsat
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness
-from eqsat.execute.xla import build
+from eqsat.execute.xla import xla_executable
 
 LIBRARY = (
     "two_packs", "residual.eqs", "permuted_consumer.eqs", "padded_chain", "folded_batch",
@@ -114,7 +114,7 @@ def forced(run: eqsat.Run, name: str, fault: str, program: Any) -> Row | None:
     size = change(schedule.program, program, inputs, weights, source.opaque, executed)
     if size < ABOVE_ROUNDING:
         return None
-    call = build(replace(schedule, program=program), source.opaque, weights).compile()
+    call = xla_executable(replace(schedule, program=program), source.opaque, weights).compile()
     seen = {"rewrite": program, "executor": schedule.program}
     outcomes = {
         k: verify(source.program, call, weights, source.opaque, chosen=p).outcome

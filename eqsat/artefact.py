@@ -41,7 +41,7 @@ PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it 
 OPAQUE = "5-executable/opaque"
 
 
-def write(
+def write_folder(
     folder: Path,
     values: Mapping[str, Any],
     texts: Mapping[str, str],
@@ -53,7 +53,7 @@ def write(
     values: keys of FILES → JSON data; arrays: file → arrays by name. Raises EqsatError (E309) if
     something else is in the way, E407 if it cannot be written.
     """
-    check_place(folder)
+    check_run_place(folder)
     files = {FILES[key]: _encoded(data) for key, data in values.items() if key != "manifest"}
     files |= {f"{OPAQUE}/{key}.bin": blob for key, blob in opaque.items()}
     manifest = sealed(values["manifest"], files)
@@ -66,7 +66,7 @@ def write(
     return folder
 
 
-def check_place(folder: Path) -> None:
+def check_run_place(folder: Path) -> None:
     """Whether a run can be written here, to be asked before a search; EqsatError (E309, E407)."""
     if folder.exists() and not (folder / FILES["manifest"]).is_file():
         raise fail(
@@ -123,7 +123,7 @@ def put_in_place(aside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, bytes]]:
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, bytes]]:
     """(JSON data by key of FILES, weights, exported opaque calls); EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(

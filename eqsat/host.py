@@ -38,13 +38,13 @@ FEATURES = {
 
 def processor(path: Path = CPUINFO) -> str:
     """The processor's name, as the system says it."""
-    found = _row(read(path), "model name") or platform.processor() or platform.machine()
+    found = _row(system_text(path), "model name") or platform.processor() or platform.machine()
     return re.sub(r"[^\w .()@+-]", "", found)[:80].strip()
 
 
 def features(path: Path = CPUINFO) -> tuple[str, ...]:
     """What the processor can do, of `FEATURES`, in LLVM's words, sorted; RISC-V has `v` or not."""
-    text = read(path)
+    text = system_text(path)
     words = set(f"{_row(text, 'flags')} {_row(text, 'Features')}".split())
     found = {FEATURES[w] for w in words & FEATURES.keys()}
     if riscv := re.match(r"rv\d+([a-z]*)", _row(text, "isa")):
@@ -71,7 +71,7 @@ def caches(folder: Path = CACHES) -> dict[str, int]:
     """Bytes of each unified or data cache by its level (`l1`, `l2` …); empty if nobody tells."""
     found: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
-        level, kind, size = (read(index / key) for key in ("level", "type", "size"))
+        level, kind, size = (system_text(index / key) for key in ("level", "type", "size"))
         written = re.fullmatch(r"(\d+)([KMG]?)", size)
         if kind in ("Unified", "Data") and level.isdigit() and written:
             found[f"l{level}"] = int(written[1]) * UNITS[written[2]]
@@ -91,7 +91,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def read(path: Path) -> str:
+def system_text(path: Path) -> str:
     """The text of a file of the system; empty if there is none."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()

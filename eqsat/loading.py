@@ -12,7 +12,7 @@ from eqsat.model.diag import fail
 from eqsat.model.limits import Limits
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
-from eqsat.run import READERS, Run, Use
+from eqsat.run import READERS, Run, RunUse
 from eqsat.source import Source
 
 
@@ -22,7 +22,7 @@ def load(folder: str | Path) -> Run:
     from eqsat.execute.verify import Verification
     from eqsat.frontends.opaque import OpaqueCall
 
-    values, weights, exported = artefact.read(Path(folder))
+    values, weights, exported = artefact.read_folder(Path(folder))
     try:
         stages = {k: READERS[k](values[k]) for k in READERS if k in values}
         options = values["manifest"]["options"]
@@ -39,7 +39,7 @@ def load(folder: str | Path) -> Run:
     source = Source(program, weights, opaque)
     first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
     verified = options["verification"]
-    use = Use({}, None if verified is None else Verification(**verified))
+    use = RunUse({}, None if verified is None else Verification(**verified))
     packed = Path(folder) / artefact.PACKED
     file = packed if packed.is_file() else None
     run = Run(*first_stages, rule_check, **stages, packed_file=file, use=use)

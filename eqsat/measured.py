@@ -86,10 +86,12 @@ def _candidates(run: Run, count: int, seconds: float) -> Iterator[TimedProgram]:
 
 def _call(run: Run, c: TimedProgram) -> Callable[..., Any]:
     """A candidate as the function that a run with it would call."""
-    from eqsat.execute.executors import build
+    from eqsat.execute.executors import build_executable
 
     target = replace(run.target, executor=XLA) if c.origin == INPUT_BY_XLA else run.target
-    return build(c.schedule, run.source.opaque, {**run.weights, **_drawn(run)}, target).flat
+    return build_executable(
+        c.schedule, run.source.opaque, {**run.weights, **_drawn(run)}, target
+    ).flat
 
 
 def _drawn(run: Run) -> dict[str, Any]:

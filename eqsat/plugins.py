@@ -66,7 +66,7 @@ def user_folder(kind: str) -> Path:
 
 def _rule_folders() -> list[Path]:
     """Folders of rule sets that ops of plug-ins bring with them."""
-    records = [load("ops", name) for name in plugged_in("ops")]
+    records = [load_plugin("ops", name) for name in plugged_in("ops")]
     folders = [getattr(r, "rules", None) for r in records]
     return [Path(f) for f in dict.fromkeys(folders) if f is not None]
 
@@ -100,7 +100,7 @@ def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return found
 
 
-def load(group: str, name: str) -> Any:
+def load_plugin(group: str, name: str) -> Any:
     """What a plug-in brings; EqsatError E601 if nothing does, E600 if it cannot be imported."""
     known = plugged_in(group)
     if name not in known:

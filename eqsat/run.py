@@ -54,7 +54,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 @dataclass
-class Use:
+class RunUse:
     """What comes to an answer when it is used, after the search; no part of the answer.
 
     weights: arrays by content hash that were not there when the program was read.
@@ -90,7 +90,7 @@ class Run:
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: Mapping[str, Run] = field(default_factory=dict)  # `%7/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
-    use: Use = field(default_factory=Use)
+    use: RunUse = field(default_factory=RunUse)
 
     @property
     def program(self) -> Program:
@@ -215,12 +215,12 @@ class Run:
     @cached_property
     def executable(self) -> Executable:
         """The schedule as functions of flat inputs; `packed` holds its weights."""
-        from eqsat.execute.executors import build
+        from eqsat.execute.executors import build_executable
 
         schedule = self._need_schedule()
-        executable = build(schedule, self.source.opaque, self.weights, self.runs_on)
+        executable = build_executable(schedule, self.source.opaque, self.weights, self.runs_on)
         if self.packed_file is not None:
-            from eqsat.execute.weights import load as load_packed
+            from eqsat.execute.weights import read_packed as load_packed
 
             packed = load_packed(self.packed_file, schedule)
             if packed is not None:
@@ -284,10 +284,12 @@ class Run:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
         if not drawn:
             return self.executable.compile()
-        from eqsat.execute.executors import build
+        from eqsat.execute.executors import build_executable
 
         weights = {**self.weights, **drawn}
-        return build(self._need_schedule(), self.source.opaque, weights, self.target).compile()
+        return build_executable(
+            self._need_schedule(), self.source.opaque, weights, self.target
+        ).compile()
 
     def _need_memory(self) -> None:
         """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
@@ -330,7 +332,7 @@ class Run:
         arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.weights}
         if "executable" in vars(self):  # it ran, so its weights are packed
             arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
-        return artefact.write(Path(folder), values, texts, arrays, exported)
+        return artefact.write_folder(Path(folder), values, texts, arrays, exported)
 
     def export(
         self,

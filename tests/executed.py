@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from eqsat.execute.calls import Callee, compiled
-from eqsat.execute.compare import compare
+from eqsat.execute.compare import worst_error
 from eqsat.execute.verify import verify
-from eqsat.execute.xla import build
+from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call
@@ -46,14 +46,14 @@ def whole(program: Program) -> Schedule:
 def check(function, *args, **options):
     """Trace, build, verify against the reference and against JAX itself."""
     traced = trace(function, args, **options)
-    executable = build(whole(traced.program), traced.opaque, traced.weights)
+    executable = xla_executable(whole(traced.program), traced.opaque, traced.weights)
     found = verify(traced.program, executable.flat, traced.weights, traced.opaque, samples=2)
     assert found.ok, found
     call = compiled(Callee(executable, traced, False))
     got, want = jax.tree.leaves(call(*args)), jax.tree.leaves(function(*args))
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype
-        assert compare(np.asarray(g), np.asarray(w).astype(scalar.held_dtype("f64")))[0] < 1e-5
+        assert worst_error(np.asarray(g), np.asarray(w).astype(scalar.held_dtype("f64")))[0] < 1e-5
     return executable
 
 
@@ -70,7 +70,7 @@ PARAMS = {"q": real(8, 8), "k": real(8, 8), "up": real(8, 16), "down": real(16, 
 
 def built(function, *args, **options):
     traced = trace(function, args, **options)
-    return build(whole(traced.program), traced.opaque, traced.weights)
+    return xla_executable(whole(traced.program), traced.opaque, traced.weights)
 
 
 def packed_matmul(m, n, k, tile, dtype="f32"):

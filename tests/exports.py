@@ -9,7 +9,7 @@ from typing import Any
 import iree_oracle
 import numpy as np
 
-from eqsat.execute.compare import compare
+from eqsat.execute.compare import worst_error
 from eqsat.execute.rounding import error_limit
 from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
@@ -39,7 +39,7 @@ def check(program: Program, got: Sequence[Any], wanted: Sequence[Array], least: 
         array = np.asarray(a)
         if b.dtype.kind in "ui" and array.dtype != b.dtype:
             array = array.view(b.dtype)  # MLIR's integers have no sign
-        error, where = compare(array, b)
+        error, where = worst_error(array, b)
         assert error <= limit, (program.name, error, where, str(program))
 
 

@@ -62,7 +62,7 @@ class Guarded:
 
 def function(kernel: Any, machine: Machine) -> Any:
     """The kernel as a ctypes function of (lo, hi, pointers …, scratch)."""
-    address = jit.load({kernel.name: kernel.ir}, machine)[kernel.name]
+    address = jit.load_kernels({kernel.name: kernel.ir}, machine)[kernel.name]
     if isinstance(address, CannotCompile):
         raise address
     pointers = len(kernel.reads) + len(kernel.writes) + 1

@@ -22,7 +22,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
-from eqsat.run import Use
+from eqsat.run import RunUse
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes
 CHAIN = """
@@ -130,7 +130,7 @@ def test_values_that_were_never_read_or_written_are_faults(run) -> None:
 def test_a_saved_schedule_that_is_wrong_fails_its_verification(run, tmp_path) -> None:
     first = run.schedule.temporaries[0]
     short = [replace(b, last=b.last - 1) if b is first else b for b in run.schedule.buffers]
-    wrong = replace(run, schedule=replace(run.schedule, buffers=tuple(short)), use=Use())
+    wrong = replace(run, schedule=replace(run.schedule, buffers=tuple(short)), use=RunUse())
     found = load(wrong.save(tmp_path / "kept")).verify()
     assert (found.outcome, found.arena) == ("mismatch", "mismatch")
     assert found.reason.startswith("on one arena: dispatch"), found.reason
@@ -223,12 +223,12 @@ def test_opaque_ops_run_on_the_arena_without_a_callback() -> None:
 
 
 def test_a_wrong_schedule_is_refused(run) -> None:
-    from eqsat.execute.executors import build
+    from eqsat.execute.executors import build_executable
 
     s = run.schedule
     first = s.temporaries[0]
     short = tuple(replace(b, last=b.last - 1) if b is first else b for b in s.buffers)
-    wrong = build(replace(s, buffers=short), {}, drawn_weights(run.program), MACHINE)
+    wrong = build_executable(replace(s, buffers=short), {}, drawn_weights(run.program), MACHINE)
     with pytest.raises(EqsatError) as error:
         wrong.compile()(*random_inputs(run.program, np.random.default_rng(0)))
     assert error.value.diagnostics[0].code == "E511"

@@ -14,7 +14,7 @@ import pytest
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 
 import eqsat
-from eqsat.execute.compare import compare
+from eqsat.execute.compare import worst_error
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import CONTROL, Control, controls, every_program
@@ -34,7 +34,7 @@ def test_it_is_read_as_what_it_is(name: str):
     assert ops(found.program) & (CONTROL | {"opaque"}) == expected
     got = evaluate_program(found.program, args, found.weights, found.opaque)
     for a, b in zip(jax.tree.leaves(function(*args)), got, strict=True):
-        assert compare(np.asarray(a), b)[0] < 1e-5
+        assert worst_error(np.asarray(a), b)[0] < 1e-5
     assert not any(p.weights for _, a in controls(found.program) for p in a.bodies)
 
 
@@ -59,7 +59,7 @@ def test_it_is_searched_and_executed(name: str):
     for a, b in zip(
         jax.tree.leaves(function(*args)), jax.tree.leaves(run.compile()(*args)), strict=True
     ):
-        assert compare(np.asarray(b), np.asarray(a, np.float64))[0] < 1e-5
+        assert worst_error(np.asarray(b), np.asarray(a, np.float64))[0] < 1e-5
     if run.baseline_schedule is not None:
         assert run.schedule.time_ps <= run.baseline_schedule.time_ps
 

@@ -12,7 +12,7 @@ from jax import lax
 from eqsat.execute import weights as packing
 from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.executable import differentiate_as
-from eqsat.execute.xla import build
+from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatError
 
@@ -41,7 +41,7 @@ def test_first_call_under_jit_leaves_no_tracer_behind():
 def test_gradients_of_weights():
     shapes = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in PARAMS.items()}
     traced = trace(layer, (X, shapes), weights=("p",))
-    call = compiled(Callee(build(whole(traced.program), traced.opaque), traced, False))
+    call = compiled(Callee(xla_executable(whole(traced.program), traced.opaque), traced, False))
     want = jax.grad(lambda p: (layer(X, p) ** 2).sum())(PARAMS)
     got = jax.grad(lambda p: (call(X, p) ** 2).sum())(PARAMS)
     for name, g in got.items():
@@ -66,7 +66,7 @@ def test_custom_derivatives_can_be_those_of_the_function():
 def test_weights_are_packed_once_and_are_arguments():
     program = packed_matmul(8, 9, 10, (4, 4, 2))
     w = real(10, 9)
-    executable = build(whole(program), {}, {"w": w})
+    executable = xla_executable(whole(program), {}, {"w": w})
     ((node, array),) = executable.packed.items()
     assert program.nodes[node].op == "pack"
     assert array.shape == program.nodes[node].type.shape
@@ -83,7 +83,7 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
     w = RNG.integers(-5, 5, (10, 9)).astype(element_dtype(dtype))
     packed = packing.pack_weights(schedule, {"w": w})
     packing.write_arrays(tmp_path / "w.safetensors", packing.packed_arrays(schedule, packed))
-    loaded = packing.load(tmp_path / "w.safetensors", schedule)
+    loaded = packing.read_packed(tmp_path / "w.safetensors", schedule)
     assert loaded is not None
     assert loaded.keys() == packed.keys()
     for i, a in packed.items():
@@ -91,10 +91,10 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
         assert np.array_equal(loaded[i], a)
         assert packing.content_key(schedule.program, i).startswith("pack(w, pos=[1, 0]")
     other = whole(packed_matmul(8, 9, 10, (4, 3, 2), dtype))
-    assert packing.load(tmp_path / "w.safetensors", other) is None
+    assert packing.read_packed(tmp_path / "w.safetensors", other) is None
     (tmp_path / "bad").write_bytes(b"no")
     with pytest.raises(EqsatError, match="E504"):
-        packing.load(tmp_path / "bad", schedule)
+        packing.read_packed(tmp_path / "bad", schedule)
 
 
 # -- bad input ------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
 
 @pytest.mark.parametrize("inputs", [(), (real(3, 3),), (X.astype(np.float16),), (X, X)])
 def test_calls_that_do_not_fit(inputs):
-    executable = build(whole(trace(lambda x: x + 1, (X,)).program), {})
+    executable = xla_executable(whole(trace(lambda x: x + 1, (X,)).program), {})
     with pytest.raises(EqsatError) as e:
         executable(*inputs)
     assert e.value.diagnostics[0].code == "E503"
@@ -111,9 +111,9 @@ def test_calls_that_do_not_fit(inputs):
 def test_missing_weights_opaque_calls_and_wide_types():
     program = packed_matmul(4, 4, 4, (4, 4, 1))
     with pytest.raises(EqsatError, match="E503"):
-        build(whole(program), {})(real(4, 4))
+        xla_executable(whole(program), {})(real(4, 4))
     traced = trace(lambda x: jnp.cumsum(x, 1), (X,))
     with pytest.raises(EqsatError, match="E501"):
-        build(whole(traced.program), {})(X)
+        xla_executable(whole(traced.program), {})(X)
     with pytest.raises(EqsatError, match="E505"):
-        build(whole(packed_matmul(4, 4, 4, (4, 4, 1), "f64")), {})
+        xla_executable(whole(packed_matmul(4, 4, 4, (4, 4, 1), "f64")), {})

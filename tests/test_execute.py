@@ -9,12 +9,12 @@ import pytest
 from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole
 from jax import lax
 
-from eqsat.execute.compare import compare
-from eqsat.execute.expressions import evaluate_body
+from eqsat.execute.compare import worst_error
+from eqsat.execute.expressions import evaluate_body_in_jax
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.operands import cast_factors
 from eqsat.execute.verify import verify
-from eqsat.execute.xla import build
+from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import arg, call, cast
@@ -45,10 +45,10 @@ def test_scalar_functions_agree_with_the_reference(name):
         want = scalar.evaluate_body(
             body, [v if v.dtype == bool else v.astype(np.float64) for v in x]
         )
-        np.testing.assert_allclose(evaluate_body(body, x), want, rtol=3e-5, atol=1e-6)
+        np.testing.assert_allclose(evaluate_body_in_jax(body, x), want, rtol=3e-5, atol=1e-6)
     if name in INTEGER:
         ints = [RNG.integers(-128, 128, 400).astype(np.int8) for _ in range(f.arity)]
-        assert np.array_equal(evaluate_body(body, ints), scalar.evaluate_body(body, ints))
+        assert np.array_equal(evaluate_body_in_jax(body, ints), scalar.evaluate_body(body, ints))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_casts_agree_with_the_reference(of, to):
         else np.array([-128, -1, 0, 127], np.int8)
     )
     body = cast(arg(0), to)
-    assert np.array_equal(evaluate_body(body, [x]), scalar.evaluate_body(body, [x]))
+    assert np.array_equal(evaluate_body_in_jax(body, [x]), scalar.evaluate_body(body, [x]))
 
 
 CASES = {
@@ -225,7 +225,7 @@ def test_functions(name):
 def test_narrow_floats(dtype):
     x = jnp.asarray(X, dtype)
     traced = trace(lambda x: jax.nn.gelu(x @ x.swapaxes(1, 2)), (x,))
-    executable = build(whole(traced.program), {})
+    executable = xla_executable(whole(traced.program), {})
     found = verify(traced.program, executable, {}, {}, samples=2)
     assert found.limit > 1e-3
     assert found.ok, found
@@ -241,7 +241,7 @@ def test_packed_contractions_with_padding(size, tile):
     program = packed_matmul(*size, tile)
     program.verify()
     w = real(size[2], size[1])
-    executable = build(whole(program), {}, {"w": w})
+    executable = xla_executable(whole(program), {}, {"w": w})
     found = verify(program, executable, {"w": w}, {}, samples=2)
     assert found.ok, found
     x = real(size[0], size[2])
@@ -259,7 +259,7 @@ def test_pack_unpack_retype_relax(pad):
     back = b.add("unpack", (packed,), layout)
     program = b.build([masked, back] + ([packed] if pad != "?" else []))
     program.verify()
-    assert verify(program, build(whole(program), {}), {}, {}).ok
+    assert verify(program, xla_executable(whole(program), {}), {}, {}).ok
 
 
 def test_leaks_of_arbitrary_padding_are_found():
@@ -275,7 +275,7 @@ def test_leaks_of_arbitrary_padding_are_found():
         b.append(n.op, n.operands, attr)
     leaky = b.build(program.results)
     w = real(3, 4)
-    assert not verify(leaky, build(whole(leaky), {}, {"w": w}), {"w": w}, {}).ok
+    assert not verify(leaky, xla_executable(whole(leaky), {}, {"w": w}), {"w": w}, {}).ok
 
 
 def test_gather():
@@ -284,7 +284,7 @@ def test_gather():
     i = b.add("input", (), Leaf("i", TensorType("i32", (2, 3)), index=1))
     move = Move("gather", ((5, 6), (2, 3)), (0,), (2, 3, 6))
     program = b.build([b.add("gather", (x, i), move)])
-    assert verify(program, build(whole(program), {}), {}, {}).ok
+    assert verify(program, xla_executable(whole(program), {}), {}, {}).ok
 
 
 # -- verification ---------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_gather():
 
 def test_verification_finds_a_wrong_element():
     traced = trace(lambda x: x * 2, (X,))
-    right = build(whole(traced.program), {})
+    right = xla_executable(whole(traced.program), {})
 
     def wrong(x):
         return [np.asarray(right(x)[0]) + np.eye(6, 8, dtype=np.float32) * 1e-3]
@@ -318,10 +318,10 @@ def test_verification_finds_a_wrong_element():
     ],
 )
 def test_comparison(got, want, ok):
-    assert (compare(np.array(got), np.array(want))[0] <= 1e-5) is ok
+    assert (worst_error(np.array(got), np.array(want))[0] <= 1e-5) is ok
 
 
 def test_integers_must_be_equal_and_shapes_too():
-    assert compare(np.array([1, 2]), np.array([1, 2]))[0] == 0
-    assert compare(np.array([1, 3]), np.array([1, 2]))[0] == np.inf
-    assert compare(np.ones(2), np.ones(3))[0] == np.inf
+    assert worst_error(np.array([1, 2]), np.array([1, 2]))[0] == 0
+    assert worst_error(np.array([1, 3]), np.array([1, 2]))[0] == np.inf
+    assert worst_error(np.ones(2), np.ones(3))[0] == np.inf

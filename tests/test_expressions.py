@@ -386,12 +386,12 @@ def test_typed_bodies_share_and_do_not_recurse():
 
 # ---- JAX -----------------------------------------------------------------------------------------
 def test_xla_gets_a_graph_of_linear_size():
-    jaxpr = jax.make_jaxpr(lambda x: jax_expressions.evaluate_body(LARGE["doubled"], [x]))(
+    jaxpr = jax.make_jaxpr(lambda x: jax_expressions.evaluate_body_in_jax(LARGE["doubled"], [x]))(
         jnp.ones(4)
     )
     assert Counter(e.primitive.name for e in jaxpr.eqns) == {"add": 200}
     deep = chain(2_000)
-    jaxpr = jax.make_jaxpr(lambda *xs: jax_expressions.evaluate_body(deep, xs))(
+    jaxpr = jax.make_jaxpr(lambda *xs: jax_expressions.evaluate_body_in_jax(deep, xs))(
         jnp.ones(4), jnp.ones(4)
     )
     counted = Counter(e.primitive.name for e in jaxpr.eqns)

@@ -13,7 +13,7 @@ from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.solve.folded import presolved
+from eqsat.extract.solve.folded import presolved_rows
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.freetable import needed_numbers
 from eqsat.extract.survivors import narrowed
@@ -74,7 +74,7 @@ def keys(table: OptionTable) -> list[tuple[object, ...]]:
 def test_what_is_needed_once_per_class_is_needed_in_every_block(case: str):
     variants = variants_of(case)
     columns = Columns.found(Orbits.found(variants))
-    kept, known = presolved(columns.folded())
+    kept, known = presolved_rows(columns.folded())
     left = columns.take(kept)
     every = FreeOptions.made(variants, columns.orbits.listed())
     plain, own = needed_numbers(every.problem), {k: n for n, k in enumerate(keys(every.table))}

@@ -54,9 +54,9 @@ def machine_kernel(name, bodies, dtypes, results, count, machine=MACHINE, lanes=
             memory = casts.memory(dtype)
             x = code.load(code.at(p, memory, at), memory, lanes)
             leaves.append(vectors.Typed(casts.loaded(code, x, dtype), dtype))
-        found = vectors.lower(code, lanes, bodies, leaves)
+        found = vectors.lower_bodies(code, lanes, bodies, leaves)
         for p, x, dtype in zip(buffers[len(dtypes) :], found, results, strict=False):
-            y = vectors.cast(code, lanes, x, dtype).value
+            y = vectors.lane_cast(code, lanes, x, dtype).value
             memory = casts.memory(dtype)
             code.store(casts.stored(code, y, dtype), code.at(p, memory, at), memory)
         return []
@@ -94,7 +94,7 @@ def inside_jax(kernel, machine, inputs, shapes):
         abi.installed(), kernel.name, len(inputs), len(shapes), kernel.items, 0, 1
     )
     entry = f"{kernel.name}_ffi"
-    address = jit.load({entry: text}, machine)[entry]
+    address = jit.load_kernels({entry: text}, machine)[entry]
     assert isinstance(address, int), address
     jax.ffi.register_ffi_target(entry, jax.ffi.pycapsule(address), platform="cpu", api_version=1)
     kinds = [jax.ShapeDtypeStruct(s, t) for s, t in shapes]
@@ -273,11 +273,11 @@ def test_halves_are_rounded_after_every_function():
 
 def test_what_is_missing_is_named():
     code, _ = Code.begin(new_module("m"), "k", [I64])
-    x = vectors.Typed(code.constant(casts.element("f32"), 1.0, 4), "f32")
+    x = vectors.Typed(code.constant(casts.lane_type("f32"), 1.0, 4), "f32")
     with pytest.raises(NoNest, match="`rem` of f32 has no vector code"):
-        vectors.lower(code, 4, [call("rem", arg(0), arg(0))], [x])
+        vectors.lower_bodies(code, 4, [call("rem", arg(0), arg(0))], [x])
     with pytest.raises(NoNest, match="kernels compute no f8e5m2"):
-        vectors.lower(code, 4, [cast(arg(0), "f8e5m2")], [x])
+        vectors.lower_bodies(code, 4, [cast(arg(0), "f8e5m2")], [x])
 
 
 def test_constants_take_the_type_beside_them_and_parts_are_computed_once():

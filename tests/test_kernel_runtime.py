@@ -32,7 +32,7 @@ def registered(kernel: Written) -> str:
         abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes, 8
     )
     entry = f"{kernel.name}_ffi"
-    address = jit.load({entry: text}, MACHINE)[entry]
+    address = jit.load_kernels({entry: text}, MACHINE)[entry]
     assert isinstance(address, int)
     jax.ffi.register_ffi_target(entry, jax.ffi.pycapsule(address), platform="cpu", api_version=1)
     return entry
@@ -113,7 +113,11 @@ def test_a_fork_calls_and_compiles() -> None:
     if child == 0:
         fine = all(np.array_equal(np.asarray(call(a, b)), want) for _ in range(20))
         text = "define void @child() { ret void }"
-        os._exit(0 if fine and isinstance(jit.load({"child": text}, MACHINE)["child"], int) else 1)
+        os._exit(
+            0
+            if fine and isinstance(jit.load_kernels({"child": text}, MACHINE)["child"], int)
+            else 1
+        )
     deadline = time.monotonic() + 60
     while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -161,14 +165,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_object_is_kept_and_a_damaged_one_is_not_taken(own_cache: Path) -> None:
-    assert cache.read("k") is None
-    assert cache.write({"k": b"code" * 100})
-    assert cache.read("k") == b"code" * 100
+    assert cache.read_object("k") is None
+    assert cache.write_objects({"k": b"code" * 100})
+    assert cache.read_object("k") == b"code" * 100
     (path,) = own_cache.iterdir()
     good = path.read_bytes()
     for damaged in (good[:-1], good[:-1] + b"!", b"", good[5:], good + b"x"):
         path.write_bytes(damaged)
-        assert cache.read("k") is None
+        assert cache.read_object("k") is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(
@@ -176,10 +180,10 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "file"))
-    assert not cache.write({"k": b"code"})
-    assert cache.read("k") is None
+    assert not cache.write_objects({"k": b"code"})
+    assert cache.read_object("k") is None
     kernel = sum_kernel(1, "uncached")
-    assert isinstance(jit.load({"uncached": kernel.ir}, MACHINE)["uncached"], int)
+    assert isinstance(jit.load_kernels({"uncached": kernel.ir}, MACHINE)["uncached"], int)
 
 
 def test_a_full_disk_leaves_nothing_behind(
@@ -189,7 +193,7 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    assert not cache.write({"k": b"code"})
+    assert not cache.write_objects({"k": b"code"})
     assert list(own_cache.iterdir()) == []
 
 
@@ -198,34 +202,34 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(
 ) -> None:
     monkeypatch.setattr(cache, "LARGEST_BYTES", 1000)
     for i in range(4):
-        cache.write({f"k{i}": bytes(200)})
+        cache.write_objects({f"k{i}": bytes(200)})
         os.utime(own_cache / f"k{i}.o", (i, i))
-    assert cache.read("k0") is not None  # so that it is not the oldest
-    cache.write({"k4": bytes(200)})
+    assert cache.read_object("k0") is not None  # so that it is not the oldest
+    cache.write_objects({"k4": bytes(200)})
     assert {p.stem for p in own_cache.iterdir()} == {"k0", "k3", "k4"}
 
 
 def test_two_writers_of_one_object(own_cache: Path) -> None:
     payload = bytes(50_000)
     threads = [
-        threading.Thread(target=lambda: [cache.write({"k": payload}) for _ in range(20)])
+        threading.Thread(target=lambda: [cache.write_objects({"k": payload}) for _ in range(20)])
         for _ in range(4)
     ]
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
-        assert cache.read("k") in (None, payload)
+        assert cache.read_object("k") in (None, payload)
     assert [p.name for p in own_cache.iterdir()] == ["k.o"]
 
 
 def test_a_kernel_that_llvm_refuses_has_a_reason() -> None:
-    found = jit.load({"no": "define void @no() { ret i32 0 }"}, MACHINE)["no"]
+    found = jit.load_kernels({"no": "define void @no() { ret i32 0 }"}, MACHINE)["no"]
     assert isinstance(found, compiler.CannotCompile)
     assert str(found).startswith("LLVM: ")
 
 
 def test_a_compiler_process_that_ended_is_started_again() -> None:
-    cpu, features = jit.host()[0], jit.features(MACHINE)
+    cpu, features = jit.host()[0], jit.allowed_features(MACHINE)
     text = "define void @f() { ret void }"
     w = compiler.Worker()
     first = w.compile(text, cpu, features)
@@ -239,12 +243,12 @@ def test_a_compiler_process_that_ended_is_started_again() -> None:
 def test_where_no_process_can_be_started_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     monkeypatch.setattr(compiler, "_workers", [])
-    found = jit.load({"f": "define void @f() { ret void }"}, Machine(16, 16, ()))["f"]
+    found = jit.load_kernels({"f": "define void @f() { ret void }"}, Machine(16, 16, ()))["f"]
     assert isinstance(found, compiler.CannotCompile)
     assert "no process could be started" in str(found)
 
 
 def test_features_are_limited_to_the_machine() -> None:
-    named = dict.fromkeys(jit.features(MACHINE).split(","))
+    named = dict.fromkeys(jit.allowed_features(MACHINE).split(","))
     assert not any(f.startswith("+avx512") for f in named)
     assert jit.why_not(Machine(64, 32, (), features=("avx9000f",))) == "this CPU has no avx9000f"

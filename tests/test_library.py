@@ -14,7 +14,7 @@ from library import arrays, module, tiny
 from nests import mismatch, values_of
 
 import eqsat
-from eqsat.execute.compare import compare
+from eqsat.execute.compare import worst_error
 from eqsat.execute.draw import drawn_weights
 from eqsat.model.nest import NoNest
 from eqsat.ops.contractions.roles import kind
@@ -129,7 +129,7 @@ def test_the_program_computes_what_jax_computes(name: str) -> None:
     got = evaluate_program(found.program, flat, found.weights)
     wanted = jax.tree_util.tree_leaves(jax.jit(function)(*args))
     for a, b in zip(wanted, got, strict=True):
-        assert compare(np.asarray(a), b)[0] < 2e-5
+        assert worst_error(np.asarray(a), b)[0] < 2e-5
 
 
 @pytest.mark.parametrize("name", ["gpt2_decode", "llama", "stablelm", "unet"])
@@ -194,9 +194,9 @@ def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
     cache = arrays(c.cache, seed=1)
     for i, token in enumerate(ids):
         found, cache = step(token[None], np.int32(i), cache)
-    assert compare(np.asarray(found), np.asarray(logits, np.float64))[0] < 1e-5
+    assert worst_error(np.asarray(found), np.asarray(logits, np.float64))[0] < 1e-5
     for a, b in zip(*map(jax.tree_util.tree_leaves, (cache, wanted)), strict=True):
-        assert compare(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
+        assert worst_error(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
 
 
 def test_the_tied_table_of_gpt2_is_kept_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import eqsat
 from eqsat.execute.weights import packed_per_run, resident
-from eqsat.execute.xla import build
+from eqsat.execute.xla import xla_executable
 from eqsat.model.diag import EqsatError
 from eqsat.report.html import page
 from eqsat.report.text import summary_text
@@ -202,7 +202,7 @@ def test_what_is_packed_in_every_run_is_packed_by_what_is_compiled(small: eqsat.
     run = small
     w = np.random.default_rng(0).standard_normal((512, 128)).astype("f4")
     ids = np.arange(16, dtype=np.int32)
-    made = build(run.schedule, {}, {"w": w})
+    made = xla_executable(run.schedule, {}, {"w": w})
     assert packed_per_run(run.schedule) == resident(run.schedule)
     assert np.allclose(made(ids)[0], w[ids] @ w.T, atol=1e-4)
     text = made.flat.lower(ids).compile().as_text()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.execute.compare import compare
+from eqsat.execute.compare import worst_error
 from eqsat.frontends.jaxpr import Traced, trace
 from eqsat.model.control import every_program
 from eqsat.ops.meaning.programs import evaluate_program
@@ -319,7 +319,7 @@ def test_models_are_read_whole(make):
     )
     want = jax.tree.leaves(jax.jit(model.call)(*args))
     for g, w in zip(got, want, strict=True):
-        error, where = compare(np.asarray(w), g)
+        error, where = worst_error(np.asarray(w), g)
         assert error < LIMIT, where
 
 
@@ -332,7 +332,7 @@ def test_models_run_after_a_search(make):
     args = model.arrays()
     got = jax.tree.leaves(run.compile()(*args))
     for g, w in zip(got, jax.tree.leaves(jax.jit(model.call)(*args)), strict=True):
-        error, where = compare(np.asarray(g), np.asarray(w).astype(np.float64))
+        error, where = worst_error(np.asarray(g), np.asarray(w).astype(np.float64))
         assert error < LIMIT, where
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import eqsat
-from eqsat.model.ops import OPS
+from eqsat.model.ops import ATTR_CLASSES
 from eqsat.ops.registry import builtin_ops
 
 ROOT = Path(eqsat.__file__).parent.parent
@@ -50,7 +50,7 @@ def test_the_page_shows_what_is_there(page: ModuleType) -> None:
 
 
 def test_records_and_attribute_classes_name_the_same_ops() -> None:
-    assert {name: r.attr for name, r in builtin_ops().items()} == OPS
+    assert {name: r.attr for name, r in builtin_ops().items()} == ATTR_CLASSES
     assert all(r.kind == r.attr.ops[name] and r.doc for name, r in builtin_ops().items())
 
 

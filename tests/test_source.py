@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat.lang import source
-from eqsat.lang.source import Lines, Placed, place, read_yaml
+from eqsat.lang.source import Lines, Placed, placed_at, read_yaml
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.plugins import data_folder
 
@@ -143,7 +143,7 @@ def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
 
 def test_text_kept_in_a_record_finds_its_place_again() -> None:
     span = Span("f.yaml", 7, 12, 20, "    start: pack(x)")
-    assert place("pack(x)", span).span(5, 6) == Span("f.yaml", 7, 17, 18, span.text)
+    assert placed_at("pack(x)", span).span(5, 6) == Span("f.yaml", 7, 17, 18, span.text)
 
 
 # ---- what libyaml reads --------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.rules import Apply, AttrExpr, Name, Rule, Splat, Term, Value, Var
 from eqsat.model.tensor import TensorType
-from eqsat.ops.attrs import OPS as RULE_OPS
+from eqsat.ops.attrs import RULE_OPS
 from eqsat.saturate.rows import is_closed, plain
 
 OPS = frozenset({"transpose", "pack", "unpack", "reshape", "retype", "relax"})

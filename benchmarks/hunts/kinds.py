@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eqsat.model.rules import Apply, AttrExpr, Field, Function, Name, Rule, Splat, Term, Value, Var
-from eqsat.ops.attrs import FUNCTIONS, OPS, ROWS
+from eqsat.ops.attrs import FUNCTIONS, ROWS, RULE_OPS
 from eqsat.ops.vocabulary import PLURAL
 
 _ITEMS = {many: one for one, many in PLURAL.items()} | {"ints": "int"}
@@ -14,7 +14,7 @@ Kinds = dict[str, str]
 
 def attr_kind(op: str, key: str, zipped: bool = False) -> str:
     """The kind of an op's attribute; `zipped`: one per operand of a splat."""
-    kind = OPS[op].keys[key]
+    kind = RULE_OPS[op].keys[key]
     return PLURAL.get(kind, kind) if zipped else kind
 
 
@@ -51,7 +51,7 @@ def _bound(term: Term, zipped: bool) -> Iterator[tuple[str, str]]:
 
 def _pattern_kind(op: str, key: str, zipped: bool) -> str:
     """In a splat of a left side a whole key binds a list, a field is one value for all."""
-    whole = OPS[op].whole == key
+    whole = RULE_OPS[op].whole == key
     return attr_kind(op, key, zipped and whole)
 
 

@@ -61,10 +61,10 @@ def pareto(
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
-        from eqsat.entry.pareto import check_place
+        from eqsat.entry.pareto import check_front_place
 
         if out is not None:
-            check_place(out)
+            check_front_place(out)
         with progress(watch, quiet or output_format is o.Format.json):
             found = eqsat.pareto(
                 eqsat.read(program, o.symbol_sizes(size), o.names(weights)),

@@ -180,9 +180,9 @@ def _search(
 def _check_place(out: Path | None) -> None:
     """Before the search, not after it: can a run be kept there?"""
     if out is not None:
-        from eqsat.artefact import check_place
+        from eqsat.artefact import check_run_place
 
-        check_place(out)
+        check_run_place(out)
 
 
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:

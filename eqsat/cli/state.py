@@ -49,11 +49,11 @@ def state(
     choice of layouts that the rules want; what is wanted alike is kept alike.
     """
     import eqsat
-    from eqsat.artefact import check_place
+    from eqsat.artefact import check_run_place
     from eqsat.reading import read_state
 
     if out is not None:
-        check_place(out)
+        check_run_place(out)
     given = dict(_pair(p) for p in pairs or ()) or read_state(program)
     watch = Onlooker()
     with progress(watch, quiet or output_format is o.Format.json):

@@ -11,7 +11,7 @@ from eqsat.model.family import Family
 from eqsat.model.selection import Selection
 from eqsat.model.symbols import resized, sizes_of
 from eqsat.ops.programs.binding import BoundGraph, bind_graph
-from eqsat.run import Run, Use
+from eqsat.run import Run, RunUse
 from eqsat.scheduling import with_schedules
 
 
@@ -44,7 +44,7 @@ def _emptied(run: Run) -> Run:
     nothing = dict.fromkeys(run.seconds)
     return replace(
         run, egraph=None, selection=None, schedule=None, baseline=None, baseline_schedule=None,
-        measured=None, packed_file=None, seconds=nothing, use=Use(dict(run.use.weights)),
+        measured=None, packed_file=None, seconds=nothing, use=RunUse(dict(run.use.weights)),
     )  # fmt: skip
 
 

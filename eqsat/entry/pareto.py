@@ -17,7 +17,7 @@ from eqsat.model.diag import fail
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
-from eqsat.run import Use
+from eqsat.run import RunUse
 from eqsat.scheduling import with_schedules
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Front:
         EqsatError: E309 if something else is in the way, E407 if it cannot be written.
         """
         folder = Path(folder)
-        check_place(folder)
+        check_front_place(folder)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -100,7 +100,7 @@ class Front:
         return folder
 
 
-def check_place(folder: Path) -> None:
+def check_front_place(folder: Path) -> None:
     """Whether a front can be written here, to be asked before a search; EqsatError (E309, E407)."""
     if folder.exists() and not (folder / FILE).is_file():
         message = f"`{folder}` exists and is not a front of eqsat"
@@ -178,7 +178,7 @@ def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...])
         baseline = None  # not admissible where this point is
     seconds = dict(run.seconds) | {"extract": selection.seconds}
     own = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
-    return with_schedules(replace(run, **own, use=Use(dict(run.use.weights))))
+    return with_schedules(replace(run, **own, use=RunUse(dict(run.use.weights))))
 
 
 __all__: Sequence[str] = ("Front", "pareto")

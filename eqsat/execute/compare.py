@@ -38,7 +38,7 @@ def proof(wanted: Array, allowed: Array | None = None) -> float:
     return float(np.mean(says))
 
 
-def compare(got: Array, wanted: Array, slack: Array | None = None) -> tuple[float, str]:
+def worst_error(got: Array, wanted: Array, slack: Array | None = None) -> tuple[float, str]:
     """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ.
 
     slack: how far each element may be off without that being an error.

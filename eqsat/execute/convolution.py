@@ -15,7 +15,7 @@ from typing import Any
 
 from eqsat.execute.operands import operand_types, to_loops
 from eqsat.execute.precision import level
-from eqsat.model.affine import Map, loops_of
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
 from eqsat.ops.generics.windows import Window, windows
 from eqsat.ops.meaning.programs import element_dtype
@@ -103,7 +103,7 @@ def _roles(g: Generic, image: int, kernel: int) -> ConvolutionRoles | None:
 
 def _unread(g: Generic) -> list[int]:
     """Result loops of extent 1 that no operand names."""
-    read = set().union(*map(loops_of, g.maps))
+    read = set().union(*map(map_loops, g.maps))
     return [d for d in range(g.rank) if g.sizes[d] == 1 and d not in read]
 
 

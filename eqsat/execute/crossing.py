@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eqsat.execute.lowering import pack, unpack
+from eqsat.execute.lowering import lax_pack, lax_unpack
 from eqsat.model.border import Border
 from eqsat.model.layout import Layout
 
@@ -24,10 +24,10 @@ def in_layouts(signature: Signature, layouts: Mapping[Border, Layout]) -> Callab
     inputs = {at: layouts[border] for at, border in numbers.items() if border in layouts}
 
     def original(*leaves: Any) -> Any:
-        plain = [unpack(inputs[at], x) if at in inputs else x for at, x in enumerate(leaves)]
+        plain = [lax_unpack(inputs[at], x) if at in inputs else x for at, x in enumerate(leaves)]
         flat, tree = jax.tree_util.tree_flatten(signature.original(*plain))
         borders = (Border("result", number) for number in range(len(flat)))
         pairs = zip(flat, map(layouts.get, borders), strict=True)
-        return tree.unflatten([x if held is None else pack(held, x) for x, held in pairs])
+        return tree.unflatten([x if held is None else lax_pack(held, x) for x, held in pairs])
 
     return original

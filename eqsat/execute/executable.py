@@ -22,7 +22,7 @@ from eqsat.ops.meaning.programs import element_dtype
 NOT_IN_XLA = frozenset({"f6e2m3fn", "f6e3m2fn"})
 
 
-class Executable:
+class JaxExecutable:
     """A schedule as functions of flat inputs. Its weights are packed once, on first use.
 
     opaque: key → function of JAX arrays that returns a list; weights: content key → array. target:
@@ -106,7 +106,7 @@ class Executable:
 
     @property
     def packed(self) -> dict[int, Any]:
-        """Resident node → packed weight; computed on first use, may be set from `weights.load`."""
+        """Resident node → packed weight; computed on first use, or given, as `read_packed` does."""
         if self._packed is None:
             self._packed = self.pack({})
         return self._packed

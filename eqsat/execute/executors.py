@@ -11,7 +11,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.executor import BUILT_IN, Executable, Execution, Executor
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.plugins import brought_by, load
+from eqsat.plugins import brought_by, load_plugin
 
 # where eqsat's own are; imported when one is asked for, as each may need heavy libraries
 _HOMES = {
@@ -29,7 +29,7 @@ def find_executor(name: str) -> Executor:
     if name in BUILT_IN:
         module, attribute = _HOMES[name]
         return getattr(import_module(module), attribute)
-    found = load("executors", name)
+    found = load_plugin("executors", name)
     if not isinstance(found, Executor) or found.name != name:
         what = f"named `{found.name}`" if isinstance(found, Executor) else f"{found!r}"
         raise fail(
@@ -50,7 +50,7 @@ def execution(schedule: Schedule | None, target: Target) -> Execution:
     return Execution(executor.name, executor.plan, tuple(sorted(declined.items())))
 
 
-def build(
+def build_executable(
     schedule: Schedule,
     opaque: Mapping[str, OpaqueFunction],
     weights: Mapping[str, Any],

@@ -28,7 +28,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     }
 
 
-def evaluate_body(expr: Expr, operands: Sequence[Any]) -> Any:
+def evaluate_body_in_jax(expr: Expr, operands: Sequence[Any]) -> Any:
     """The body with JAX's own functions, so that rounding and gradients are JAX's."""
     return evaluator(operands)(expr)
 

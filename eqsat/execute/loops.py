@@ -13,14 +13,14 @@ from itertools import product
 from typing import Any
 
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
-from eqsat.execute.expressions import convert, evaluate_body, evaluator
+from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
 from eqsat.execute.operands import cast_factors, operand_types, to_loops
 from eqsat.execute.precision import dot_general
-from eqsat.model.affine import Affine, Map, dim, loops_of
+from eqsat.model.affine import Affine, Map, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.ops.generics.windows import held_at
+from eqsat.ops.generics.windows import fixed_at
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -158,12 +158,14 @@ def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any
     """Fix the window loops at each of their positions and combine: every step is plain slices."""
     total: list[Any] | None = None
     for at in product(*(range(g.sizes[d]) for d in windows)):
-        step = generic(held_at(g, dict(zip(windows, at, strict=True))), arrays)
+        step = generic(fixed_at(g, dict(zip(windows, at, strict=True))), arrays)
         total = (
             step
             if total is None
             else [
-                evaluate_body(Expr(y.combine, (Expr("arg", (), 0), Expr("arg", (), 1))), [a, b])
+                evaluate_body_in_jax(
+                    Expr(y.combine, (Expr("arg", (), 0), Expr("arg", (), 1))), [a, b]
+                )
                 for y, a, b in zip(g.yields, total, step, strict=True)
             ]
         )
@@ -201,7 +203,7 @@ def _gathered(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, list[int]]:
     """Diagonals and wide windows: index with one constant array per dim (rare, and slow)."""
     import numpy as np
 
-    used = sorted(loops_of(m))
+    used = sorted(map_loops(m))
     grid = np.indices([sizes[d] for d in used])
     at = [sum((s * grid[used.index(d)] for d, s in e.terms), np.asarray(e.constant)) for e in m]
     return x[tuple(at)], used

@@ -26,7 +26,7 @@ from eqsat.ops.registry import op_record
 OpaqueFunction = Callable[..., Sequence[Any]]
 
 
-def pack(layout: Layout, x: Any) -> Any:
+def lax_pack(layout: Layout, x: Any) -> Any:
     """`ops.meaning.programs.pack`; "?" padding holds zeros at run time."""
     from jax import lax
 
@@ -40,7 +40,7 @@ def pack(layout: Layout, x: Any) -> Any:
     return lax.transpose(x.reshape(shape), order)
 
 
-def unpack(layout: Layout, x: Any) -> Any:
+def lax_unpack(layout: Layout, x: Any) -> Any:
     """Undo `pack` and cut the padding off."""
     from jax import lax
 
@@ -113,9 +113,9 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "fill": _fill,
     "transpose": _transpose,
     "reshape": _reshape,
-    "pack": pack,
-    "unpack": unpack,
-    "retype": lambda attr, x: pack(attr, unpack(attr, x)),
+    "pack": lax_pack,
+    "unpack": lax_unpack,
+    "retype": lambda attr, x: lax_pack(attr, lax_unpack(attr, x)),
     "relax": _same,
     "pad": _pad,
     "slice": _slice,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.executable import Executable
+from eqsat.execute.executable import JaxExecutable
 from eqsat.model.control import every_program
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.executor import BUILT_IN, Executor
@@ -18,7 +18,7 @@ from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 
-class ArenaExecutable(Executable):
+class ArenaExecutable(JaxExecutable):
     """NumPy behind a callback; compiled calls go without one."""
 
     def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:

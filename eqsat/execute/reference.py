@@ -11,7 +11,7 @@ from eqsat.execute.work import NOISY, WorkBudget, operations
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node, Program
 from eqsat.ops.meaning.control import evaluate_control
-from eqsat.ops.meaning.programs import arguments, bind_leaves, evaluate_node
+from eqsat.ops.meaning.programs import bind_leaves, evaluate_node, operand_values
 from eqsat.ops.spelling.trips import with_trips
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def reference(
     for i in program.needed:
         node = program.nodes[i]
         if i not in values:
-            values[i] = _evaluated(node, arguments(node, values), opaque, work, ops)
+            values[i] = _evaluated(node, operand_values(node, values), opaque, work, ops)
         for o in node.operands:
             left[o] -= 1
             if left[o] == 0:

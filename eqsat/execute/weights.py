@@ -209,7 +209,7 @@ def packed_arrays(schedule: Schedule, packed: Mapping[int, Any]) -> dict[str, An
     return {content_key(schedule.program, i): array for i, array in packed.items()}
 
 
-def load(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
+def read_packed(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
     """The packed weights of this schedule, or None if the file lacks one of them.
 
     EqsatError E504 if the file is no safetensors file.

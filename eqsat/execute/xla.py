@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.executable import Executable
+from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.lowering import OpaqueFunction, evaluate
 from eqsat.execute.weights import packed_per_run, run_time_nodes
 from eqsat.model.executor import BUILT_IN, Executor
@@ -14,17 +14,17 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
 
-def build(
+def xla_executable(
     schedule: Schedule,
     opaque: Mapping[str, OpaqueFunction],
     weights: Mapping[str, Any] | None = None,
     target: Target | None = None,
 ) -> XlaExecutable:
-    """The executable of a schedule; arguments and errors as `Executable` has them."""
+    """The executable of a schedule; arguments and errors as `JaxExecutable` has them."""
     return XlaExecutable(schedule, opaque, weights or {}, target)
 
 
-class XlaExecutable(Executable):
+class XlaExecutable(JaxExecutable):
     """The chosen ops as `jax.lax` has them; the dispatches are not looked at."""
 
     def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
@@ -50,6 +50,6 @@ XLA = Executor(
     "xla",
     BUILT_IN["xla"],
     "XLA fuses and places as it likes, the plan is advice to it",
-    build,
+    xla_executable,
     runs_input=True,
 )

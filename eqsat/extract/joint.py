@@ -31,7 +31,7 @@ ENOUGH = 0.5  # seconds; with less left the order of the chosen dispatches is al
 SHARE = 0.5  # of what is left, for what a goal is at least in any order
 
 
-def with_order(
+def with_best_order(
     assembly: Assembly,
     requests: tuple[GoalRequest, ...],
     outcome: Outcome,
@@ -348,7 +348,7 @@ def within_budget(
         asked = tuple(dict.fromkeys(goals))
         outcome = half.search(assembly, rest).run(asked, None)
         if outcome.answer is not None:
-            own, outcome = with_order(assembly, asked, outcome, None, rest, half)
+            own, outcome = with_best_order(assembly, asked, outcome, None, rest, half)
             assert outcome.answer is not None
             best = Sequenced(own, outcome.answer)
             if best.keeps(budget):

@@ -14,7 +14,7 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
-from eqsat.extract.joint import with_order, within_budget
+from eqsat.extract.joint import with_best_order, within_budget
 from eqsat.extract.narrow import narrow
 from eqsat.extract.ordered import SearchLimits, greedily, under
 from eqsat.extract.solve.goals import Search
@@ -108,7 +108,7 @@ class Session:
         sides = self.reference, dict(self.target.budget), limits, known, self.least
         try:
             with until(limits.deadline, self.stop):
-                assembly, better = with_order(self.assembly, goals, outcome, *sides)
+                assembly, better = with_best_order(self.assembly, goals, outcome, *sides)
         except (MemoryError, OutOfTime) as e:  # the answer stays; what no order beats is not known
             status = OUT_OF_MEMORY if isinstance(e, MemoryError) else limits.ended
             return self, replace(outcome, status=status, bounds={}, proofs={})

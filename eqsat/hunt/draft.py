@@ -18,7 +18,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
 from eqsat.model.rules import Apply, AttrExpr, Name, Splat, Term, Value, Var
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
-from eqsat.ops.attrs import OPS
+from eqsat.ops.attrs import RULE_OPS
 from eqsat.saturate.rows import plain, splat_name
 
 Types = tuple[TensorType, ...]
@@ -99,7 +99,7 @@ class Draft:
         self, op: Apply, p: _Place, want: TensorType | None
     ) -> tuple[Types, list[Attr]]:
         """One operand of `*transpose(xs, perm=p)`: a field key is shared, a whole key collected."""
-        whole = OPS[op.op].whole
+        whole = RULE_OPS[op.op].whole
         shared = tuple((k, v) for k, v in op.attrs if k != whole)
         found = self.splats.setdefault(p.name, {})
         part = (id(op), p.index)
@@ -206,7 +206,7 @@ class Draft:
     ) -> tuple[Attr, Types]:
         """An attribute that fits, and the types of all operands with it."""
         given = dict(patterns)
-        whole = OPS[op].whole
+        whole = RULE_OPS[op].whole
         fixed = {k: v for k, p in patterns if (v := self._known(p)) is not None}
         attr = fixed.get(whole) if whole in fixed else None
         element = self.scale.element(self.rng)
@@ -327,7 +327,7 @@ def _accepted(attr: Custom, dtype: str) -> Types:
 
 def _defaults(op: str, given: Mapping[str, AttrExpr]) -> dict[str, Any]:
     """A field of a layout that is not written stands for its default."""
-    if "pos" not in given or "tiles" not in OPS[op].attributes:
+    if "pos" not in given or "tiles" not in RULE_OPS[op].attributes:
         return {}
     return {key: DEFAULT for key in ("outer", "pad") if key not in given}
 

@@ -18,7 +18,7 @@ from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
-from eqsat.ops.attrs import OPS
+from eqsat.ops.attrs import RULE_OPS
 from eqsat.saturate.rows import is_closed, slots
 
 TRIES = 60  # draws per instance asked for
@@ -158,7 +158,7 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
 
 
 def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> Any:
-    whole = OPS[node.op].whole
+    whole = RULE_OPS[node.op].whole
     found = [a if key == whole else a.field(key) for a in attrs]
     return found[0] if count is None or (found and key != whole) else tuple(found)
 

@@ -20,7 +20,7 @@ from eqsat.model.movement import Transpose
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
 
-OPS = ("pack", "transpose", "set_encoding")
+HELD_OPS = ("pack", "transpose", "set_encoding")
 FORMS = "write `pack(pos=[0, 1], tiles=[16, 16])`, `transpose(perm=[1, 0])` or `set_encoding(…)`"
 
 
@@ -61,7 +61,7 @@ def layout_of(placed: Placed, of: TensorType) -> Layout | Encoding:
         raise EqsatError(tree)
     call = tree.body
     op = tree.text(call.func) if isinstance(call, ast.Call) else ""
-    if not isinstance(call, ast.Call) or op not in OPS or call.args:
+    if not isinstance(call, ast.Call) or op not in HELD_OPS or call.args:
         message = f"`{tree.text(call)}` is no layout of an argument or result"
         raise EqsatError(Diagnostic("E394", message, tree.span(call), help=FORMS))
     builder = Builder("border")

@@ -50,13 +50,13 @@ def refused(
 
 def number(tree: Tree, node: ast.expr) -> bool | int | float:
     """`3`, `-0.5`, `inf`, `true`; Refused if it is no literal."""
-    found = literal(tree, node)
+    found = scalar_literal(tree, node)
     if found is None:
         raise refused(tree, node, "a number is wanted here")
     return found
 
 
-def literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
+def scalar_literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
     """A scalar literal, or None."""
     if not isinstance(node, ast.Constant | ast.UnaryOp | ast.Name):
         return None
@@ -67,7 +67,7 @@ def literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
 
 
 def integer(tree: Tree, node: ast.expr) -> int:
-    found = literal(tree, node)
+    found = scalar_literal(tree, node)
     if type(found) is not int and tree.symbols:
         found = read_tree(node, tree.symbols)
     if not is_whole(found):
@@ -216,7 +216,7 @@ def _atom(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
     match = _OPERAND.fullmatch(text)
     if match is not None:
         return arg(int(match[1]))
-    value = literal(tree, node)
+    value = scalar_literal(tree, node)
     if value is not None:
         return const(value)
     raise refused(

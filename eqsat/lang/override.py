@@ -25,7 +25,7 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.ops.attrs import FUNCTIONS, OPS
+from eqsat.ops.attrs import FUNCTIONS, RULE_OPS
 from eqsat.ops.vocabulary import PLURAL
 
 
@@ -138,8 +138,8 @@ def _bind_term(term: Term, scope: Scope, over: bool = False) -> None:
         scope.bind(term.name, "tensor", term.span)
     for key, value in term.attrs:
         if isinstance(value, Name):
-            kind = OPS[term.op].keys[key]
-            is_list = over and key == OPS[term.op].whole
+            kind = RULE_OPS[term.op].keys[key]
+            is_list = over and key == RULE_OPS[term.op].whole
             scope.bind(value.name, PLURAL[kind] if is_list else kind, value.span)
     for o in term.operands:
         _bind_term(o, scope, over)

@@ -246,7 +246,7 @@ class Call:
 
     def _scalar_arg(self, node: ast.expr) -> int | Expr:
         known = self.tree.text(node) in self.terms.names
-        value = None if known else expressions.literal(self.tree, node)
+        value = None if known else expressions.scalar_literal(self.tree, node)
         return self.terms.operand(node) if value is None else const(value)
 
     def _body(self, args: list[int | Expr | str], types: list[TensorType]) -> Expr:

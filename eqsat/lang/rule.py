@@ -169,11 +169,11 @@ def parse_example(rule: Rule, example: Example) -> tuple[Program, Program]:
 
     EqsatError (E3xx) if a term cannot be read, or if the two differ in type (E305).
     """
-    from eqsat.lang.source import place
+    from eqsat.lang.source import placed_at
 
     texts = (
-        place(example.start, example.start_span),
-        place(example.reaches or example.avoids, example.goal_span),
+        placed_at(example.start, example.start_span),
+        placed_at(example.reaches or example.avoids, example.goal_span),
     )
     return example_programs(rule, example, texts, {n: example.span for n, _ in example.given})
 

@@ -14,9 +14,9 @@ from eqsat.lang.source import Lines, YamlSource, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targets import OWN_KEYS, join_problems
 from eqsat.lang.targetvalues import (
+    dispatch_limits_of,
     fusion_of,
     kernels_text,
-    limits_of,
     pipeline_of,
     pipelines_of,
     target_of,
@@ -105,7 +105,7 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
     if head == "fusion":
         return {"fusion": fusion_of(target.fusion, record.fusion)}
     if head == "limits":
-        return {"limits": limits_of(target.limits, record.limits)}
+        return {"limits": dispatch_limits_of(target.limits, record.limits)}
     if head in ("rates", "budget") and len(path) > 1:
         return {head: tuple((dict(getattr(target, head)) | dict(getattr(new, head))).items())}
     if head == "tiles":

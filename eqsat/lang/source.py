@@ -111,7 +111,7 @@ class YamlSource:
         return [self.placed((*path, i)) for i in range(count)]
 
 
-def place(text: str, span: Span) -> Placed:
+def placed_at(text: str, span: Span) -> Placed:
     """Text that stands on one line from `span.column` on, e.g. a term kept in a model record."""
     padding = "\n" * (span.line - 1)
     lines = Lines(span.file, padding + (span.text or " " * (span.column - 1) + text))

@@ -42,7 +42,8 @@ def target_of(r: TargetRecord) -> Target:
         "name": r.target, "launch_ps": r.launch,
         "memory": tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
         "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),
-        "fusion": fusion_of(Fusion(), r.fusion), "limits": limits_of(DispatchLimits(), r.limits),
+        "fusion": fusion_of(Fusion(), r.fusion),
+        "limits": dispatch_limits_of(DispatchLimits(), r.limits),
         "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on),
@@ -151,7 +152,7 @@ def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
     return replace(base, **changes)
 
 
-def limits_of(base: DispatchLimits, r: LimitsRecord) -> DispatchLimits:
+def dispatch_limits_of(base: DispatchLimits, r: LimitsRecord) -> DispatchLimits:
     """The base with what is written."""
     return replace(base, **{f"{k}_bytes": getattr(r, k) for k in r.model_fields_set})
 

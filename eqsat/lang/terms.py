@@ -14,7 +14,7 @@ from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
-from eqsat.ops.attrs import OPS
+from eqsat.ops.attrs import RULE_OPS
 from eqsat.ops.vocabulary import PLURAL
 
 # what iterating over a kind gives
@@ -197,8 +197,8 @@ class _Terms:
     def apply(self, node: ast.Call, over: str = "") -> Apply | None:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
         op = self._op(node)
-        if op not in OPS:
-            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, OPS))
+        if op not in RULE_OPS:
+            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, RULE_OPS))
             return None
         operands = self._operands(op, node, over)
         attrs = self._attrs(op, node, zipped=bool(over))
@@ -208,7 +208,7 @@ class _Terms:
 
     # ---- operands ---------------------------------------------------------------------------
     def _operands(self, op: str, node: ast.Call, over: str) -> tuple[Term, ...] | None:
-        want = OPS[op].operands
+        want = RULE_OPS[op].operands
         count = len(node.args)
         if want is not None and count != want:
             message = f"`{op}` takes {want} operand{'s' * (want != 1)}, got {count}"
@@ -227,7 +227,7 @@ class _Terms:
         return None if None in found else tuple(t for t in found if t is not None)
 
     def _is_unary(self, op: str) -> bool:
-        return op not in OPS or OPS[op].operands == 1
+        return op not in RULE_OPS or RULE_OPS[op].operands == 1
 
     def _op(self, node: ast.Call) -> str:
         return node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
@@ -275,7 +275,7 @@ class _Terms:
     def _attrs(
         self, op: str, node: ast.Call, zipped: bool
     ) -> tuple[tuple[str, AttrExpr], ...] | None:
-        keys = OPS[op].keys
+        keys = RULE_OPS[op].keys
         before = len(self.problems)
         found: list[tuple[str, AttrExpr]] = []
         for k in node.keywords:
@@ -293,16 +293,16 @@ class _Terms:
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
-        return tuple(self._pads(found) if OPS[op].whole else found)
+        return tuple(self._pads(found) if RULE_OPS[op].whole else found)
 
     def _zipped_kind(self, op: str, key: str, kind: str) -> str:
         """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
-        if key == OPS[op].whole:
+        if key == RULE_OPS[op].whole:
             return PLURAL.get(kind, kind)
         return kind if self.binding or kind not in PLURAL else f"{kind}|{PLURAL[kind]}"
 
     def _check_keys(self, op: str, node: ast.Call) -> None:
-        whole, fields = OPS[op].whole, OPS[op].attributes
+        whole, fields = RULE_OPS[op].whole, RULE_OPS[op].attributes
         given = [k.arg for k in node.keywords]
         if whole and whole in given:
             for k in node.keywords:
@@ -310,7 +310,7 @@ class _Terms:
                     message = f"`{op}` is given both as `{whole}` and by its field `{k.arg}`"
                     self.problems.append(Diagnostic("E013", message, self.tree.key(k)))
             return
-        missing = [f for f in fields if f not in OPS[op].optional and f not in given]
+        missing = [f for f in fields if f not in RULE_OPS[op].optional and f not in given]
         if missing and (not whole or set(given) & set(fields)):
             self._missing(op, node, missing[0])
         elif whole and not set(given) & set(fields):

@@ -65,6 +65,6 @@ def maps_from_json(data: Any, symbols: Symbols) -> tuple[Map, ...]:
     return tuple(tuple(Affine.from_json(e, symbols) for e in m) for m in data)
 
 
-def loops_of(m: Map) -> set[int]:
+def map_loops(m: Map) -> set[int]:
     """The loops that a map names."""
     return {d for e in m for d, _ in e.terms}

@@ -19,12 +19,12 @@ _CLASSES: tuple[type[Attr], ...] = (
     Control,
 )  # fmt: skip
 # op -> attribute class; every other op is `Custom`
-OPS: dict[str, type[Attr]] = {op: c for c in _CLASSES for op in c.ops}
+ATTR_CLASSES: dict[str, type[Attr]] = {op: c for c in _CLASSES for op in c.ops}
 _BY_KIND = {c.kind: c for c in (*_CLASSES, Custom)}
 
 
 def _of(kind: str) -> frozenset[str]:
-    return frozenset(op for op, c in OPS.items() if c.ops[op] == kind)
+    return frozenset(op for op, c in ATTR_CLASSES.items() if c.ops[op] == kind)
 
 
 LEAVES = _of("leaf")

@@ -14,7 +14,7 @@ from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.olderextents import of_today
-from eqsat.model.ops import LEAVES, OPS, attr_from_json
+from eqsat.model.ops import ATTR_CLASSES, LEAVES, attr_from_json
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text
@@ -50,7 +50,7 @@ class Program:
     def verify(self) -> None:
         """ShapeError if a node is out of order, ill-typed, or unknown, or a dim has no symbol."""
         for i, node in enumerate(self.nodes):
-            if not isinstance(node.attr, OPS.get(node.op, Custom)):
+            if not isinstance(node.attr, ATTR_CLASSES.get(node.op, Custom)):
                 raise ShapeError(f"%{i}: no op named `{node.op}`")
             if any(not 0 <= o < i for o in node.operands):
                 raise ShapeError(f"%{i}: operands must come before their use")

@@ -66,7 +66,7 @@ ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {
 }
 
 # the ops that rules may mention
-OPS: dict[str, Op] = {name: r for name, r in all_ops().items() if r.in_rules}
+RULE_OPS: dict[str, Op] = {name: r for name, r in all_ops().items() if r.in_rules}
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def _add(r: Op) -> None:
     ROWS.update({k: dict(columns) for k, columns in r.rows.items()})
 
 
-for _record in OPS.values():
+for _record in RULE_OPS.values():
     _add(_record)

@@ -18,7 +18,7 @@ from eqsat.ops import builtin
 from eqsat.ops.meaning import scalar
 from eqsat.ops.op import READERS, Op
 from eqsat.ops.vocabulary import AttrFunction
-from eqsat.plugins import brought_by, load, plugged_in
+from eqsat.plugins import brought_by, load_plugin, plugged_in
 
 # conversions are a closed set: layouts and the counts of a schedule speak of each of them
 FUSIONS = tuple(k for k in KINDS if k != "conversion")
@@ -42,7 +42,7 @@ def plugged_ops() -> Mapping[str, Op]:
     """The ops of all plug-ins by name; EqsatError (E600) if one of them is not fit for use."""
     found: dict[str, Op] = {}
     for entry in plugged_in("ops"):
-        r = load("ops", entry)
+        r = load_plugin("ops", entry)
         wrong = _fault(entry, r)
         if wrong:
             raise fail(

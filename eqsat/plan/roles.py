@@ -8,7 +8,7 @@ from functools import cached_property
 
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest, NoNest, Stage
-from eqsat.plan.stages import loops_of, needed
+from eqsat.plan.stages import access_loops, needed
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ProductRoles:
     epilogue: tuple[int, ...]
 
 
-def roles_of(nest: Nest) -> ProductRoles:
+def product_roles_of(nest: Nest) -> ProductRoles:
     """Raises NoNest with the reason why the nest is no contraction with an epilogue."""
     sums = [i for i, s in enumerate(nest.stages) if s.combine]
     if len(sums) != 1:
@@ -90,7 +90,7 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
 
 def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Factor:
     accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
-    loops = frozenset(i for a in accesses for i in loops_of(a))
+    loops = frozenset(i for a in accesses for i in access_loops(a))
     return Factor(body, arguments, loops, accesses)
 
 

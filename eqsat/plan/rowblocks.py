@@ -17,7 +17,7 @@ from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import expressions
 from eqsat.plan.roles import Factor
-from eqsat.plan.rowroles import RowRoles, read_by, roles_of
+from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 PAGE_BYTES = 4096
@@ -155,7 +155,7 @@ class RowExtents:
 
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
-    roles = roles_of(nest)
+    roles = row_roles_of(nest)
     expressions.check_bodies(nest)
     nest = roles.nest
     lanes = machine.lanes(4)

@@ -14,7 +14,7 @@ from functools import cached_property
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.plan.roles import Factor, both_factors
-from eqsat.plan.stages import Moved, loops_of, needed, stages_read
+from eqsat.plan.stages import Moved, access_loops, needed, stages_read
 
 FIRST = 0  # the pass that reads what the first contraction made
 
@@ -120,7 +120,7 @@ class RowRoles:
         return self.after(self.arguments_read, self.level)
 
 
-def roles_of(nest: Nest) -> RowRoles:
+def row_roles_of(nest: Nest) -> RowRoles:
     """Raises NoNest with the reason why the nest is not computed by row blocks."""
     _check(nest)
     below = _below(nest)
@@ -195,7 +195,7 @@ def _loops(nest: Nest, factor: Factor) -> set[int]:
     """Loops of the stages and accesses that a factor reads at a point."""
     found: set[int] = set()
     for a in read_by(factor):
-        found |= set(nest.stages[a].loops) if isinstance(a, int) else loops_of(a)
+        found |= set(nest.stages[a].loops) if isinstance(a, int) else access_loops(a)
     return found
 
 

@@ -9,7 +9,7 @@ from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
 from eqsat.plan.passes import Dependences, Sweep
-from eqsat.plan.stages import accesses_read, additions, loops_of, summed
+from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
@@ -28,7 +28,7 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
         for a in dict.fromkeys(nest.accesses)
         if a.strides[u] == 1
         and a.strides[v] not in (0, 1)
-        and not any({u, v} & loops_of(x) for x in a.indices)
+        and not any({u, v} & access_loops(x) for x in a.indices)
     ]
 
 
@@ -71,9 +71,9 @@ def _pass_work(
     loads = strided = pages = 0.0
     square = turned(nest, part.vector, part.square) if part.square >= 0 else []
     for a in dict.fromkeys(ends):
-        one = points if loops_of(a) & set(loops) or part.vector >= 0 else rows
+        one = points if access_loops(a) & set(loops) or part.vector >= 0 else rows
         far = along >= 0 and (
-            a.strides[along] not in (0, 1) or any(along in loops_of(x) for x in a.indices)
+            a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
         )
         if far and a in square:
             loads += one * (2 + lanes.bit_length())
@@ -84,7 +84,7 @@ def _pass_work(
             loads += one
         arithmetic += one * 2 * len(a.bounds)
         for k in a.lookups:
-            own = frozenset[int]().union(*(loops_of(x) for x in k.arguments))
+            own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
             steady = nest.points(i for i in part.outer if i != part.vector)
             times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
             loads += times * len(k.arguments)
@@ -105,8 +105,8 @@ def _again(
     row = 0.0
     for group in groups:
         loops = group.inner | group.reduced
-        own = [a for a in passes.accesses(group, part.kept) if loops_of(a) & loops]
-        size = {a: nest.points(loops_of(a) & loops) * element_bytes(a.dtype) for a in own}
+        own = [a for a in passes.accesses(group, part.kept) if access_loops(a) & loops]
+        size = {a: nest.points(access_loops(a) & loops) * element_bytes(a.dtype) for a in own}
         width = part.lanes * part.vectors if part.vector >= 0 else 1
         row += width * sum(n for a, n in size.items() if a not in seen)
         found += [(row, rows * n) for a, n in size.items() if a in seen]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from eqsat.model.nest import Nest, NoNest, Store
 from eqsat.model.plan import Machine, Plan
-from eqsat.plan.stages import Moved, loops_of, needed, summed
+from eqsat.plan.stages import Moved, access_loops, needed, summed
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _loops(nest: Nest, store: Store) -> set[int]:
     stages = (nest.stages[i] for i in needed(nest, [store.stage]))
     loops = set(store.loops).union(*((*s.loops, *s.reduced) for s in stages))
     for b in nest.bounds:  # a bound ties the loops it is about
-        about = loops_of(b)
+        about = access_loops(b)
         loops |= about if about & loops else set()
     return loops
 

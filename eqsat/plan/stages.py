@@ -14,12 +14,12 @@ Loops = frozenset[int]
 Strides = tuple[int, ...]
 
 
-def loops_of(a: Access | Bound) -> Loops:
+def access_loops(a: Access | Bound) -> Loops:
     """Loops that an access or bound depends on, by its lookups and bounds too."""
     found = {i for i, s in enumerate(a.strides) if s}
     if isinstance(a, Access):
         for x in (*a.bounds, *a.indices):
-            found |= loops_of(x)
+            found |= access_loops(x)
     return frozenset(found)
 
 

@@ -14,8 +14,8 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import LINE, UNROLL, Blocking, Tiling, row_stride
-from eqsat.plan.roles import Factor, ProductRoles, roles_of
-from eqsat.plan.stages import accesses_read, additions, loops_of
+from eqsat.plan.roles import Factor, ProductRoles, product_roles_of
+from eqsat.plan.stages import access_loops, accesses_read, additions
 
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
 ITEMS_PER_CORE = 4
@@ -30,7 +30,7 @@ STREAMED = 16  # rows of B that are read side by side, each in order
 
 def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
-    roles = roles_of(nest)
+    roles = product_roles_of(nest)
     if any(s.bounds for s in nest.stages):
         raise NoNest("a stage of the contraction pads what it reads")
     found = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]
@@ -151,7 +151,7 @@ def _must_copy(nest: Nest, factor: Factor, own: Tiling, rows: tuple[int, ...]) -
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.plain is None:
         return True
-    return any(loops_of(b) & (factor.loops | set(rows)) for b in nest.bounds)
+    return any(access_loops(b) & (factor.loops | set(rows)) for b in nest.bounds)
 
 
 def _may_copy(nest: Nest, a: Factor, rows: tuple[int, ...]) -> bool:
@@ -289,7 +289,7 @@ def _light(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
         and all(not a.bounds and not a.lookups for a in plain)
         and not any(s.bounds for s in nest.stores)
         and all(
-            loops_of(s.access) >= {one.vector_loop} and s.access.strides[one.vector_loop] == 1
+            access_loops(s.access) >= {one.vector_loop} and s.access.strides[one.vector_loop] == 1
             for s in nest.stores
         )
         and all(row_stride(nest, one.row_loops, a) is not None for a in plain)

@@ -10,7 +10,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
-from eqsat.ops.attrs import OPS
+from eqsat.ops.attrs import RULE_OPS
 from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import OPTIONAL, RuleAtArity, mark, slots, splat_name
 
@@ -47,7 +47,7 @@ class Interner:
 
 def _operands(op: str) -> int | None:
     """Of an op that rules may name; None: any number, or no rule names it."""
-    return OPS[op].operands if op in OPS else None
+    return RULE_OPS[op].operands if op in RULE_OPS else None
 
 
 def constructor(op: str, arity: int) -> str:

@@ -28,7 +28,7 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.ops.attrs import FUNCTIONS, OPS, Operand
+from eqsat.ops.attrs import FUNCTIONS, RULE_OPS, Operand
 from eqsat.ops.builtin.layouts import NeedsPadding
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -40,7 +40,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": lambda a, b: a >= b,
 }
 # ops of whose attribute a column may hold None: the operand is left as it is
-OPTIONAL = tuple(op for op, r in OPS.items() if r.operands == 1 and op != "result")
+OPTIONAL = tuple(op for op, r in RULE_OPS.items() if r.operands == 1 and op != "result")
 Row = tuple[Attr | None, ...]
 Env = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
@@ -135,7 +135,7 @@ class Answers:
 
     def _bind_list(self, env: Env, node: Apply, attrs: list[Attr]) -> None:
         """`*op(xs, …)`: a whole key binds the list of attributes, a field is equal in all."""
-        whole = OPS[node.op].whole
+        whole = RULE_OPS[node.op].whole
         for key, pattern in node.attrs:
             if key == whole:
                 self._unify(env, pattern, tuple(attrs))
@@ -148,7 +148,7 @@ class Answers:
         env[over.name] = tuple(Operand(s[0]) for s in shapes if s)
 
     def _bind_attr(self, env: Env, node: Apply, attr: Attr) -> None:
-        whole = OPS[node.op].whole
+        whole = RULE_OPS[node.op].whole
         given = dict(node.attrs)
         if whole in given:
             self._unify(env, given[whole], attr)
@@ -246,7 +246,7 @@ class Answers:
 
     def _column(self, op: Apply, key: str, value: Any, count: int) -> tuple[Any, ...]:
         """One entry per operand: a list as it is, one permutation or number for all of them."""
-        is_whole = key == OPS[op.op].whole
+        is_whole = key == RULE_OPS[op.op].whole
         is_list = is_whole or (isinstance(value, tuple) and not _is_ints(value))
         column = value if is_list else (value,) * count
         if len(column) != count:
@@ -261,11 +261,11 @@ class Answers:
             if term.op not in OPTIONAL:
                 raise NoRow
             return None
-        whole = OPS[term.op].whole
+        whole = RULE_OPS[term.op].whole
         if whole in given:
             return given[whole]
         try:
-            return OPS[term.op].attribute([s or () for s in shapes], given)
+            return RULE_OPS[term.op].attribute([s or () for s in shapes], given)
         except NeedsPadding:
             raise NoRow from None
         except ShapeError as e:

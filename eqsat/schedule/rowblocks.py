@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.generics.access import LaneAccess, access, joined, loops_of, seen_as, through
+from eqsat.ops.generics.access import LaneAccess, access, index_loops, joined, seen_as, through
 from eqsat.schedule.views import behind_views
 
 Kind = Callable[[int], str]
@@ -146,7 +146,7 @@ class RowDispatch:
             for read in reads:
                 if read.map is None or read.map.relation == "any":
                     return False
-                loops = [loops_of(index) for index in read.map.indices]
+                loops = [index_loops(index) for index in read.map.indices]
                 outer = tuple(
                     i for i, used in enumerate(loops) if used and all(d < rank for d in used)
                 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eqsat.model.affine import loops_of
+from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
@@ -135,7 +135,7 @@ def _least_padding(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, i
 def _role(g: Generic, loop: int) -> str:
     if loop >= g.rank:
         return "k"
-    lhs, rhs = (loop in loops_of(m) for m in g.maps)
+    lhs, rhs = (loop in map_loops(m) for m in g.maps)
     return {(True, False): "m", (False, True): "n"}.get((lhs, rhs), "batch")
 
 

@@ -46,7 +46,7 @@ def own_code() -> str:
     return found.hexdigest()
 
 
-def read(name: str) -> bytes | None:
+def read_object(name: str) -> bytes | None:
     """The object of this name, None if there is none or it is damaged."""
     path = _path(name)
     try:
@@ -62,7 +62,7 @@ def read(name: str) -> bytes | None:
     return None
 
 
-def write(objects: dict[str, bytes]) -> bool:
+def write_objects(objects: dict[str, bytes]) -> bool:
     """Keep these objects; False if one could not be written, as the folder is read-only or full."""
     try:
         folder().mkdir(parents=True, exist_ok=True)

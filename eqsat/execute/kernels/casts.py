@@ -26,13 +26,13 @@ ELEMENTS: dict[str, Any] = {
 } | {f"{sign}{bits}": ll.IntType(bits) for sign in "iu" for bits in (8, 16, 32, 64)}
 
 
-def convert(v: Lanes, x: Value, source: str, target: str) -> Value:
+def lane_convert(v: Lanes, x: Value, source: str, target: str) -> Value:
     """A value of the type `source`, which is not `target`, as one of that."""
     if source == "bf16":
         x = _from_bf16(v, x)
-        return x if target == "f32" else convert(v, x, "f32", target)
+        return x if target == "f32" else lane_convert(v, x, "f32", target)
     if target == "bf16":
-        return _to_bf16(v, x if source == "f32" else convert(v, x, source, "f32"))
+        return _to_bf16(v, x if source == "f32" else lane_convert(v, x, source, "f32"))
     kinds = DTYPES[source][1], DTYPES[target][1]
     if target == "bool":
         return _to_bool(v, x, kinds[0])
@@ -98,7 +98,7 @@ def _to_bf16(v: Lanes, x: Value) -> Value:
     return b.trunc(kept, vector(ll.IntType(16), v.lanes))
 
 
-def element(dtype: str) -> Any:
+def lane_type(dtype: str) -> Any:
     """The type of a lane; NoNest where kernels have none."""
     if dtype not in ELEMENTS:
         raise NoNest(f"kernels have no {dtype}")
@@ -107,7 +107,7 @@ def element(dtype: str) -> Any:
 
 def memory(dtype: str) -> Any:
     """The type of an element in memory, where a bool is a byte; NoNest where kernels have none."""
-    return ll.IntType(8) if dtype == "bool" else element(dtype)
+    return ll.IntType(8) if dtype == "bool" else lane_type(dtype)
 
 
 def loaded(code: Code, x: Value, dtype: str) -> Value:
@@ -123,7 +123,7 @@ def stored(code: Code, x: Value, dtype: str) -> Value:
     return code.builder.zext(x, vector(ll.IntType(8), lanes_of(x))) if dtype == "bool" else x
 
 
-def constant(code: Code, value: Any, dtype: str) -> Value:
+def memory_constant(code: Code, value: Any, dtype: str) -> Value:
     """A Python scalar as one element in memory."""
     if dtype == "bf16":
         import ml_dtypes

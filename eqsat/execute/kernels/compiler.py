@@ -97,7 +97,7 @@ def _unlock() -> None:
 os.register_at_fork(after_in_child=_unlock)
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """That this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -120,7 +120,7 @@ def compile_all(
             found[item[0]] = _one(w, item[1], cpu, features)
 
     with _lock:
-        most = max(1, min(cores(), -(-count // PER_WORKER)))
+        most = max(1, min(usable_cores(), -(-count // PER_WORKER)))
         while len(_workers) < most:
             _workers.append(Worker())
         with ThreadPoolExecutor(most) as pool:

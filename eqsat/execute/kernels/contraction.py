@@ -16,12 +16,12 @@ from eqsat.execute.kernels.tiles import write_tile
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.roles import roles_of
+from eqsat.plan.roles import product_roles_of
 
 
 def emit(head: Head, nest: Nest, plan: Tiling, machine: Machine) -> None:
     """Write the body of the kernel."""
-    sizes = Blocking(nest, plan, roles_of(nest))
+    sizes = Blocking(nest, plan, product_roles_of(nest))
     at = tuple(0 for _ in nest.sizes)
     frame = Frame(sizes, head.code, head.reads, head.writes, at)
     a, b, c, _ = sizes.scratch

@@ -10,7 +10,7 @@ from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Bound
 from eqsat.plan.roles import Factor
-from eqsat.plan.stages import loops_of
+from eqsat.plan.stages import access_loops
 
 AHEAD = 4  # squares of a transposed copy that are asked for before they are read
 
@@ -139,7 +139,7 @@ def _own_bounds(frame: Frame, factor: Factor) -> list[Bound]:
     known |= set(
         p.row_loops if factor is frame.sizes.factors[0] else (p.vector_loop, *p.outer_columns)
     )
-    return [b for b in frame.nest.bounds if loops_of(b) <= known]
+    return [b for b in frame.nest.bounds if access_loops(b) <= known]
 
 
 def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:

@@ -11,7 +11,7 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
-from eqsat.plan.stages import loops_of
+from eqsat.plan.stages import access_loops
 
 Vector = tuple[int, int, int | None]
 
@@ -88,7 +88,7 @@ class Column:
         found: dict[Any, Value] = {}
         for i in frame.sizes.roles.epilogue:
             for a in frame.nest.stages[i].arguments:
-                if isinstance(a, Access) and not loops_of(a) & moving and a not in found:
+                if isinstance(a, Access) and not access_loops(a) & moving and a not in found:
                     there = self._exists(frame, rows=False)
                     mask = self._mask(frame, there)
                     found[a] = self._points(frame).access(a, frame.at, mask)

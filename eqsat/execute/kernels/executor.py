@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from eqsat.execute.executable import Executable, differentiate_as
+from eqsat.execute.executable import JaxExecutable, differentiate_as
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.lowering import evaluate
@@ -25,7 +25,7 @@ from eqsat.model.target import Target
 LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
 
 
-class KernelsExecutable(Executable):
+class KernelsExecutable(JaxExecutable):
     """A schedule whose dispatches are kernels. They are made on first use.
 
     Derivatives are those of the ops as XLA has them, and `jax.vmap` runs these ops: a kernel is

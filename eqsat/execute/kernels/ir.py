@@ -368,7 +368,7 @@ class Code:
         if stride == 1 and mask is None:
             return b.load(pointer, typ=wide, align=align)
         other = self.zero(kind, lanes) if fill is None else self.broadcast(fill, lanes)
-        return masked.load(self, pointer, wide, stride, mask, other)
+        return masked.masked_load(self, pointer, wide, stride, mask, other)
 
     def store(
         self, value: Value, pointer: Value, kind: Any, stride: int = 1, mask: Mask = None
@@ -383,7 +383,7 @@ class Code:
         elif stride == 1 and mask is None:
             b.store(value, pointer, align=align)
         else:
-            masked.store(self, value, pointer, stride, mask)
+            masked.masked_store(self, value, pointer, stride, mask)
 
     def prefetch(self, pointer: Value, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line of an address into this level and those behind it."""

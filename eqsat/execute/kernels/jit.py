@@ -52,7 +52,7 @@ def why_not(machine: Machine) -> str:
     return f"this CPU has no {', '.join(dict.fromkeys(missing))}" if missing else ""
 
 
-def features(machine: Machine) -> str:
+def allowed_features(machine: Machine) -> str:
     """Features of the host that kernels for this machine may use, as LLVM reads them.
 
     A machine that names none may use all. One that does uses these and what else the host has, but
@@ -76,7 +76,7 @@ class Module:
     write: Callable[[], str]
 
 
-def load(modules: Mapping[str, str], machine: Machine) -> dict[str, int | CannotCompile]:
+def load_kernels(modules: Mapping[str, str], machine: Machine) -> dict[str, int | CannotCompile]:
     """Name of a function → its address, or why it has none. modules: the IR that defines each.
 
     Objects come from the cache or are compiled now, several at once; a text that was loaded before
@@ -87,7 +87,7 @@ def load(modules: Mapping[str, str], machine: Machine) -> dict[str, int | Cannot
 
 
 def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, int | CannotCompile]:
-    """As `load`."""
+    """As `load_kernels`."""
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
@@ -101,14 +101,16 @@ def _key(name: str, content: str, machine: Machine) -> str:
     import llvmlite
 
     cpu, _, architecture = host()
-    return cache.key(name, content, cpu, architecture, features(machine), llvmlite.__version__)
+    return cache.key(
+        name, content, cpu, architecture, allowed_features(machine), llvmlite.__version__
+    )
 
 
 def _objects(
     modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    found = {k: payload for k in modules if (payload := cache.read(k)) is not None}
+    found = {k: payload for k in modules if (payload := cache.read_object(k)) is not None}
     missing = [k for k in modules if k not in found]
     failed: dict[str, CannotCompile] = {}
 
@@ -121,10 +123,10 @@ def _objects(
 
     if not missing:
         return found, failed
-    answers = compile_all(written(), len(missing), host()[0], features(machine))
+    answers = compile_all(written(), len(missing), host()[0], allowed_features(machine))
     made = {k: a for k, a in answers.items() if isinstance(a, bytes)}
     failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
-    cache.write(made)
+    cache.write_objects(made)
     return found | made, failed
 
 
@@ -151,7 +153,7 @@ def start_runtime() -> None:
     import llvmlite.binding as llvm
 
     text = ffi.runtime(abi.installed(), PAUSE.get(host()[2], ""))
-    address = load({ffi.RUN: text}, Machine(0, 0, ()))[ffi.RUN]
+    address = load_kernels({ffi.RUN: text}, Machine(0, 0, ()))[ffi.RUN]
     if isinstance(address, CannotCompile):
         raise address
     llvm.add_symbol(ffi.RUN, address)

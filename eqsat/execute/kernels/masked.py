@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eqsat.execute.kernels.ir import Code, Mask
 
 
-def load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:
+def masked_load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:
     """Elements `stride` apart as a vector; lanes out of the mask are those of `other`."""
     kind, lanes = wide.element, wide.count
     if stride == 1:
@@ -30,7 +30,7 @@ def load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other: Value)
     return _aligned_call(code, name, wide, arguments, 0, nbytes(kind))
 
 
-def store(code: Code, value: Value, p: Value, stride: int, mask: Mask) -> None:
+def masked_store(code: Code, value: Value, p: Value, stride: int, mask: Mask) -> None:
     """Write the lanes of a vector `stride` elements apart, those of the mask alone."""
     kind, lanes = value.type.element, value.type.count
     if stride == 1:

@@ -36,7 +36,7 @@ class Typed:
     dtype: str | None
 
 
-def lower(
+def lower_bodies(
     code: Code,
     lanes: int,
     bodies: Sequence[Expr],
@@ -73,7 +73,7 @@ class Lowering:
         if e.fn == "const":
             return Typed(e.value, "bool" if isinstance(e.value, bool) else None)
         if e.fn == "cast":
-            return cast(self.code, self.lanes, values[0], e.value)
+            return lane_cast(self.code, self.lanes, values[0], e.value)
         return self._call(e.fn, values)
 
     def _call(self, fn: str, values: Sequence[Typed]) -> Typed:
@@ -87,46 +87,52 @@ class Lowering:
         dtype = dtype or self.dtype
         if dtype in ("f16", "bf16"):
             return self._through_f32(fn, values, dtype)
-        typed = [cast(self.code, self.lanes, x, dtype).value for x in peers]
+        typed = [lane_cast(self.code, self.lanes, x, dtype).value for x in peers]
         if fn == "select":
-            typed.insert(0, cast(self.code, self.lanes, values[0], "bool").value)
+            typed.insert(0, lane_cast(self.code, self.lanes, values[0], "bool").value)
         result = "bool" if FUNCTIONS[fn].result == "bool" else dtype
-        return Typed(call(Lanes(self.code, self.lanes, ELEMENTS[dtype]), fn, typed, dtype), result)
+        return Typed(
+            lane_call(Lanes(self.code, self.lanes, ELEMENTS[dtype]), fn, typed, dtype), result
+        )
 
     def _through_f32(self, fn: str, values: Sequence[Typed], dtype: str) -> Typed:
         halves = ("f16", "bf16")
-        raised = [cast(self.code, self.lanes, x, "f32") if x.dtype in halves else x for x in values]
+        raised = [
+            lane_cast(self.code, self.lanes, x, "f32") if x.dtype in halves else x for x in values
+        ]
         found = self._call(fn, raised)
-        return found if found.dtype == "bool" else cast(self.code, self.lanes, found, dtype)
+        return found if found.dtype == "bool" else lane_cast(self.code, self.lanes, found, dtype)
 
 
 ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
 
 
-def constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
+def lane_constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
     """A Python scalar as a value of an element type in every lane."""
     if dtype in ("f16", "bf16"):
-        return cast(code, lanes, Typed(constant(code, lanes, value, "f32"), "f32"), dtype).value
+        return lane_cast(
+            code, lanes, Typed(lane_constant(code, lanes, value, "f32"), "f32"), dtype
+        ).value
     kind = ELEMENTS[dtype]
     return code.constant(kind, float(value) if is_float(dtype) else int(value), lanes)
 
 
-def cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
+def lane_cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
     """As XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
     if dtype not in ELEMENTS or (x.dtype and x.dtype not in ELEMENTS):
         raise NoNest(f"kernels compute no {dtype if dtype not in ELEMENTS else x.dtype}")
     if x.dtype is None or isinstance(x.value, (bool, int, float)):
-        return Typed(constant(code, lanes, _held(x.value, dtype), dtype), dtype)
+        return Typed(lane_constant(code, lanes, _held(x.value, dtype), dtype), dtype)
     if x.dtype == dtype:
         return x
-    return Typed(casts.convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
+    return Typed(casts.lane_convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
 
 
 def _held(value: Any, dtype: str) -> Any:
     return hold(value, dtype).item()
 
 
-def call(v: Lanes, fn: str, values: Sequence[Value], dtype: str) -> Value:
+def lane_call(v: Lanes, fn: str, values: Sequence[Value], dtype: str) -> Value:
     """A function of values of one element type."""
     kind = DTYPES[dtype][1]
     tables = {"f": FLOATS, "b": integers.BOOLS, "i": integers.SIGNED, "u": integers.UNSIGNED}
@@ -260,4 +266,4 @@ def combine(v: Lanes, how: str, a: Value, b: Value, dtype: str) -> Value:
     if how in ("max", "min") and dtype in ("f32", "f64"):
         name = f"llvm.{how}imum.{mangled(a.type)}"
         return v.code.call_external(name, a.type, [a, b], fastmath=("nsz",))
-    return call(v, how, [a, b], dtype)
+    return lane_call(v, how, [a, b], dtype)

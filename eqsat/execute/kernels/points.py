@@ -11,7 +11,7 @@ from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import Value
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Bound, Lookup, Nest
-from eqsat.plan.stages import loops_of
+from eqsat.plan.stages import access_loops
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Points:
         if any(self._varies(k) for k in access.lookups):
             return self._one_by_one(access, at, mask)
         there = self.holds(access.bounds, at)
-        fill = casts.constant(self.code, access.fill or 0, access.dtype)
+        fill = casts.memory_constant(self.code, access.fill or 0, access.dtype)
         if there is False:
             return self.code.broadcast(fill, self.lanes)
         offset = self.offset(access, at)
@@ -96,7 +96,7 @@ class Points:
         return code.select(there, code.broadcast(one, self.lanes), code.broadcast(fill, self.lanes))
 
     def _varies(self, lookup: Lookup) -> bool:
-        return self.lanes > 1 and any(self.along in loops_of(x) for x in lookup.arguments)
+        return self.lanes > 1 and any(self.along in access_loops(x) for x in lookup.arguments)
 
     def looked_up(self, k: Lookup, at: Sequence[Index]) -> Index:
         """The number found, clamped; of the first point, as a scalar."""
@@ -146,7 +146,7 @@ class Points:
                 if len(s.arguments) > 1:
                     other = self.body(arg(1), s.arguments, at, known, mask, s.dtype)
                 else:
-                    other = math.constant(self.code, self.lanes, s.fill, s.dtype)
+                    other = math.lane_constant(self.code, self.lanes, s.fill, s.dtype)
                 x = self.code.select(there, x, other)
             known[number] = x
         return known[number]
@@ -171,7 +171,7 @@ class Points:
                 known[a] = self.access(a, at, mask)
             operands[i] = known[a]
         dtypes = {i: self._dtype(arguments[i]) for i in operands}
-        return lower(self.code, body, operands, self.lanes, dtypes, dtype)
+        return lower_body(self.code, body, operands, self.lanes, dtypes, dtype)
 
     def _dtype(self, argument: Access | int) -> str:
         if isinstance(argument, int):
@@ -179,7 +179,7 @@ class Points:
         return argument.dtype
 
 
-def lower(
+def lower_body(
     code: Code,
     body: Expr,
     operands: Mapping[int, Value],
@@ -191,5 +191,5 @@ def lower(
     leaves = [math.Typed(None, None)] * (max(operands, default=-1) + 1)
     for i, x in operands.items():
         leaves[i] = math.Typed(code.broadcast(x, lanes), dtypes[i] if dtypes else "f32")
-    (found,) = math.lower(code, lanes, [body], leaves, dtype)
-    return math.cast(code, lanes, found, dtype).value
+    (found,) = math.lower_bodies(code, lanes, [body], leaves, dtype)
+    return math.lane_cast(code, lanes, found, dtype).value

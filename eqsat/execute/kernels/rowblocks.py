@@ -16,14 +16,14 @@ from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
-from eqsat.plan.rowroles import First, roles_of
+from eqsat.plan.rowroles import First, row_roles_of
 
 F32 = TYPES["f32"]
 
 
 def emit(head: Head, nest: Nest, plan: RowBlocks, machine: Machine) -> None:
     """Write the body of the kernel."""
-    roles = roles_of(nest)
+    roles = row_roles_of(nest)
     sizes = RowExtents(roles.nest, plan, roles)
     scratch = {name: head.code.at(head.scratch, I8, x) for name, x in sizes.scratch.items()}
     Items(head, sizes, scratch, tuple(0 for _ in nest.sizes)).write()

@@ -19,7 +19,7 @@ from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
 from eqsat.plan.passes import Sweep
 from eqsat.plan.rows import Pass
-from eqsat.plan.stages import loops_of
+from eqsat.plan.stages import access_loops
 
 CHAIN = 128  # additions to one sum; longer sums are summed in blocks
 
@@ -100,8 +100,8 @@ class RowPass:
         """Lookups of what moves within the pass that are the same at all its points."""
         moving = self.loops | {self.section.part.vector}
         reads = self.section.passes.accesses(self.group, self.there)
-        found = dict.fromkeys(k for a in reads if loops_of(a) & moving for k in a.lookups)
-        return [k for k in found if not any(loops_of(x) & moving for x in k.arguments)]
+        found = dict.fromkeys(k for a in reads if access_loops(a) & moving for k in a.lookups)
+        return [k for k in found if not any(access_loops(x) & moving for x in k.arguments)]
 
     def _steady(self, row: Row) -> dict[Any, Value]:
         """What does not change within the pass, computed before it."""
@@ -113,7 +113,11 @@ class RowPass:
             points.stage(i, row.at, row.known, row.mask)
         for i in (*(i for i in stages if i not in same), *self.group.stages):
             for a in nest.stages[i].arguments:
-                if isinstance(a, Access) and not loops_of(a) & self.loops and a not in row.known:
+                if (
+                    isinstance(a, Access)
+                    and not access_loops(a) & self.loops
+                    and a not in row.known
+                ):
                     row.known[a] = points.access(a, row.at, row.mask)
         wide = self.section.part.vector < 0 and self.lanes > 1
         if not wide:
@@ -122,9 +126,9 @@ class RowPass:
 
     def _moves(self, stage: int) -> bool:
         s = self.section.nest.stages[stage]
-        if set(s.loops) & self.loops or any(loops_of(b) & self.loops for b in s.bounds):
+        if set(s.loops) & self.loops or any(access_loops(b) & self.loops for b in s.bounds):
             return True
-        return any(isinstance(a, Access) and loops_of(a) & self.loops for a in s.arguments)
+        return any(isinstance(a, Access) and access_loops(a) & self.loops for a in s.arguments)
 
     # ---- loops -----------------------------------------------------------------------------------
     def _inner(self, level: int, where: dict[int, Index], mask: Mask, rows: Any) -> None:
@@ -196,7 +200,7 @@ class RowPass:
         for i in self._each():
             s = nest.stages[i]
             found.append(
-                math.constant(code, self.lanes, scalar.neutral(s.combine, s.dtype), s.dtype)
+                math.lane_constant(code, self.lanes, scalar.neutral(s.combine, s.dtype), s.dtype)
             )
         return found
 
@@ -342,7 +346,7 @@ class RowPass:
             x = points.body(s.body, s.arguments, _at(row, where), known, mask, s.dtype)
             if mask is not None:
                 neutral = scalar.neutral(s.combine, s.dtype)
-                other = math.constant(code, self.lanes, neutral, s.dtype)
+                other = math.lane_constant(code, self.lanes, neutral, s.dtype)
                 x = code.select(code.mask(mask, self.lanes), x, other)
             found.append(self._combine(before, x, i))
         return found
@@ -352,7 +356,9 @@ class RowPass:
         """Bounds of the nest that the loops of the pass decide."""
         own = set(self.section.part.outer) | self.loops
         return [
-            b for b in self.section.nest.bounds if loops_of(b) <= own and loops_of(b) & self.loops
+            b
+            for b in self.section.nest.bounds
+            if access_loops(b) <= own and access_loops(b) & self.loops
         ]
 
     def _mask(self, row: Row, mask: Mask) -> Mask:

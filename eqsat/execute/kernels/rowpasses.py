@@ -86,7 +86,9 @@ class BlockPasses:
             for row in self.rows
         ]
         starts = [
-            math.constant(code, lanes, neutral(stages[i].combine, stages[i].dtype), stages[i].dtype)
+            math.lane_constant(
+                code, lanes, neutral(stages[i].combine, stages[i].dtype), stages[i].dtype
+            )
             for i in found
         ]
         whole = s.length // lanes
@@ -177,7 +179,7 @@ class BlockPasses:
         x = self.points.body(s.body, s.arguments, at, known, mask, s.dtype)
         x = code.broadcast(x, lanes)
         if mask is not None:
-            nothing = math.constant(code, lanes, neutral(s.combine, s.dtype), s.dtype)
+            nothing = math.lane_constant(code, lanes, neutral(s.combine, s.dtype), s.dtype)
             x = code.select(code.mask(mask, lanes), x, nothing)
         return self._combined(i, total, x)
 

@@ -78,7 +78,7 @@ class RowCode:
         code, a = self.code, store.access
         there = points.holds(a.bounds, at)
         if there is not True and a.fill is not None:
-            fill = math.constant(code, points.lanes, a.fill, a.dtype)
+            fill = math.lane_constant(code, points.lanes, a.fill, a.dtype)
             x = code.select(there, x, fill)
         return casts.stored(code, x, a.dtype)
 

@@ -21,7 +21,7 @@ from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.passes import Dependences
 from eqsat.plan.rows import Part, Rows
-from eqsat.plan.stages import loops_of
+from eqsat.plan.stages import access_loops
 
 At = tuple[Index, ...]
 
@@ -119,7 +119,9 @@ class PartCode:
             return {}
         own = {*part.outer} - {part.vector}
         reads = [a for g in section.groups for a in section.passes.accesses(g)]
-        same = [k for a in reads for k in a.lookups if all(loops_of(x) <= own for x in k.arguments)]
+        same = [
+            k for a in reads for k in a.lookups if all(access_loops(x) <= own for x in k.arguments)
+        ]
         points = Points(self.head.code, section.nest, section.reads)
         return {k: points.looked_up(k, at) for k in dict.fromkeys(same)}
 
@@ -129,7 +131,7 @@ class PartCode:
         """The passes of one row, or of as many vectors of rows."""
         code, part, section = self.head.code, self.part, self.section
         own = {i for i in part.outer}
-        bounds = [b for b in section.nest.bounds if loops_of(b) <= own]
+        bounds = [b for b in section.nest.bounds if access_loops(b) <= own]
         rows = []
         for j in range(vectors):
             here = at

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.execute.kernels.frame import F32, Frame, Steps, ahead_steps, operands
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, Value
-from eqsat.execute.kernels.points import lower
+from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import LINE, UNROLL, row_stride
 
@@ -246,7 +246,9 @@ class RegisterTile:
         for i in roles.epilogue:
             s = nest.stages[i]
             given = {k: value(s.arguments[k]) for k in s.body.operands()}
-            known[i] = self.code.broadcast(lower(self.code, s.body, given, self.lanes), self.lanes)
+            known[i] = self.code.broadcast(
+                lower_body(self.code, s.body, given, self.lanes), self.lanes
+            )
         for s in nest.stores:
             pointer, _ = self._address(s.access, r, v, starts, self.frame.writes)
             self.code.store(known[s.stage], pointer, F32, mask=v[2])

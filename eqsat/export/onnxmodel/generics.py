@@ -13,7 +13,7 @@ from eqsat.export.onnxmodel.windows import pool
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.generic import Generic, Yield
-from eqsat.ops.generics.windows import held_at
+from eqsat.ops.generics.windows import fixed_at
 from eqsat.ops.meaning.scalar import neutral
 
 UNROLLED = 128  # window positions that are written out one by one
@@ -60,7 +60,7 @@ def _unrolled(graph: Graph, g: Generic, operands: Sequence[Value], loops: list[i
     """The window loops at each of their places, combined: every step is plain slices."""
     total: list[Value] = []
     for at in every(*(range(g.sizes[d]) for d in loops)):
-        step = _wide(graph, held_at(g, dict(zip(loops, at, strict=True))), operands)
+        step = _wide(graph, fixed_at(g, dict(zip(loops, at, strict=True))), operands)
         pairs = zip(g.yields, total or step, step, strict=True)
         total = [_combined(graph, *t) for t in pairs] if total else step
     return total

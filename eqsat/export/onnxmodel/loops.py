@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.plan import Inexpressible
-from eqsat.model.affine import Affine, Map, dim, loops_of
+from eqsat.model.affine import Affine, Map, dim, map_loops
 from eqsat.model.generic import Generic
 
 GATHER_LIMIT = 2**22  # elements of a constant table of indices
@@ -87,7 +87,7 @@ def to_loops(graph: Graph, x: Value, loops: Sequence[int], shape: Sequence[int])
 
 def _gathered(graph: Graph, x: Value, m: Map, sizes: Sequence[int]) -> tuple[Value, list[int]]:
     """Diagonals and windows without a product: read through a constant table of indices."""
-    used = sorted(loops_of(m))
+    used = sorted(map_loops(m))
     shape = [sizes[d] for d in used]
     if extent(shape) > GATHER_LIMIT:
         raise Inexpressible(f"its windows read {extent(shape)} elements one by one")

@@ -12,7 +12,7 @@ from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.chains import FAR, Chains
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct
 from eqsat.extract.solve.classes import Classes, FoldedTable
-from eqsat.extract.solve.folded import folded_relaxation, presolved
+from eqsat.extract.solve.folded import folded_relaxation, presolved_rows
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.cycles import give_back
 
@@ -89,7 +89,7 @@ class Columns:
 
     def relaxation(self, goal: str, weight: int = 1) -> tuple[Columns, Relaxation] | None:
         """What of these some answer may need, and weight · goal; None: there is no answer."""
-        kept, known = presolved(self.folded())
+        kept, known = presolved_rows(self.folded())
         left = self.take(kept)
         table = left.folded()
         adds = table.table.adds[:, list(self.orbits.variants.goals).index(goal)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eqsat.model.affine import loops_of
+from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
@@ -142,7 +142,7 @@ def _roles(g: Generic) -> dict[str, list[int]]:
 
     A loop of an output that both operands have is a batch loop, and is cut to 1.
     """
-    lhs, rhs = (loops_of(m) for m in g.maps)
+    lhs, rhs = (map_loops(m) for m in g.maps)
     large = [d for d in g.executed if g.sizes[d] > 1]
     return {
         "m": [d for d in large if d < g.rank and d in lhs and d not in rhs],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.uses import Use
 from eqsat.model.tensor import DTYPES, cdiv
-from eqsat.ops.generics.access import Index, LaneAccess, joined, loops_of, seen_as
+from eqsat.ops.generics.access import Index, LaneAccess, index_loops, joined, seen_as
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.fusionrules import FusionRules
@@ -196,7 +196,7 @@ class RowBlockRules:
             found = self._seen(use, r)
             if found is None or found.relation == "any":
                 return False
-            dims = [loops_of(i) for i in found.indices]
+            dims = [index_loops(i) for i in found.indices]
             if r != first and not all(d < rank for ds in dims for d in ds):
                 return False
             chosen = [i for i, ds in enumerate(dims) if ds and max(ds) < rank]
@@ -221,7 +221,7 @@ class RowBlockRules:
                 found = self._seen(use, maker)
                 if found is None or found.relation == "any":
                     return False
-                dims = [loops_of(i) for i in found.indices]
+                dims = [index_loops(i) for i in found.indices]
                 kept = tuple(i for i, ds in enumerate(dims) if ds and max(ds) < rank)
                 if maker == first:
                     along.add(kept)

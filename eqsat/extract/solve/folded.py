@@ -37,7 +37,7 @@ from eqsat.model.deadline import tick
 PAIRS = 1 << 18  # of options and pairs that are looked at at once
 
 
-def presolved(folded: FoldedTable) -> tuple[Ints, FoldedNeeds]:
+def presolved_rows(folded: FoldedTable) -> tuple[Ints, FoldedNeeds]:
     """Rows of which some answer may need one, ascending, and what those must have before them."""
     kept = useful(folded.coarse, np.ones(len(folded), dtype=bool))
     while True:

@@ -33,7 +33,7 @@ LARGE = 2_000  # options: with more, the relaxation of memory takes as long as a
 
 
 @dataclass(frozen=True)
-class Question:
+class Objective:
     """Minimise Σ weight · goal within caps.
 
     `among`: options that answers within the caps hold, if that is known already.
@@ -102,12 +102,12 @@ class Search:
         try:
             with until(self.deadline, self.stop):
                 tick()
-                asked = Question(weights, caps, among)
+                asked = Objective(weights, caps, among)
                 return self._minimised(asked, hint, time.monotonic() + seconds)
         except OutOfTime:
             return Minimum("unknown" if hint is None else self._ended, hint)
 
-    def _minimised(self, asked: Question, hint: Answer | None, end: float) -> Minimum:
+    def _minimised(self, asked: Objective, hint: Answer | None, end: float) -> Minimum:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
         weights = asked.weights
         told = self._told(asked, hint)
@@ -163,7 +163,7 @@ class Search:
             return Minimum(OUT_OF_MEMORY, known)
 
     # ---- what needs no search ----------------------------------------------------------------
-    def _told(self, asked: Question, hint: Answer | None) -> Minimum | None:
+    def _told(self, asked: Objective, hint: Answer | None) -> Minimum | None:
         """What bounds that are known say, if that is all there is to say."""
         known = next((v for g, v in self.least.items() if asked.weights == {g: 1}), None)
         if hint is not None and known and self.problem.worth(hint, asked.weights) <= known[0]:
@@ -179,7 +179,7 @@ class Search:
         free = self.problem if isinstance(self.problem, AnyOrder) else self.free and self.free()
         return free.fits.least_bytes if free else self.problem.fixed_bytes
 
-    def _fewest(self, asked: Question, answer: Answer | None) -> Fewest | None:
+    def _fewest(self, asked: Objective, answer: Answer | None) -> Fewest | None:
         """What is known of bytes in any order.
 
         Asked behind goals that leave few options, and a known answer as good as the best.
@@ -190,7 +190,7 @@ class Search:
         sums = {g: v for g, v in asked.caps.items() if g in self.problem.linear}
         return Fewest(self.problem, self.free(), sums)
 
-    def _of_few(self, fewest: Fewest, asked: Question, hint: Answer, end: float) -> Answer:
+    def _of_few(self, fewest: Fewest, asked: Objective, hint: Answer, end: float) -> Answer:
         """The better of the known answer and of those of options that fit into few bytes."""
         value = self.problem.peak_bytes(hint)
         few = () if fewest.is_least(value) else fewest.lowest(value)
@@ -213,7 +213,7 @@ class Search:
         return self.is_look and is_found and len(kept) > MANY_LEFT
 
     def _left(
-        self, stage: Restriction, asked: Question, fewest: Fewest | None, hint: Answer | None
+        self, stage: Restriction, asked: Objective, fewest: Fewest | None, hint: Answer | None
     ) -> tuple[int, ...]:
         """Options of the known answer, and all that better ones hold."""
         if hint is None or (not self.problem.is_ordered and MEMORY in asked.weights):
@@ -225,7 +225,7 @@ class Search:
         return tuple(sorted({*kept}.intersection((*fewest.within(value - 1), *hint))))
 
     def _settled(
-        self, found: Minimum, stage: Restriction, asked: Question, hint: Answer | None
+        self, found: Minimum, stage: Restriction, asked: Objective, hint: Answer | None
     ) -> Minimum:
         """The last solve's outcome with the better of both answers and of both bounds."""
         if found.status in ("optimal", "infeasible"):
@@ -240,11 +240,11 @@ class Search:
         """Why a search without a proof ended."""
         return INTERRUPTED if self.stop is not None and self.stop.is_requested else "wall"
 
-    def _is_met(self, stage: Restriction, asked: Question, answer: Answer | None) -> bool:
+    def _is_met(self, stage: Restriction, asked: Objective, answer: Answer | None) -> bool:
         """Whether an answer is worth no more than the bound that every answer keeps."""
         return answer is not None and self.problem.worth(answer, asked.weights) <= stage.bound
 
-    def _stage_of(self, asked: Question, hint: Answer | None) -> Restriction | None:
+    def _stage_of(self, asked: Objective, hint: Answer | None) -> Restriction | None:
         """What is left under the caps; options that do not fit into a cap of bytes, which takes
         longest to see, are looked for only if the known answer does not meet the bound with them.
         """
@@ -258,9 +258,9 @@ class Search:
         self, weights: dict[str, int], caps: dict[str, int], among: tuple[int, ...] | None
     ) -> Restriction | None:
         """What is left under the caps, with its relaxation; None if that is nothing."""
-        return self._left_within(Question(weights, caps, among))
+        return self._left_within(Objective(weights, caps, among))
 
-    def _left_within(self, asked: Question, *, by_bytes: bool = True) -> Restriction | None:
+    def _left_within(self, asked: Objective, *, by_bytes: bool = True) -> Restriction | None:
         problem, caps = self.problem, asked.caps
         kept = set(range(len(problem.options)) if asked.among is None else asked.among)
         if not problem.is_ordered and MEMORY in caps and by_bytes:
@@ -285,7 +285,7 @@ class Search:
             return tuple(range(len(self.problem.options)))
         return fitting(self.problem, cap)
 
-    def _relaxation(self, small: ExtractionProblem, asked: Question) -> Relaxation | None:
+    def _relaxation(self, small: ExtractionProblem, asked: Objective) -> Relaxation | None:
         """Under the caps on sums, bytes kept and memory; None if nothing is left."""
         if self._is_hard(small, asked):
             nothing = (0.0,) * len(small.options)
@@ -297,7 +297,7 @@ class Search:
         # `None` is no proof where sums round
         return found or relaxation(small, asked.weights, limits)
 
-    def _is_hard(self, small: ExtractionProblem, asked: Question) -> bool:
+    def _is_hard(self, small: ExtractionProblem, asked: Objective) -> bool:
         """Whether relaxing bytes in any order says little, as nearly all options fit."""
         if not asked.is_peak or MEMORY not in asked.caps or len(small.options) < LARGE:
             return False
@@ -305,7 +305,7 @@ class Search:
         return isinstance(problem, AnyOrder) and is_most(problem, self.fitting(asked.caps[MEMORY]))
 
     def _neighbourhoods(
-        self, stage: Restriction, asked: Question
+        self, stage: Restriction, asked: Objective
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Few options that hold a good answer: the relaxation's own, then those near its bound.
 
@@ -331,7 +331,7 @@ class Search:
     def _solve(
         self,
         kept: tuple[int, ...],
-        asked: Question,
+        asked: Objective,
         hint: Answer | None,
         end: float,
         work: float | None = None,

@@ -14,13 +14,13 @@ from eqsat.model.goal import Goal
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
-from eqsat.plugins import brought_by, load, plugged_in
+from eqsat.plugins import brought_by, load_plugin, plugged_in
 
 # among answers that are equal by every goal, the one that converts least: conversions inside of
 # dispatches cost nothing in the model, but nobody wants them without a reason
 TIE_BREAK = "ties"
 OTHERS = ("memory", "resident", "load_peak")  # goals that are no sums
-OPS = 1 << 12  # that weigh as much as one byte moved
+OPS_PER_BYTE = 1 << 12  # that weigh as much as one byte moved
 MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
 
 
@@ -73,7 +73,7 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
 def tie(node: ENode, moved: int) -> int:
     """What a node that moves so many bytes adds to the tie-break."""
     is_op = node.op not in LEAVES and node.op not in VIEWS
-    return moved * OPS + is_op + bool(loop_order(node.attr))
+    return moved * OPS_PER_BYTE + is_op + bool(loop_order(node.attr))
 
 
 class Ties:
@@ -109,7 +109,7 @@ def linear_goals(names: Iterable[str]) -> dict[str, Goal]:
 
 
 def _plugged(name: str) -> Goal:
-    found = load("goals", name)
+    found = load_plugin("goals", name)
     goal = found() if isinstance(found, type) else found
     missing = [part for part in ("build", "value") if not callable(getattr(goal, part, None))]
     if missing:

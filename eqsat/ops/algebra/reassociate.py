@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.affine import Map, dim, loops_of
+from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
@@ -49,14 +49,14 @@ def reassociate(h: Generic, i: int, g: Generic) -> Reassociated | None:
     summed = {new[d] for d in h.reductions}
     a, b, c = g.maps[far], g.maps[near], renamed(h.maps[1 - i], new)
     if (
-        summed & loops_of(a)
-        or not summed <= loops_of(b) & loops_of(c)
+        summed & map_loops(a)
+        or not summed <= map_loops(b) & map_loops(c)
         or set(extra) & set(h.reductions)
     ):
         return None
-    if loops_of(c) & loops_of(a) - loops_of(b):
+    if map_loops(c) & map_loops(a) - map_loops(b):
         return None  # c has a dim of a: the inner product would grow by it
-    kept = sorted((loops_of(b) | loops_of(c)) - summed)
+    kept = sorted((map_loops(b) | map_loops(c)) - summed)
     pair = [(b, g.shapes[near], 0), (c, h.shapes[1 - i], 1)]
     first = _product(sizes, kept, [p[:2] for p in (pair if i == 0 else pair[::-1])], h)
     inner_map = tuple(dim(d) for d in kept)
@@ -74,8 +74,8 @@ def _is_product(g: Generic) -> bool:
         return False
     whole = [len(whole_dims(g, j)) == len(g.maps[j]) for j in (0, 1)]
     reduced = set(g.reductions)
-    both = reduced <= loops_of(g.maps[0]) & loops_of(g.maps[1])
-    seen = loops_of(g.maps[0]) | loops_of(g.maps[1]) == set(range(len(g.sizes)))
+    both = reduced <= map_loops(g.maps[0]) & map_loops(g.maps[1])
+    seen = map_loops(g.maps[0]) | map_loops(g.maps[1]) == set(range(len(g.sizes)))
     return all(whole) and both and seen and g.body in (_PRODUCT, canonical_body(_PRODUCT))
 
 
@@ -86,7 +86,7 @@ def _product(
     like: Generic,
 ) -> Generic:
     """Σ x · y over the loops the operands have and the result has not."""
-    used = [*result, *sorted(set().union(*(loops_of(m) for m, _ in operands)) - set(result))]
+    used = [*result, *sorted(set().union(*(map_loops(m) for m, _ in operands)) - set(result))]
     new = {d: n for n, d in enumerate(used)}
     y = like.yields[0]
     return canonical_generic(

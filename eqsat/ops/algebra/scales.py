@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.affine import Affine, Map, dim, loops_of
+from eqsat.model.affine import Affine, Map, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
@@ -101,7 +101,7 @@ def _allowed(g: Generic, loops: Loops, never: int = -1) -> frozenset[int]:
     return frozenset(
         j
         for j, m in enumerate(g.maps)
-        if j != never and loops_of(m) <= loops.keys() and g.dtypes[j] in REALS
+        if j != never and map_loops(m) <= loops.keys() and g.dtypes[j] in REALS
     )
 
 
@@ -244,7 +244,7 @@ def fold_affine_before(h: Generic, side: int, e: Generic, i: int) -> FoldedAffin
     """
     if not _is_plain(e) or not _is_real_contraction(h):
         return None
-    if not set(h.reductions) <= loops_of(h.maps[side]):
+    if not set(h.reductions) <= map_loops(h.maps[side]):
         return None  # b @ w would have to count the loops it does not see
     shared = _shared(h, 1 - side, side, parallel=False)
     allowed = _allowed(e, shared).__contains__
@@ -256,7 +256,7 @@ def fold_affine_before(h: Generic, side: int, e: Generic, i: int) -> FoldedAffin
         return None
     dims = whole_dims(h, side)
     weight = _scaled_weight(h, side, scale, e, i, {q: dims[d] for q, d in shared.items()})
-    parallel = sorted(d for d in loops_of(h.maps[side]) if d < h.rank)
+    parallel = sorted(d for d in map_loops(h.maps[side]) if d < h.rank)
     bias = _bias(h, side, e, i, shift, shared, parallel)
     return FoldedAffine(_operand(e, i), weight, bias, _sum(h, bias, parallel))
 

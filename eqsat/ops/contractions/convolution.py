@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.affine import Map, dim, loops_of
+from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
@@ -116,7 +116,7 @@ def im2col(g: Generic, i: int) -> Im2col | None:
     found, roles = convolution(g), contraction_roles(g)
     if found is None or roles is None or g.tile or found.image != i or not has_windows(g, roles):
         return None
-    read = loops_of(g.maps[i])
+    read = map_loops(g.maps[i])
     filters = [d for e in g.maps[1 - i] for d, _ in e.terms]
     order = [d for d in range(g.rank) if d in read]
     order += sorted(read - set(order), key=lambda d: [*filters, d].index(d))

@@ -229,7 +229,7 @@ def _of_move(attr: Move, operand: int) -> tuple[Index, ...]:
 
 
 # ---- numbers in mixed radix ----------------------------------------------------------------------
-def loops_of(index: Index) -> frozenset[int]:
+def index_loops(index: Index) -> frozenset[int]:
     """The reader's loops that an index depends on; those of extent 1 are none."""
     return frozenset(d.source for d in _digits(index) if isinstance(d.source, int) and d.extent > 1)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
 
-from eqsat.model.affine import Affine, Map, affine, dim, loops_of
+from eqsat.model.affine import Affine, Map, affine, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
@@ -270,7 +270,7 @@ def _plans(
 
     def order(p: _OperandPlan) -> tuple[object, ...]:
         # the operand of the earlier result dims first, so that m loops come before n loops
-        loops = tuple(tuple(sorted(loops_of(m))) for m in p.nest.maps)
+        loops = tuple(tuple(sorted(map_loops(m))) for m in p.nest.maps)
         terms = tuple(tuple((e.terms, e.constant) for e in m) for m in p.nest.maps)
         return loops, terms, tuple(nodes[i] for i in p.kept)
 

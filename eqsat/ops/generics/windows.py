@@ -39,7 +39,7 @@ def windows(g: Generic, m: Map) -> tuple[Window, ...]:
     return tuple(found) if len(set(loops)) == len(loops) else ()
 
 
-def held_at(g: Generic, point: Mapping[int, int]) -> Generic:
+def fixed_at(g: Generic, point: Mapping[int, int]) -> Generic:
     """The generic with some reduction loops held at one place: loop -> where."""
     kept = [d for d in range(len(g.sizes)) if d not in point]
     new = {d: i for i, d in enumerate(kept)}

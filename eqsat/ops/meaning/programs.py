@@ -136,7 +136,7 @@ def walk(
     left = list(program.uses)
     for i, node in enumerate(program.nodes):
         if i not in values:
-            values[i] = evaluate_node(node.op, node.attr, arguments(node, values), opaque)
+            values[i] = evaluate_node(node.op, node.attr, operand_values(node, values), opaque)
         yield i, values[i]
         for o in node.operands:
             left[o] -= 1
@@ -144,7 +144,7 @@ def walk(
                 del values[o]
 
 
-def arguments(node: Node, values: Mapping[int, list[Array]]) -> list[Array]:
+def operand_values(node: Node, values: Mapping[int, list[Array]]) -> list[Array]:
     """The operands of a node among the results of earlier ones; `result` takes all of them."""
     if node.op == "result":
         return values[node.operands[0]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.affine import Affine, Map, loops_of
+from eqsat.model.affine import Affine, Map, map_loops
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
@@ -124,7 +124,7 @@ def product_factors(g: Generic) -> tuple[Expr, Expr] | None:
 
 
 def _operand_elements(g: Generic) -> int:
-    return max(math.prod(g.sizes[d] for d in loops_of(m)) for m in g.maps)
+    return max(math.prod(g.sizes[d] for d in map_loops(m)) for m in g.maps)
 
 
 def _matmul(
@@ -135,7 +135,7 @@ def _matmul(
     views = [strided_view(x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
     lhs = np.asarray(bodies(factors[:1], views)[0], dtype)
     rhs = np.asarray(bodies(factors[1:], views)[0], dtype)
-    in_lhs, in_rhs = (loops_of(m) for m in g.maps)
+    in_lhs, in_rhs = (map_loops(m) for m in g.maps)
     reduced = set(g.reductions)
     lhs = _sum_own(lhs, reduced & in_lhs - in_rhs)
     rhs = _sum_own(rhs, reduced & in_rhs - in_lhs)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eqsat.model.affine import Map, loops_of
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.cycles import uncollected
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
@@ -185,7 +185,7 @@ def _kept(
 @lru_cache(maxsize=10_000)
 def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
     """What decides the place of an operand read like this."""
-    return tuple(sorted(loops_of(m))), tuple((e.terms, e.constant) for e in m)
+    return tuple(sorted(map_loops(m))), tuple((e.terms, e.constant) for e in m)
 
 
 # ---- the body of an op and all it took in --------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-from eqsat.model.affine import Map, loops_of
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.expr import BottomUp, Expr, arg, literal
 from eqsat.model.program import Builder
 from eqsat.ops.generics.canonical import Operand
@@ -55,7 +55,7 @@ def _keys(b: Builder, reads: Sequence[Operand]) -> Callable[[Expr], Key]:
     def key(e: Expr) -> Key:
         node, m = reads[e.value]
         form = f"{b.type(node).dtype} {_text(m)}"
-        return False, tuple(sorted(loops_of(m))), form, (node,), f"{form} {node:09}"
+        return False, tuple(sorted(map_loops(m))), form, (node,), f"{form} {node:09}"
 
     return key
 

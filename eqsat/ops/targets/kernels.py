@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.affine import Map, loops_of
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
 from eqsat.model.target import Target, UntiledKernel
@@ -78,7 +78,7 @@ def facts(g: Generic, kind: str) -> Facts:
 
 def _roles(g: Generic) -> Roles:
     """Every loop by who reads it: a stride leaves a loop its role, as a kernel reads a view."""
-    lhs, rhs = (loops_of(m) for m in g.maps)
+    lhs, rhs = (map_loops(m) for m in g.maps)
     parallel, reduced = set(range(g.rank)), set(g.reductions)
     found = [lhs & rhs & parallel, (lhs - rhs) & parallel, (rhs - lhs) & parallel, reduced]
     batch, m, n, k = (tuple(sorted(loops)) for loops in found)

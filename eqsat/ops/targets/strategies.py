@@ -9,7 +9,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target, Tile
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.plugins import brought_by, load
+from eqsat.plugins import brought_by, load_plugin
 
 WINDOW = "window"  # the role of loops that walk a dim together, as in a convolution
 # kind of vocabulary -> roles a tile of it has an extent for
@@ -69,7 +69,7 @@ def strategy_tiles(name: str, facts: Contraction, target: Target) -> tuple[Tile,
 
     EqsatError E601 if no plug-in brings it, E602 if it fails or what it gives are no tiles.
     """
-    strategy: Strategy = load("strategies", name)
+    strategy: Strategy = load_plugin("strategies", name)
     try:
         found = tuple(strategy(facts, target))
     except Exception as error:

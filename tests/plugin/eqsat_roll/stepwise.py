@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eqsat.execute.executable import Executable
+from eqsat.execute.executable import JaxExecutable
 from eqsat.model.executor import Executor
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
 
-class Stepwise(Executable):
+class Stepwise(JaxExecutable):
     """Every dispatch behind a barrier."""
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
