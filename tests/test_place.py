@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat.cli.app import run as eqsat
-from eqsat.extract.place import cpsat, place, search
+from eqsat.extract.place import place, search
 from eqsat.extract.place.check import placement_faults
-from eqsat.extract.place.firstfit import first_fit, placements, priorities
+from eqsat.extract.place.firstfit import placements, priorities
 from eqsat.extract.place.problem import problems
 from eqsat.frontends.buffers import read_buffers
 from eqsat.model.diag import EqsatError
@@ -161,17 +161,6 @@ def _heights(problem, offsets):
     return problem.height(offsets) * problem.unit, problem.bound * problem.unit
 
 
-def test_cpsat_finds_and_refutes_like_brute_force():
-    for buffers in map(lifetimes, ABOVE_THEIR_LOAD):
-        (p,) = problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers])
-        lowest = lowest_height(buffers) // p.unit
-        hint = first_fit(p, range(len(buffers)))
-        found = cpsat.Solver(p, seed=0, work=10, seconds=10).minimise(p.bound, 99, hint)
-        assert found.bound == p.height(found.offsets) == lowest
-        refuted = cpsat.Solver(p, seed=0, work=10, seconds=10).minimise(p.bound, lowest - 1, hint)
-        assert refuted == cpsat.BoundedOffsets([], lowest)
-
-
 def test_rectangles_are_put_together_again_by_search():
     """Large enough for the depth-first search, and first fit alone does not find them."""
     searched = 0
@@ -256,7 +245,9 @@ def test_a_stop_and_lack_of_memory_keep_the_best_so_far(monkeypatch: pytest.Monk
     assert stop.has_answer
     assert found.stop == "interrupted"
     assert is_legal(buffers, found.offsets)
-    assert place(buffers, seconds=0).stop == "wall"
+    late = place(buffers, seconds=0)
+    assert late.stop == "wall"
+    assert late.height < sum(b.size for b in buffers)
 
     def full(_: object) -> None:
         raise MemoryError

@@ -37,17 +37,6 @@ class CpModel:
         """low <= variable <= high."""
         return compiled.IntVar(self.proto).with_name(name).with_domain(Domain(low, high))
 
-    def new_fixed_size_interval(self, start: Any, size: int) -> int:
-        """The interval from a variable on, as the number that `add_no_overlap` takes."""
-        found = len(self.proto.constraints)
-        interval = self.proto.constraints.add().interval
-        for side, offset in ((interval.start, 0), (interval.end, size)):
-            side.vars.append(start.index)
-            side.coeffs.append(1)
-            side.offset = offset
-        interval.size.offset = size
-        return found
-
     def add(self, bounded: Any) -> None:
         """A linear expression within bounds, `2 * x + y <= z`; or what Python knows already."""
         if isinstance(bounded, bool):
@@ -77,10 +66,6 @@ class CpModel:
         found = self.proto.constraints.add()
         found.enforcement_literal.append(one.index)
         found.bool_and.literals.append(other.index)
-
-    def add_no_overlap(self, intervals: Iterable[int]) -> None:
-        """Intervals that share no point."""
-        self.proto.constraints.add().no_overlap.intervals.extend(list(intervals))
 
     def add_hint(self, variable: Any, value: int) -> None:
         """Where the search may start."""
@@ -146,10 +131,6 @@ class CpSolver:
         with self._lock:
             if self._search is not None:
                 self._search.stop_search()
-
-    def value(self, variable: Any) -> int:
-        """A variable in the solution."""
-        return compiled.ResponseHelper.value(self._response, variable)
 
     def boolean_value(self, literal: Any) -> bool:
         """A literal in the solution."""

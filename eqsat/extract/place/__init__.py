@@ -1,7 +1,7 @@
 """Lifetimes → Placement: where every buffer lies in one arena, proven where it can be.
 
 problem.py makes plain integers, firstfit.py places by heuristics, depthfirst.py (the only home of
-numba) and cpsat.py search, search.py knows their order, check.py checks every answer.
+numba) searches, search.py knows their order, check.py checks every answer.
 """
 
 from eqsat.extract.place.search import place

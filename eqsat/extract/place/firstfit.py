@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from eqsat.extract.place.problem import PlacementProblem
 
@@ -66,9 +66,15 @@ def placements(
 
 def _orders(problem: PlacementProblem) -> Iterator[list[int]]:
     every = range(len(problem.members))
-    yield sorted(every, key=lambda i: (problem.first[i], -problem.sizes[i]))
+    yield in_time(problem)
     for priority in priorities(problem).values():
         yield sorted(every, key=lambda i: (-priority[i], i))
+
+
+def in_time(problem: PlacementProblem) -> list[int]:
+    """The buffers as they come to live, the largest first."""
+    every = range(len(problem.members))
+    return sorted(every, key=lambda i: (problem.first[i], -problem.sizes[i]))
 
 
 def _highest_first(problem: PlacementProblem, order: list[int], offsets: list[int]) -> list[int]:
@@ -76,6 +82,16 @@ def _highest_first(problem: PlacementProblem, order: list[int], offsets: list[in
     height = problem.height(offsets)
     highest = {i for i in order if offsets[i] + problem.sizes[i] == height}
     return [i for i in order if i in highest] + [i for i in order if i not in highest]
+
+
+def by_priority(
+    problem: PlacementProblem, priorities: Iterable[Sequence[float]], pause: Callable[[], None]
+) -> Iterator[list[int]]:
+    """Offsets of the order of each priority, higher first."""
+    overlapping = _neighbours(problem)
+    for priority in priorities:
+        order = sorted(range(len(priority)), key=lambda i: (-priority[i], i))
+        yield first_fit(problem, order, overlapping, pause)
 
 
 def first_fit(

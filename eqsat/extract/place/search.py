@@ -1,4 +1,4 @@
-"""The order in which first fit, depth-first search and CP-SAT are tried on a request."""
+"""The order in which first fit and depth-first search are tried on a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eqsat.extract.place.check import placement_faults
-from eqsat.extract.place.firstfit import placements, priorities
+from eqsat.extract.place.firstfit import (
+    by_priority,
+    first_fit,
+    in_time,
+    placements,
+    priorities,
+)
 from eqsat.extract.place.problem import PlacementProblem, problems
 from eqsat.model.diag import fail
 from eqsat.model.placement import Lifetime, Placement
@@ -19,14 +25,11 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 if TYPE_CHECKING:
     from eqsat.extract.place.depthfirst import Searcher
 
-FEW = 40  # buffers that CP-SAT places at once, before numba is loaded
-FEW_WORK = 0.5  # in CP-SAT's deterministic time
-QUICK_BUFFERS, QUICK_WORK = 400, 0.05  # CP-SAT where the placement is not what was asked for
+SHAKEN, MOST_TURNS = 2_500, 60  # buffers of all turns of first fit in noisy orders; such turns
 DEEPEST = 4_000  # buffers: the depth-first search recurses once per buffer
 FIRST_NODES, GROWTH = 2_500, 1.5  # of one depth-first search; more in every round
 BETWEEN = 3  # every so many rounds, heights between the bound and the best are tried too
 NOISE = 1.0  # priorities are varied by e^N(0, r * NOISE) with r uniform in 0..1
-SOLVER_ROUND, SOLVER_WORK = 6, 0.5  # the first round with CP-SAT, and its deterministic time
 
 
 class _OutOfTimeError(Exception):
@@ -105,23 +108,22 @@ class _PlacementSearch:
                     break
                 self.pause()
 
-    def quick(self) -> None:
+    def shaken(self) -> None:
+        """First fit in orders near the static ones: what these miss, one of those mostly finds."""
         for group in self.open():
-            if len(group.problem.members) <= QUICK_BUFFERS:
-                self.solve(group, QUICK_WORK)
+            turns = min(SHAKEN // len(group.problem.members), MOST_TURNS)
+            noisy = (p for t in range(turns) for p in self.noisy(group.problem, t))
+            for offsets in by_priority(group.problem, noisy, self.pause):
+                group.take(offsets)
+                if group.height <= self.target(group):
+                    break
 
     def thorough(self) -> None:
         """Rounds of growing limits until every group is proven, low enough, or time is over."""
-        for group in self.open():
-            if len(group.problem.members) <= FEW:
-                self.solve(group, FEW_WORK)
         turn = 0
-        while self.open():
-            for group in self.open():
-                if len(group.problem.members) <= DEEPEST:
-                    self.round(group, turn)
-                if group.height > self.target(group) and turn >= SOLVER_ROUND:
-                    self.solve(group, SOLVER_WORK * GROWTH ** (turn - SOLVER_ROUND))
+        while groups := [g for g in self.open() if len(g.problem.members) <= DEEPEST]:
+            for group in groups:
+                self.round(group, turn)
                 self.pause()
             turn += 1
 
@@ -166,31 +168,19 @@ class _PlacementSearch:
 
     def varied(self, problem: PlacementProblem, turn: int) -> Iterator[list[float]]:
         """Static priorities in every second round, as they repeat; noisy ones in all but one."""
+        if turn % 2 == 0:
+            yield from priorities(problem).values()
+        if turn:
+            yield from self.noisy(problem, turn)
+
+    def noisy(self, problem: PlacementProblem, turn: int) -> Iterator[list[float]]:
+        """Each static priority with noise, others in every turn."""
         import numpy as np
 
-        static = list(priorities(problem).values())
-        if turn % 2 == 0:
-            yield from static
-        if turn == 0:
-            return
         random = np.random.default_rng((self.seed, turn))
-        for priority in static:
+        for priority in priorities(problem).values():
             noise = random.normal(0, NOISE * random.random(), len(priority))
             yield (np.array(priority) * np.exp(noise)).tolist()
-
-    def solve(self, group: _Arena, work: float) -> None:
-        from eqsat.extract.place.cpsat import Solver
-
-        left = self.deadline - time.monotonic()
-        solver = Solver(group.problem, seed=self.seed, work=work, seconds=left)
-        most = group.height - 1 if self.capacity is None else self.target(group)
-        with self.stop.calls(solver.stop):
-            first = self.capacity is not None
-            found = solver.minimise(group.bound, most, group.offsets, first=first)
-        group.bound = max(group.bound, min(found.bound, most + 1))
-        if found.offsets:
-            group.take(found.offsets)
-        self.pause()
 
     # ---- time -----------------------------------------------------------------------------
     def pause(self) -> None:
@@ -222,14 +212,14 @@ def place(
 ) -> Placement:
     """The lowest placement, or with a capacity in bytes the first one that fits it.
 
-    quick: heuristics and a small CP-SAT model only, for placements by the way. The answer depends
-    on the clock only where `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
+    quick: heuristics only, for placements by the way. The answer depends on the clock only where
+    `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
     """
     stop = stop or Stop()
     search = _PlacementSearch(capacity, seed, time.monotonic() + seconds, stop)
     for p in problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers]):
-        stacked = _stacked(p.sizes)
-        search.groups.append(_Arena(p, stacked, p.height(stacked), p.bound))
+        offsets = first_fit(p, in_time(p))  # an answer, however little time there is
+        search.groups.append(_Arena(p, offsets, p.height(offsets), p.bound))
     stop.has_answer = True
     ended = _run(search, quick)
     return _checked(buffers, search, ended)
@@ -240,22 +230,12 @@ def _run(search: _PlacementSearch, quick: bool) -> str:
     try:
         if not search.is_impossible:
             search.first_fit()
-        if search.open():
-            search.quick() if quick else search.thorough()
+            search.shaken() if quick else search.thorough()
     except _OutOfTimeError:
         return INTERRUPTED if search.stop.is_requested else "wall"
     except MemoryError:
         return OUT_OF_MEMORY
     return "work"
-
-
-def _stacked(sizes: Sequence[int]) -> list[int]:
-    """One above the other, whatever their lifetimes: where every search starts."""
-    offsets, at = [], 0
-    for size in sizes:
-        offsets.append(at)
-        at += size
-    return offsets
 
 
 def _checked(buffers: Sequence[Lifetime], search: _PlacementSearch, ended: str) -> Placement:
