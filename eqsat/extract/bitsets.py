@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 FEW = 512  # bits up to which one after the other is as fast
+WORD = 64  # bits of one element where sets are rows of an array
 
 
 def bits(number: int) -> list[int]:

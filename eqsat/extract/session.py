@@ -41,7 +41,7 @@ from eqsat.model.selection import (
 from eqsat.model.stopping import OUT_OF_MEMORY, Stop
 from eqsat.model.target import Target
 
-REMOVED_KEPT = 256
+REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
 # shares of the time that is left: for the input program's candidates; and for its search
 OWN_ENOUGH, BASELINE = 0.15, 0.3
 # then for all candidates (stating the problem takes about as long again); until it is stated

@@ -9,7 +9,7 @@ from typing import ClassVar
 from eqsat.model.attr import Attr, Shape, check_operands, require, value_text
 from eqsat.model.tensor import TensorType
 
-PS_PER_SECOND = 10**12
+PS_PER_SECOND = 10**12  # times are whole picoseconds
 
 
 @dataclass(frozen=True, eq=True)

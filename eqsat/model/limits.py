@@ -13,6 +13,8 @@ from eqsat.model.diag import did_you_mean, fail
 NODES, NODES_PER_OP = 20_000, 25
 MATCHES, MATCHES_PER_OP = 100_000, 50
 ROUNDS = 100
+# operands of what a rule makes: a rule for any operand is compiled once per arity and position
+MOST_OPERANDS = 6
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 
 from eqsat.model.diag import fail
 from eqsat.model.foreign import Custom
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.target import KINDS
 from eqsat.model.tensor import DTYPES, KIND_NAMES
 from eqsat.ops import builtin
@@ -22,7 +23,6 @@ from eqsat.plugins import brought_by, load_plugin, plugged_in
 
 # conversions are a closed set: layouts and the counts of a schedule speak of each of them
 FUSIONS = tuple(k for k in KINDS if k != "conversion")
-MOST_OPERANDS = 6  # as of any op that rules make
 # words of programs that are no ops of their own
 SUGAR = frozenset({"matmul", "relu", "cast", "return", "program"})
 # every part starts with a letter: `op_2` is how egglog tells two arities of an op apart

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.plan import Machine, Work
 from eqsat.plan import expressions
+from eqsat.plan.cores import CHAINS, PAGE_BYTES
 from eqsat.plan.roles import Factor
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 if TYPE_CHECKING:
     from eqsat.plan.contraction import Blocking
 
-CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
-PAGE_BYTES = 4096
 PREFETCHED = 16  # streams that the core's prefetchers follow
-# picoseconds of a unit of work, see `model.plan.Constants`; per byte of a copy and of each level
+# picoseconds of a unit of work, see `model.plan.Constants`; of a copy, per byte
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
-LEVELS = (4, 10, 25, 50)
+LEVELS = (4, 10, 25, 50)  # picoseconds per byte, innermost first: some 250 to 20 GB/s
 
 
 def cycles(work: Work, machine: Machine) -> float:

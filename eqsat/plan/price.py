@@ -14,12 +14,12 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Constants, Parts, Plan, Work
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES
 
-PS_PER_SECOND = 10**12
 Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched
 
 

@@ -16,14 +16,11 @@ from typing import ClassVar
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import expressions
+from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, PAGE_BYTES
 from eqsat.plan.roles import Factor
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
-PAGE_BYTES = 4096
-CHAIN = 384  # longest sum in registers
-CHAINS = 8  # multiply-adds that have to be independent
-ITEMS_PER_CORE = 4
 LEAST_ROWS = 32  # of an item that copies keys: less, and copying takes longer than computing
 
 

@@ -8,13 +8,12 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
+from eqsat.plan.cores import PAGE_BYTES
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
-
-PAGE_BYTES = 4096
 
 
 def element_bytes(dtype: str) -> int:

@@ -14,17 +14,16 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import LINE, UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE
 from eqsat.plan.roles import Factor, ProductRoles, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
 
-CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
-ITEMS_PER_CORE = 4
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not those of a panel
-MOST_DOT_ROWS = 12
-MANY_ROWS = 16
+MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
+MANY_ROWS = 16  # of a block: they fill the registers under panels of two or three vectors
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -144,7 +143,7 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
         return sorted({min(n, along) for n in (2, 3)})
     fitting = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24) if n <= along]
     fitting = [n for n in fitting if (rows + 1) * n < machine.registers] or fitting[:1]
-    return [n for n in fitting if rows * n >= estimate.CHAINS] or fitting[-1:]
+    return [n for n in fitting if rows * n >= CHAINS] or fitting[-1:]
 
 
 def _must_copy(nest: Nest, factor: Factor, own: Tiling, rows: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.model.attr import Attr
 from eqsat.model.equalities import Equalities
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.program import Node, Program
 from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
 from eqsat.ops.attrs import RULE_OPS
@@ -19,7 +20,6 @@ SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of t
 INSTEAD_OF = "instead_of"  # the class of a loop with other bodies, and that of the loop itself
 EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
 MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
-MOST_OPERANDS = 6  # of what a rule makes: any-operand rules are compiled once per arity
 Signature = tuple[str, int]  # op, number of operands
 
 

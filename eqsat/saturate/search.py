@@ -46,7 +46,7 @@ CHUNK = 20  # lines per egglog call: one big text is quadratic to load
 # call of its own, as nothing can stop egglog inside of one.
 OUTER = ("contract", "propagate")
 INNER = ("leave", "cancel", "canonicalise")
-TIMES = 3
+TIMES = 3  # and then the tables are asked, which costs Python's time
 LOOK = 64  # matches between two looks at the clock
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.schedule import Dispatch
@@ -107,5 +108,7 @@ def _least_ps(
             continue
         own = pipeline.peak(r.attr.dtypes[0], r.attr.precision)
         operations = 2 * math.prod(r.attr.sizes) * w.padded
-        total += float(operations) * 10**12 / ((peak if own is None else own) * pipeline.rate)
+        total += (
+            float(operations) * PS_PER_SECOND / ((peak if own is None else own) * pipeline.rate)
+        )
     return total

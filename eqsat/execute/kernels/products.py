@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import POINTER, TYPES, Value
-from eqsat.plan.rowblocks import CHAIN
+from eqsat.plan.cores import CHAIN
 
 F32 = TYPES["f32"]
 UNROLL = 4

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.nodeprices import PS_PER_SECOND, NodePrices
+from eqsat.extract.candidates.nodeprices import NodePrices
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.model.control import Control
-from eqsat.model.devices import Transfer
+from eqsat.model.devices import PS_PER_SECOND, Transfer
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.tensor import DTYPES

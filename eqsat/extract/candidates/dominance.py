@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.extract.bitsets import WORD
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.extract.solve.linear import OWN, TIE_BREAK
 from eqsat.model.deadline import tick
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
-WORD = 64
 PAIRS = 4_000_000  # of options and words that are compared at once
 LARGE = 64  # options of a bucket that is looked at alone, and so many of its first at once
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from eqsat.extract.candidates.fusionrules import iterations
 from eqsat.extract.candidates.space import Space
+from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
@@ -19,8 +20,6 @@ from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
 from eqsat.ops.targets.passes import misread, miswrites, moves_innermost
 from eqsat.ops.targets.tiles import tiles_of
-
-PS_PER_SECOND = 10**12
 
 
 @dataclass(frozen=True)

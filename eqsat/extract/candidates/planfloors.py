@@ -16,9 +16,11 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.floors import ROUNDING
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
+from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Transpose
 from eqsat.model.plan import Constants
@@ -28,8 +30,6 @@ from eqsat.ops.nests.nest import MOST_PIECES
 from eqsat.plan import expressions
 from eqsat.plan.rowwork import element_bytes
 
-ROUNDING = 1e-9  # of a sum of picoseconds in floating point
-PS_PER_SECOND = 10**12
 Floats = np.ndarray
 
 

@@ -8,7 +8,7 @@ from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import Variant
 from eqsat.model.deadline import tick
 
-_END: Moment = (1 << 61, 0, 0, 0)
+_END: Moment = (1 << 61, 0, 0, 0)  # behind NEVER
 
 
 def possible(pool: Pool, variants: list[Variant]) -> list[Variant]:

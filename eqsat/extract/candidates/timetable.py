@@ -10,8 +10,8 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.model.selection import Group
 
-BEGIN: Moment = (-1, 0, 0, -(1 << 30))
-NEVER: Moment = (1 << 60, 0, 0, 0)
+BEGIN: Moment = (-1, 0, 0, -(1 << 30))  # before every moment of a program
+NEVER: Moment = (1 << 60, 0, 0, 0)  # behind every one
 ROOM = 1 << 20  # depths between two values of one dispatch: others may come between them
 Key = tuple[tuple[int, ...], frozenset[int]]  # members, buffers written
 

@@ -15,7 +15,7 @@ from eqsat.extract.dag.model import solve_dag
 from eqsat.extract.dag.presolve import smaller
 from eqsat.extract.dag.problem import Derivation, Reduced, dag_cost, reached
 
-ROUNDS = 200
+ROUNDS = 200  # neighbourhoods at most: an end that does not depend on the clock
 FIRST_CLASSES, FEWEST_CLASSES = 40, 10  # that are free in a neighbourhood
 WORK = 0.3  # of one neighbourhood, in CP-SAT's deterministic time
 Selections = dict[int, Derivation]

@@ -15,7 +15,7 @@ from eqsat.extract.dag.problem import Classes, Derivation, Reduced, derivable
 
 Seconds = Callable[[], float]
 
-MOST_ROUNDS = 30
+MOST_ROUNDS = 30  # it ends when one takes nothing away; a problem reduced in part is right, too
 MOST_EDGES_ADDED = 16  # by putting one class into all that need it
 
 

@@ -29,7 +29,7 @@ import numba
 import numpy as np
 
 FAILED_BITS = 20  # log2 of the table of failed states
-FITS, NOTHING_FITS, STOPPED = 1, 0, -1
+FITS, NOTHING_FITS, STOPPED = 1, 0, -1  # how a search ends
 NODES, LIMIT, STOP = 0, 1, 2  # entries of `counters`
 
 

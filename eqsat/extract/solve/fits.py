@@ -28,7 +28,7 @@ from eqsat.model.deadline import tick
 if TYPE_CHECKING:
     from eqsat.extract.solve.anyorder import AnyOrder
 
-ROUNDS = 8
+ROUNDS = 8  # each takes options away, or it was the last
 ENOUGH = 0.3  # of the options: if more are left, a further round is not worth its time
 
 

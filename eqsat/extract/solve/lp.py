@@ -14,7 +14,7 @@ from eqsat.model.deadline import seconds_left, tick
 
 MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
-EXACT = 2.0**53
+EXACT = 2.0**53  # whole numbers up to here are held in floating point
 LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 

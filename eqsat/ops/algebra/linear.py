@@ -17,7 +17,7 @@ from eqsat.ops.meaning.scalar import typing
 ONE = const(1.0)
 MINUS_ONE = call("neg", ONE)
 REALS = frozenset({"f64", "f32", "f16", "bf16"})  # f8 is too coarse to round a product into
-_PRIME = 2**61 - 1
+_PRIME = 2**61 - 1  # ways to a shared part are counted modulo it: exact counts grow exponentially
 MARK = Expr("arg", (), -1)  # stands for a value that is put in later
 Test = Callable[[int], bool]  # of an operand number
 

@@ -28,7 +28,7 @@ _FLOATS = {
     "f8e4m3fn": (4, 4), "f8e8m0fnu": (1, 8), "f6e2m3fn": (4, 2), "f6e3m2fn": (3, 3),
     "f4e2m1fn": (2, 2),
 }  # fmt: skip
-_MOST = 2**60
+_MOST = 2**60  # operations of a body written as a tree: a DAG's may double with every level
 _ONCE = ("neg", "not")  # f(f(x)) = x
 _IDEMPOTENT = ("abs", "floor", "ceil", "round_even", "round_away", "sign")  # f(f(x)) = f(x)
 _SAME = ("max", "min", "and", "or")  # f(x, x) = x

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.expr import read_literal
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move
 from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
-
-MAX_OPERANDS = 6  # of a concat that a rule makes: any-operand rules are compiled up to here
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,9 @@ def slice_operands(concat: Move, before: int, behind: int, cut: Move) -> SlicedC
 
 
 def flatten_concat(outer: Move, operand: int, inner: Move) -> Move | None:
-    """concat(*a, concat(*b), *c) as one concat, up to MAX_OPERANDS operands."""
+    """concat(*a, concat(*b), *c) as one concat, up to MOST_OPERANDS operands."""
     sources = (*outer.sources[:operand], *inner.sources, *outer.sources[operand + 1 :])
-    if outer.args != inner.args or len(sources) > MAX_OPERANDS:
+    if outer.args != inner.args or len(sources) > MOST_OPERANDS:
         return None
     return concat_of(sources, outer.args[0])
 

@@ -41,8 +41,8 @@ from eqsat.ops.nests.loops import LoopRun, Loops, Point, Uneven, affine_sum
 from eqsat.ops.nests.numbers import Numbers, found_now
 from eqsat.ops.nests.reading import Layer, Step, mapped, step
 
-MOST_STAGES = 128
-MOST_PIECES = 16
+MOST_STAGES = 128  # of one kernel: each is code of its own to write and compile
+MOST_PIECES = 16  # that results are cut into where concats join: each is written by its own code
 
 
 class Member(NamedTuple):

@@ -18,6 +18,7 @@ from eqsat.model.affine import Map, map_loops
 from eqsat.model.cycles import uncollected
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra.reductions import without_nested_reductions
@@ -31,7 +32,6 @@ from eqsat.ops.spelling.squeeze import drop_unit_dims
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.views import through_views
 
-MOST_OPERANDS = 6  # a rule is compiled once per arity and position
 MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Builder
-from eqsat.ops.movement.moves import MAX_OPERANDS, concat_of, join_slices
+from eqsat.ops.movement.moves import concat_of, join_slices
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def _flat(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
         is_same = isinstance(below, Move) and below.op == "concat" and below.args == (axis,)
         inner = list(b.nodes[o].operands) if is_same else [o]
         rest = len(operands) - k - 1
-        found += inner if len(found) + len(inner) + rest <= MAX_OPERANDS else [o]
+        found += inner if len(found) + len(inner) + rest <= MOST_OPERANDS else [o]
     return found
 
 

@@ -1,0 +1,8 @@
+"""What plans take for granted of the cores of any machine; the rest is in `model.plan.Machine`."""
+
+from __future__ import annotations
+
+PAGE_BYTES = 4096  # of memory: a longer step ends what a prefetcher follows, and needs the TLB
+CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
+CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
+ITEMS_PER_CORE = 4  # work items at least, so that others take those of a core that is late
