@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.export.ahead import OpaqueFunction, ahead_arrays, weight_array
-from eqsat.model.foreign import Opaque
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
-from eqsat.ops.registry import builtin_ops
 
 Array = np.ndarray[Any, Any]
 WEIGHTS = ("auto", "constants", "resources", "arguments")
@@ -85,15 +83,6 @@ class Exported:
 
 class Inexpressible(Exception):
     """An op has no form in the other language; the text is the reason."""
-
-
-def writer_of(table: Mapping[str, Callable[..., Any]], node: Node, what: str) -> Callable[..., Any]:
-    """What writes this op; Inexpressible if nothing does, for `what` reason if it is eqsat's."""
-    if node.op in table:
-        return table[node.op]
-    if isinstance(node.attr, Opaque):
-        raise Inexpressible(f"a JAX primitive kept whole (`{node.attr.primitive}`)")
-    raise Inexpressible(what if node.op in builtin_ops() else "an op of a plug-in")
 
 
 def plan_program(program: Program, weights: Mapping[str, Array], *, arguments: bool) -> Plan:

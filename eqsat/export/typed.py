@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from eqsat.model import generic
 from eqsat.model.expr import BottomUp, Expr
-from eqsat.model.generic import Generic, Yield
+from eqsat.model.generic import Yield
 from eqsat.ops.meaning import scalar
+
+V = TypeVar("V")  # a scalar or tensor of the language, e.g. its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +27,7 @@ class Typed:
     value: Any = None  # operand number of "arg", Python scalar of "const"
 
 
-def typed_yields(g: Generic) -> list[Typed]:
+def typed_yields(g: generic.Generic) -> list[Typed]:
     """The body of every result, cast to the result's element type."""
     found = Annotator(g.dtypes)
     return [found.result(y) for y in g.yields]
@@ -73,6 +77,40 @@ class Annotator:
         """The element type that the operands of a function share."""
         types = (self._type(a) for i, a in enumerate(e.args) if not _is_condition(e, i))
         return next((t for t in types if t is not None), wanted)
+
+
+class BodyWriter(ABC, Generic[V]):
+    """Writes the expressions of one body from the leaves up; equal parts are written once."""
+
+    def __init__(self) -> None:
+        self._emitted: BottomUp[Typed, V] = BottomUp(self._emit)
+
+    def emit(self, t: Typed) -> V:
+        """The value of an expression."""
+        return self._emitted(t)
+
+    def _emit(self, t: Typed, inner: Sequence[V]) -> V:
+        if t.fn == "arg":
+            return self.operand(t)
+        if t.fn == "const":
+            return self.literal(t)
+        if t.fn == "cast":
+            return self.cast(inner[0], t.args[0].dtype, t.dtype)
+        return self.function(t, list(inner))
+
+    @abstractmethod
+    def operand(self, t: Typed) -> V: ...
+
+    @abstractmethod
+    def literal(self, t: Typed) -> V: ...
+
+    @abstractmethod
+    def cast(self, v: V, source: str, dtype: str) -> V:
+        """XLA's ConvertElementType: integers wrap, floats saturate, bools are x ≠ 0."""
+
+    @abstractmethod
+    def function(self, t: Typed, args: list[V]) -> V:
+        """One function of `ops.meaning.scalar`; Inexpressible if there is none like it."""
 
 
 def _is_condition(e: Expr, i: int) -> bool:

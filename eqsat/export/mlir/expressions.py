@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.writer import Writer
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import Typed
-from eqsat.model.expr import BottomUp
+from eqsat.export.typed import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 
@@ -47,27 +46,19 @@ _MATH |= {"ceil": "ceil", "round_even": "roundeven", "round_away": "round"}
 POWERS = 64  # constant exponents up to here are multiplied out
 
 
-class Body:
+class Body(BodyWriter[str]):
     """The ops of one block; `operands` are the names its `arg` expressions stand for."""
 
     def __init__(self, writer: Writer, operands: Sequence[str]):
+        super().__init__()
         self.writer = writer
         self.operands = list(operands)
-        self._emitted: BottomUp[Typed, str] = BottomUp(self._emit)
 
-    def emit(self, t: Typed) -> str:
-        """The name of this expression's value; equal parts are written once."""
-        return self._emitted(t)
+    def operand(self, t: Typed) -> str:
+        return self.operands[t.value]
 
-    def _emit(self, t: Typed, inner: Sequence[str]) -> str:
-        if t.fn == "arg":
-            return self.operands[t.value]
-        if t.fn == "const":
-            return self.constant(t.value, t.dtype)
-        args = list(inner)
-        if t.fn == "cast":
-            return self.cast(args[0], t.args[0].dtype, t.dtype)
-        return self.call(t, args)
+    def literal(self, t: Typed) -> str:
+        return self.constant(t.value, t.dtype)
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         literal = syntax.scalar(value, dtype)
@@ -90,8 +81,7 @@ class Body:
         return self.op(op, [], dtype, f"{predicate}, {a}, {b}")
 
     # ---- functions -----------------------------------------------------------------------------
-    def call(self, t: Typed, args: list[str]) -> str:
-        """One function of `ops.meaning.scalar`; Inexpressible if there is none like it."""
+    def function(self, t: Typed, args: list[str]) -> str:
         own = t.args[-1].dtype
         if t.fn in _COMPARE:
             return self.compare(t.fn, args[0], args[1], own)
@@ -112,21 +102,20 @@ class Body:
     def convert(self, op: str, x: str, source: str, dtype: str) -> str:
         return self.op(f"arith.{op}", [x], "", f"{x} : {_to(source, dtype)}")
 
-    def cast(self, x: str, source: str, dtype: str) -> str:
-        """XLA's ConvertElementType: integers wrap, floats saturate, bools are x ≠ 0."""
+    def cast(self, v: str, source: str, dtype: str) -> str:
         if syntax.element(source) == syntax.element(dtype):
-            return x
+            return v
         if dtype == "bool":
-            return self.compare("ne", x, self.constant(0, source), source)
+            return self.compare("ne", v, self.constant(0, source), source)
         if is_float(source) and is_float(dtype):
-            return self._between_floats(x, source, dtype)
+            return self._between_floats(v, source, dtype)
         if is_float(dtype):
-            return self.convert("sitofp" if _is_signed(source) else "uitofp", x, source, dtype)
+            return self.convert("sitofp" if _is_signed(source) else "uitofp", v, source, dtype)
         if is_float(source):
-            return self._saturating(x, source, dtype)
+            return self._saturating(v, source, dtype)
         narrower = DTYPES[dtype][0] < _bits(source)
         widen = "extsi" if _is_signed(source) else "extui"
-        return self.convert("trunci" if narrower else widen, x, source, dtype)
+        return self.convert("trunci" if narrower else widen, v, source, dtype)
 
     def _between_floats(self, x: str, source: str, dtype: str) -> str:
         if _bits(source) == _bits(dtype):

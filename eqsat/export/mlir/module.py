@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,10 @@ from eqsat.export.mlir.control import write_control
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.ops import WRITERS
 from eqsat.export.mlir.writer import Value, Writer
-from eqsat.export.plan import (
-    Exported,
-    Inexpressible,
-    Missing,
-    Plan,
-    identifier,
-    plan_program,
-    plan_schedule,
-    writer_of,
-)
+from eqsat.export.plan import Exported, Group, Plan, identifier, plan_program, plan_schedule
+from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.affine import dim
 from eqsat.model.control import Control
-from eqsat.model.foreign import Opaque
-from eqsat.model.generic import Result
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
 
@@ -56,35 +45,25 @@ def _resources(resources: Sequence[tuple[str, Array]]) -> list[bytes]:
     return [*parts, b"\n    }\n  }\n#-}\n"]
 
 
-@dataclass
-class _Function:
-    """A plan as a function; `declared` are the lines of functions that it calls."""
+class _Function(PlanWriter[str]):
+    """A plan as a function, its values as names; `declared` are the functions that it calls."""
 
-    plan: Plan
-    weights: str
-    name: str
-    visibility: str = ""
-    ops: int = 0
-    w: Writer = field(default_factory=Writer)
-    values: dict[int, list[str]] = field(default_factory=dict)  # node → a name per result
-    resources: list[tuple[str, Array]] = field(default_factory=list)
-    declared: list[str] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    writers = WRITERS
+    lacks = "no op of linalg, tensor, arith and math does this"
+
+    def __init__(self, plan: Plan, weights: str, name: str, visibility: str = ""):
+        super().__init__(plan)
+        self.weights, self.name, self.visibility = weights, name, visibility
+        self.ops = len(plan.order)
+        self.w = Writer()
+        self.resources: list[tuple[str, Array]] = []
+        self.declared: list[str] = []
 
     def write(self) -> None:
         """Fill the function."""
-        self.ops = len(self.plan.order)
-        for number, i in enumerate(self.plan.arguments):
-            self.values[i] = [f"%arg{number}_{symbol(self.plan.names[i])}"]
-        for number, (i, array) in enumerate(self.plan.arrays.items()):
-            self.values[i] = [self._constant(number, i, array)]
-        for group in self.plan.groups:
-            if group.title:
-                self.w.line(f"// {group.title}")
-            for i in group.nodes:
-                self.values[i] = self._node(i)
+        self.walk()
         program = self.plan.program
-        names = ", ".join(self.values[r][0] for r in program.results)
+        names = ", ".join(self.results)
         types = ", ".join(syntax.tensor(program.nodes[r].type) for r in program.results)
         self.w.line(f"return {names} : {types}" if names else "return")
 
@@ -100,8 +79,11 @@ class _Function:
         head = f"  func.func {self.visibility}@{self.name}({arguments}) -> ({results}) {{"
         return [head, *self.w.lines, "  }"]
 
-    # ---- weights -------------------------------------------------------------------------------
-    def _constant(self, number: int, node: int, array: Array) -> str:
+    # ---- arguments and weights -------------------------------------------------------------------
+    def argument(self, number: int, node: int) -> str:
+        return f"%arg{number}_{symbol(self.plan.names[node])}"
+
+    def constant(self, number: int, node: int, array: Array) -> str:
         t = self.plan.program.nodes[node].types[0]
         name = f"%w{number}_{symbol(self.plan.names[node])}"
         if t.dtype not in ("bool", "i4", "u4"):
@@ -122,21 +104,23 @@ class _Function:
         return self.w.op(f"arith.constant dense_resource<{key}> : {syntax.tensor(t)}", name)
 
     # ---- nodes ---------------------------------------------------------------------------------
-    def _node(self, i: int) -> list[str]:
-        node = self.plan.program.nodes[i]
-        if isinstance(node.attr, Result):
-            return [self.values[node.operands[0]][node.attr.index]]
-        xs = [self._value(o) for o in node.operands]
-        before = len(self.w.lines)
+    def begin(self, group: Group) -> None:
+        if group.title:
+            self.w.line(f"// {group.title}")
+
+    def begin_node(self, i: int, node: Node, group: Group) -> int:
+        return len(self.w.lines)
+
+    def forget(self, before: int) -> None:
+        del self.w.lines[before:]
+
+    def written(self, i: int, node: Node, xs: Sequence[str]) -> list[str]:
+        values = self._typed(node, xs)
         if isinstance(node.attr, Control):
             functions = [self._body(i, k) for k in range(len(node.attr.bodies))]
-            return write_control(self.w, node.attr, xs, f"%v{i}", functions)
-        try:
-            return _write(self.w, node, xs, f"%v{i}")
-        except Inexpressible as reason:
-            del self.w.lines[before:]
-            self.missing.append(Missing(i, node.op, str(reason)))
-            return self._call(i, node, xs)
+            return write_control(self.w, node.attr, values, f"%v{i}", functions)
+        found = self.writer_of(node)(self.w, node.attr, values, node.types[0], f"%v{i}")
+        return found if isinstance(found, list) else [found]
 
     def _body(self, i: int, number: int) -> str:
         """A body of a loop or branch as a private function; its symbol."""
@@ -154,30 +138,20 @@ class _Function:
         self.ops += made.ops
         return name
 
-    def _value(self, i: int) -> Value:
-        return Value(self.values[i][0], self.plan.program.nodes[i].types[0])
+    def _typed(self, node: Node, xs: Sequence[str]) -> list[Value]:
+        """The operands of a node with their types."""
+        nodes = self.plan.program.nodes
+        return [Value(x, nodes[o].types[0]) for x, o in zip(xs, node.operands, strict=True)]
 
-    def _call(self, i: int, node: Node, xs: Sequence[Value]) -> list[str]:
-        """A call of a function that is declared but not defined."""
-        function = f"@eqsat.{symbol(_kind(node))}.{self.name}.{i}"
-        taken = ", ".join(syntax.tensor(x.type) for x in xs)
+    def called(self, i: int, node: Node, xs: Sequence[str]) -> list[str]:
+        function = f"@eqsat.{symbol(foreign_name(node))}.{self.name}.{i}"
+        taken = ", ".join(syntax.tensor(x.type) for x in self._typed(node, xs))
         signature = f"({taken}) -> ({', '.join(map(syntax.tensor, node.types))})"
         self.declared.append(f"  func.func private {function}{signature}")
-        names = ", ".join(x.name for x in xs)
+        names = ", ".join(xs)
         several = f":{len(node.types)}" if len(node.types) > 1 else ""
         self.w.line(f"%v{i}{several} = func.call {function}({names}) : {signature}")
         return [f"%v{i}#{r}" for r in range(len(node.types))] if several else [f"%v{i}"]
-
-
-def _kind(node: Node) -> str:
-    return node.attr.primitive if isinstance(node.attr, Opaque) else node.op
-
-
-def _write(w: Writer, node: Node, xs: Sequence[Value], name: str) -> list[str]:
-    """The names of a node's results; Inexpressible if MLIR's dialects have no such op."""
-    write = writer_of(WRITERS, node, "no op of linalg, tensor, arith and math does this")
-    found = write(w, node.attr, xs, node.types[0], name)
-    return found if isinstance(found, list) else [found]
 
 
 def _narrowed(w: Writer, x: Value, t: TensorType, name: str) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 from eqsat.export.onnxmodel.functions import COMPOSED
 from eqsat.export.onnxmodel.graph import Graph, Value
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import Typed
-from eqsat.model.expr import BottomUp
+from eqsat.export.typed import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 
@@ -42,27 +41,25 @@ def wide(dtype: str) -> str:
     return _WIDE.get(dtype, "f32" if is_float(dtype) else "i32")
 
 
-class Body:
-    """The ops of one body; `operands` are in their own element types."""
+class Body(BodyWriter[Value]):
+    """The ops of one body; `operands` are in their own element types.
+
+    `emit` gives a value in the type that its own is computed in.
+    """
 
     def __init__(self, graph: Graph, operands: Sequence[Value]):
+        super().__init__()
         self.graph = graph
         self.operands = operands
-        self._emitted: BottomUp[Typed, Value] = BottomUp(self._emit)
 
-    def emit(self, t: Typed) -> Value:
-        """The value of an expression in the type that its own is computed in."""
-        return self._emitted(t)
+    def operand(self, t: Typed) -> Value:
+        return self.graph.cast(self.operands[t.value], wide(t.dtype))
 
-    def _emit(self, t: Typed, inner: Sequence[Value]) -> Value:
-        if t.fn == "arg":
-            return self.graph.cast(self.operands[t.value], wide(t.dtype))
-        if t.fn == "const":
-            return self.graph.scalar(t.value, wide(t.dtype))
-        args = list(inner)
-        if t.fn == "cast":
-            return self.cast(args[0], t.args[0].dtype, t.dtype)
-        found = self.call(t, args)
+    def literal(self, t: Typed) -> Value:
+        return self.graph.scalar(t.value, wide(t.dtype))
+
+    def function(self, t: Typed, args: list[Value]) -> Value:
+        found = self._found(t, args)
         return self.wrap(found, t.dtype) if t.fn in _LEAVES_WIDTH else found
 
     def op(self, name: str, *args: Value, dtype: str = "") -> Value:
@@ -100,7 +97,6 @@ class Body:
         return self.op("Sub", self.op("Mod", shifted, self.number(16, v)), self.number(8, v))
 
     def cast(self, v: Value, source: str, dtype: str) -> Value:
-        """XLA's ConvertElementType: integers wrap, floats saturate, bools are x ≠ 0."""
         if dtype == "bool":
             return self.negated(self.compare("Equal", v, self.number(0, v)))
         if is_float(source) and not is_float(dtype):
@@ -124,8 +120,7 @@ class Body:
         return self.where(above, self.number(high, found), found)
 
     # ---- functions -----------------------------------------------------------------------------
-    def call(self, t: Typed, args: list[Value]) -> Value:
-        """One function of `ops.meaning.scalar`; Inexpressible if there is none like it."""
+    def _found(self, t: Typed, args: list[Value]) -> Value:
         own = t.args[-1].dtype
         if t.fn in _SPECIAL:
             return _SPECIAL[t.fn](self, t, args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 from eqsat.export.ahead import little_endian
 from eqsat.export.onnxmodel.graph import Graph, GraphNode, Value
 from eqsat.export.onnxmodel.ops import WRITERS
-from eqsat.export.plan import Exported, Inexpressible, Missing, Plan, writer_of
+from eqsat.export.plan import Exported, Group, Plan
+from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.diag import fail
-from eqsat.model.foreign import Opaque
-from eqsat.model.generic import Generic, Result
+from eqsat.model.generic import Generic
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
@@ -70,54 +71,54 @@ class _External:
         return b"".join(self.parts)
 
 
-@dataclass
-class _Model:
-    plan: Plan
-    graph: Graph = field(default_factory=Graph)
-    values: dict[int, list[Value]] = field(default_factory=dict)  # node → a value per result
-    missing: list[Missing] = field(default_factory=list)
-    results: list[Value] = field(default_factory=list)
+class _Model(PlanWriter[Value]):
+    writers = WRITERS
+    lacks = "ONNX has no op that does this"
+
+    def __init__(self, plan: Plan):
+        super().__init__(plan)
+        self.graph = Graph()
+        self.names = self._free_names()
+        self.named: list[Value] = []  # the results, by the names that the model gives them
 
     def write(self) -> None:
         """Fill the graph."""
-        nodes = self.plan.program.nodes
-        names = self._free_names()
-        for i in self.plan.arguments:
-            t = nodes[i].types[0]
-            self.values[i] = [Value(names[i], t.dtype, t.shape)]
-        for i, array in self.plan.arrays.items():
-            self.values[i] = [self.graph.constant(array, nodes[i].types[0].dtype, names[i])]
-        for group in self.plan.groups:
-            for i in group.nodes:
-                self.graph.origin = f"{group.title}: %{i} {nodes[i].op}".removeprefix(": ")
-                self.graph.precision = _precision(nodes[i])
-                self.values[i] = self._node(i)
+        self.walk()
         self.graph.origin = "results"
-        for number, r in enumerate(self.plan.program.results):
-            self.results.append(self.graph.rename(self.values[r][0], f"result{number}"))
+        self.named = [self.graph.rename(v, f"result{n}") for n, v in enumerate(self.results)]
 
     def _free_names(self) -> dict[int, str]:
         """The plan's names, changed where the graph makes names of that form itself."""
         own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+)\Z")
         return {i: f"{n}_" if own.match(n) else n for i, n in self.plan.names.items()}
 
-    def _node(self, i: int) -> list[Value]:
-        node = self.plan.program.nodes[i]
-        if isinstance(node.attr, Result):
-            return [self.values[node.operands[0]][node.attr.index]]
-        xs = [self.values[o][0] for o in node.operands]
-        before = len(self.graph.nodes)
-        try:
-            write = writer_of(WRITERS, node, "ONNX has no op that does this")
-            made = write(self.graph, node.attr, *xs)
-            found = made if isinstance(made, list) else [made]
-        except Inexpressible as reason:
-            self.graph.forget(before)
-            self.missing.append(Missing(i, node.op, str(reason)))
-            kind = node.attr.primitive if isinstance(node.attr, Opaque) else node.op
-            found = self.graph.call(kind, xs, node.types)
+    def argument(self, number: int, node: int) -> Value:
+        t = self.plan.program.nodes[node].types[0]
+        return Value(self.names[node], t.dtype, t.shape)
+
+    def constant(self, number: int, node: int, array: Array) -> Value:
+        t = self.plan.program.nodes[node].types[0]
+        return self.graph.constant(array, t.dtype, self.names[node])
+
+    def begin(self, group: Group) -> None:
+        """Nothing: every node says what group it is of."""
+
+    def begin_node(self, i: int, node: Node, group: Group) -> int:
+        self.graph.origin = f"{group.title}: %{i} {node.op}".removeprefix(": ")
+        self.graph.precision = _precision(node)
+        return len(self.graph.nodes)
+
+    def forget(self, before: int) -> None:
+        self.graph.forget(before)
+
+    def written(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
+        made = self.writer_of(node)(self.graph, node.attr, *xs)
+        found = made if isinstance(made, list) else [made]
         assert [v.type for v in found] == list(node.types), (i, node.op, found, node.types)
         return found
+
+    def called(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
+        return self.graph.call(foreign_name(node), list(xs), node.types)
 
     # ---- protocol buffers ----------------------------------------------------------------------
     def serialized(self, external: _External | None) -> bytes:
@@ -132,7 +133,7 @@ class _Model:
             [_proto(onnx, n, number) for number, n in enumerate(self.graph.nodes)],
             program.name or "program",
             [_info(onnx, v) for v in inputs],
-            [_info(onnx, v) for v in self.results],
+            [_info(onnx, v) for v in self.named],
             [_tensor(onnx, *c, external) for c in constants],
         )
         used = {t.dtype for n in program.nodes for t in n.types}
