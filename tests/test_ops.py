@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
@@ -10,9 +11,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import eqsat
+from eqsat.model.attr import Attr
+from eqsat.model.devices import Transfer
+from eqsat.model.layout import Encoding, Layout
+from eqsat.model.movement import make_move
 from eqsat.model.ops import ATTR_CLASSES
 from eqsat.ops.registry import builtin_ops
 
@@ -52,6 +58,36 @@ def test_the_page_shows_what_is_there(page: ModuleType) -> None:
 def test_records_and_attribute_classes_name_the_same_ops() -> None:
     assert {name: r.attr for name, r in builtin_ops().items()} == ATTR_CLASSES
     assert all(r.kind == r.attr.ops[name] and r.doc for name, r in builtin_ops().items())
+
+
+PADDED = Layout((5,), (0,), (4,), (0,), ("?",))
+
+
+@pytest.mark.parametrize(
+    ("op", "attr", "shape"),
+    [
+        ("relax", PADDED, (2, 4)),
+        ("set_encoding", Encoding((5,), "lhs"), (5,)),
+        ("unset_encoding", Encoding((5,), "lhs"), (5,)),
+        ("transfer", Transfer((5,), "cpu", "gpu"), (5,)),
+    ],
+)
+def test_ops_that_move_nothing_give_their_operand_back(
+    op: str, attr: Attr, shape: tuple[int, ...]
+) -> None:
+    x = np.arange(math.prod(shape), dtype=float).reshape(shape)
+    assert attr.is_in_place(op)
+    meaning = builtin_ops()[op].numpy
+    assert meaning is not None
+    assert np.array_equal(np.asarray(meaning(attr, x)), x)
+
+
+def test_packs_move_and_padding_is_what_is_put_in() -> None:
+    assert not PADDED.is_in_place("pack") and not PADDED.is_in_place("unpack")
+    assert PADDED.padding() == ()  # `?` puts in nothing
+    assert Layout((5,), (0,), (4,), (0,), ("0",)).padding() == ("0",)
+    padded = make_move("pad", ((5,),), {"low": (1,), "high": (0,), "value": "-inf"})
+    assert padded.padding() == ("-inf",)
 
 
 # ---- two ops more --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, operand_values
 from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
 
@@ -200,7 +200,7 @@ def evaluate(
         if i in values:
             continue
         n = program.nodes[i]
-        read = values[n.operands[0]] if n.op == "result" else [values[o][0] for o in n.operands]
+        read = operand_values(n, values)
         if isinstance(n.attr, Generic):
             values[i] = generic(n.attr, read, _pads(program, n.operands, values))
         else:

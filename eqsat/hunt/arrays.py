@@ -28,7 +28,6 @@ from eqsat.model.attr import Attr
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.movement import Move
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.scalar import held_dtype, integer_range
 
@@ -81,9 +80,7 @@ def keeps_sign(g: Generic) -> bool:
 
 def writes_values(attr: Attr) -> bool:
     """Whether an op puts in values of its own."""
-    if isinstance(attr, Layout):
-        return any(p not in "-?" for p in attr.pads)
-    return isinstance(attr, Fill) or (isinstance(attr, Move) and attr.op == "pad")
+    return isinstance(attr, Fill) or bool(attr.padding())
 
 
 def _array(

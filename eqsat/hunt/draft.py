@@ -14,8 +14,6 @@ from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result
-from eqsat.model.layout import Layout
-from eqsat.model.movement import Move
 from eqsat.model.rules import Apply, AttrExpr, Name, Splat, Term, Value, Var
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 from eqsat.ops.attrs import RULE_OPS
@@ -274,10 +272,7 @@ class Draft:
 
     def _check_padding(self, attr: Attr, dtype: str) -> None:
         """Padding values are values of the elements."""
-        pads = attr.pads if isinstance(attr, Layout) else ()
-        if isinstance(attr, Move) and attr.op == "pad":
-            pads = (str(attr.args[2]),)
-        if not all(p in "-?" or can_hold(dtype, p) for p in pads):
+        if not all(can_hold(dtype, p) for p in attr.padding()):
             raise Misfit
 
     def _operand_types(
@@ -288,19 +283,11 @@ class Draft:
         want: TensorType | None,
         element: str,
     ) -> Types:
-        if isinstance(attr, Generic):
-            return tuple(map(TensorType, attr.dtypes, attr.shapes))
-        shapes = attr.operand_shapes(op) or ()
         first = operands[0] if operands else None
         wanted = None if isinstance(attr, Custom) and attr.dtype else want
         known = first or wanted
         dtype = element if known is None else known.dtype
-        if isinstance(attr, Custom):
-            return _accepted(attr, dtype)
-        return tuple(
-            TensorType("i32" if op == "gather" and i == 1 else dtype, s)
-            for i, s in enumerate(shapes)
-        )
+        return _accepted(attr, dtype) if isinstance(attr, Custom) else attr.operand_types(op, dtype)
 
     def _known(self, pattern: AttrExpr | None) -> Any:
         if isinstance(pattern, Value):

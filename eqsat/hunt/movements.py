@@ -40,8 +40,7 @@ def random_pad(k: Surroundings) -> Move:
 
 
 def _pad_value(k: Surroundings) -> str:
-    near = [p for a in k.relatives(Layout) for p in a.pads if p not in "-?"]
-    near += [str(a.args[2]) for a in k.relatives(Move) if a.op == "pad"]
+    near = [p for kind in (Layout, Move) for a in k.relatives(kind) for p in a.padding()]
     if near and k.chance(0.5):
         return k.rng.choice(near)
     return "0" if k.chance(0.65) else k.rng.choice(PADS[kind_of(k.dtype)])

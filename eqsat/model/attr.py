@@ -64,6 +64,18 @@ class Attr:
         shapes = self.operand_shapes(op)
         return shapes[0] if shapes else None
 
+    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+        """Types of the operands, where the first has elements of this type."""
+        return tuple(TensorType(dtype, s) for s in self.operand_shapes(op) or ())
+
+    def is_in_place(self, op: str) -> bool:
+        """Whether an op moves nothing: it reads at each index what it writes there, or masks it."""
+        return False
+
+    def padding(self) -> tuple[str, ...]:
+        """Texts of the values that are put around elements; none if there is no padding."""
+        return ()
+
     def field(self, key: str) -> Any:
         """A field by the name it has in terms."""
         return getattr(self, key)

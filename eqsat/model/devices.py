@@ -31,6 +31,9 @@ class Transfer(Attr):
     def operand_shapes(self, op: str) -> tuple[Shape, ...]:
         return (self.source,)
 
+    def is_in_place(self, op: str) -> bool:
+        return True
+
     def text(self, op: str) -> str:
         return f"origin={value_text(self.origin)}, device={value_text(self.device)}"
 

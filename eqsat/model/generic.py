@@ -136,6 +136,9 @@ class Generic(Attr):
     def operand_shapes(self, op: str) -> tuple[Shape, ...]:
         return self.shapes
 
+    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+        return tuple(map(TensorType, self.dtypes, self.shapes))
+
     def value_shape(self, op: str) -> Shape:
         return self.result_shape
 
@@ -219,6 +222,9 @@ class Result(Attr):
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         require(0 <= self.index < len(operands), f"there is no result {self.index}")
         return (operands[self.index],)
+
+    def is_in_place(self, op: str) -> bool:
+        return True
 
     def text(self, op: str) -> str:
         return f"index={self.index}"

@@ -115,6 +115,12 @@ class Layout(Attr):
     def value_shape(self, op: str) -> Shape:
         return self.source if op == "unpack" else self.packed_shape
 
+    def is_in_place(self, op: str) -> bool:
+        return op not in ("pack", "unpack")  # the others say what lanes of padding hold
+
+    def padding(self) -> tuple[str, ...]:
+        return tuple(p for p in self.pads if p not in "-?")
+
     def field(self, key: str) -> Any:
         return getattr(self, "pads" if key == "pad" else key)
 
@@ -166,6 +172,9 @@ class Encoding(Attr):
 
     def operand_shapes(self, op: str) -> tuple[Shape, ...]:
         return (self.source,)
+
+    def is_in_place(self, op: str) -> bool:
+        return True
 
     def text(self, op: str) -> str:
         names = ", ".join(f'"{d}"' for d in self.dtypes)

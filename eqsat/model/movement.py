@@ -125,6 +125,13 @@ class Move(Attr):
     def value_shape(self, op: str) -> Shape:
         return self.shape
 
+    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+        found = super().operand_types(op, dtype)
+        return found if op != "gather" else (found[0], TensorType("i32", self.sources[1]))
+
+    def padding(self) -> tuple[str, ...]:
+        return (str(self.args[2]),) if self.op == "pad" else ()
+
     def field(self, key: str) -> Any:
         return self.args[MOVE_FIELDS[self.op].index(key)]
 

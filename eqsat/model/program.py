@@ -14,7 +14,7 @@ from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.olderextents import of_today
-from eqsat.model.ops import ATTR_CLASSES, LEAVES, attr_from_json
+from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text
@@ -70,6 +70,12 @@ class Program:
         """Input nodes by argument number."""
         found = [i for i, n in enumerate(self.nodes) if n.op == "input"]
         return tuple(sorted(found, key=lambda i: self.leaf(i).index))
+
+    def behind_views(self, node: int) -> int:
+        """The node whose bytes these are: reshapes and relaxed views are looked through."""
+        while self.nodes[node].op in SAME_BYTES:
+            (node,) = self.nodes[node].operands
+        return node
 
     @cached_property
     def weights(self) -> tuple[int, ...]:

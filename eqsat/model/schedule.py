@@ -266,9 +266,7 @@ class Schedule:
 
         A result of an op with several has a buffer of its own.
         """
-        while self.program.nodes[node].op in ("reshape", "relax"):
-            (node,) = self.program.nodes[node].operands
-        return node
+        return self.program.behind_views(node)
 
     def counts(self) -> dict[str, int]:
         """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones.

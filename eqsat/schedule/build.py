@@ -11,7 +11,7 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape
-from eqsat.model.ops import LEAVES, VIEWS
+from eqsat.model.ops import LEAVES, SAME_BYTES, VIEWS
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
@@ -132,7 +132,7 @@ class _Writer:
         if key not in self.known:
             self.known[key] = self.builder.append(n.op, operands, n.attr)
         node = self.known[key]
-        if n.op in ("reshape", "relax"):
+        if n.op in SAME_BYTES:
             self.owner.setdefault(node, self._base(operands[0]))
         return node
 

@@ -22,7 +22,6 @@ from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, thro
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
 from eqsat.schedule.siblings import Connections
-from eqsat.schedule.views import behind_views
 from eqsat.schedule.workgroups import tile_bytes
 
 
@@ -179,7 +178,7 @@ class OneDispatch:
         done: set[int] = set()
         for m in self.dispatch.members:
             for o in self.node(m).operands:
-                base = behind_views(self.program, o)
+                base = self.program.behind_views(o)
                 if base not in {*done, *self.dispatch.reads} and self.node(base).op != "fill":
                     yield f"%{m} reads %{base}, which is neither read nor computed before"
             done.add(m)
@@ -302,7 +301,7 @@ class OneDispatch:
 
     def _tile_faults(self, m: int) -> Iterator[str]:
         n = self.node(m)
-        if isinstance(n.attr, Layout) and n.op in ("pack", "unpack"):
+        if isinstance(n.attr, Layout) and not n.attr.is_in_place(n.op):
             nbytes = tile_bytes(n.attr.tiles, self.node(n.operands[0]).type.dtype)
             yield from self._over("vector", f"a tile of %{m}", nbytes)
         if not isinstance(n.attr, Generic) or len(n.attr.tile) != 3:

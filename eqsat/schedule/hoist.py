@@ -18,7 +18,6 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
-from eqsat.schedule.views import behind_views
 
 T = TypeVar("T")
 _KEY = "input"
@@ -192,7 +191,7 @@ class _Emptied:
         self, d: Dispatch, program: Program, new: dict[int, int], packed: Sequence[int]
     ) -> Dispatch:
         members = tuple(new[m] for m in d.members)
-        bases = [behind_views(program, o) for m in members for o in program.nodes[m].operands]
+        bases = [program.behind_views(o) for m in members for o in program.nodes[m].operands]
         reads = [new[r] for r in d.reads if r not in self.gone] + [b for b in bases if b in packed]
         writes = tuple(new[w] for w in d.writes)
         return replace(d, members=members, reads=tuple(dict.fromkeys(reads)), writes=writes)

@@ -17,7 +17,6 @@ from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
-from eqsat.schedule.views import behind_views
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 
@@ -54,7 +53,7 @@ def _flow_faults(schedule: Schedule) -> list[str]:
     for i, d in enumerate(schedule.dispatches):
         found += [f"dispatch {i} reads %{r}, which nobody wrote" for r in d.reads if r not in there]
         there |= set(d.writes)
-    bases = [behind_views(program, r) for r in program.results]
+    bases = [program.behind_views(r) for r in program.results]
     return found + [f"result %{b} is never written" for b in bases if b not in there]
 
 

@@ -14,7 +14,6 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.generics.access import LaneAccess, access, index_loops, joined, seen_as, through
-from eqsat.schedule.views import behind_views
 
 Kind = Callable[[int], str]
 
@@ -96,7 +95,7 @@ class RowDispatch:
     def _follow(self, read: _RowRead, found: list[_RowRead]) -> None:
         nodes, below, known = self.program.nodes, read.maker, read.map
         shown = nodes[below].type.shape
-        below = behind_views(self.program, below)
+        below = self.program.behind_views(below)
         if below not in self.ops:
             return
         node = nodes[below]

@@ -11,7 +11,6 @@ from eqsat.model.movement import Transpose
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
-from eqsat.schedule.views import behind_views
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Connections:
         readers: dict[int, list[tuple[int, int]]] = {}
         for m in self.ops:
             for i, o in enumerate(self._node(m).operands):
-                base = behind_views(self.program, o)
+                base = self.program.behind_views(o)
                 if base in self.dispatch.reads:
                     readers.setdefault(base, []).append((m, i))
         return [(a, b) for rs in readers.values() for a in rs for b in rs if a[0] < b[0]]

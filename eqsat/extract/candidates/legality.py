@@ -51,7 +51,7 @@ class Legality(Ownership):
             what = f"interchanged {self.space.name(node)}"
             return Removed(what, 1, 0, RESULT_RELATION, place)
         types = [self.space.type(c) for c in n.children]
-        if isinstance(n.attr, Layout) and n.op in ("pack", "unpack"):
+        if isinstance(n.attr, Layout) and not n.attr.is_in_place(n.op):
             tile = _tile_bytes(n.attr.tiles, types[0].dtype)
             return self._over("vector", tile, f"a tile of {self.space.name(node)}", node)
         if isinstance(n.attr, Generic) and n.attr.tile and len(n.attr.tile) == 3:

@@ -22,7 +22,6 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
-from eqsat.model.movement import Transpose
 from eqsat.model.plan import Constants
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES
@@ -31,6 +30,10 @@ from eqsat.plan import expressions
 from eqsat.plan.rowwork import element_bytes
 
 Floats = np.ndarray
+# Ops that read every element, if all of their result is wanted; and those that read none twice. Of
+# any other op the floor is lower than it could be: it is a floor all the same.
+WHOLE = frozenset({"transpose", "reshape", "pack", "pad", "concat"})
+APART = WHOLE | {"unpack", "slice"}
 
 
 @dataclass(frozen=True)
@@ -246,8 +249,7 @@ class _Facts:
             return tuple(i in used and _is_all(generic, i) for i in range(len(n.children)))
         if n.op == "unpack":  # lanes of padding are not read
             return (size(n.children[0]).size == size(n.eclass).size,)
-        moves = n.op in ("reshape", "pack", "pad", "concat") or isinstance(n.attr, Transpose)
-        return (moves,) * len(n.children)
+        return (n.op in WHOLE,) * len(n.children)
 
     def _is_dense(self, node: int, operands: Sequence[bool]) -> bool:
         """Whether no point of a node is the same as another by what it reads: given its operands.
@@ -256,8 +258,7 @@ class _Facts:
         """
         n, generic = self.nodes[node], _single(self.nodes[node].attr)
         if generic is None:
-            moves = n.op in ("reshape", "pack", "unpack", "pad", "slice", "concat")
-            return (moves or isinstance(n.attr, Transpose)) and all(operands)
+            return n.op in APART and all(operands)
         used = frozenset(generic.body.operands())
         loops = {
             d

@@ -119,6 +119,8 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None
     The loops are those of a generic, else the dims of the (first) result. None: nobody knows, of
     an opaque op or one of a plug-in, unless it is elementwise.
     """
+    if attr.is_in_place(op):
+        return LaneAccess(shape, _whole(shape))
     match attr:
         case Generic():
             sides = zip(attr.maps[operand], shape, strict=True)
@@ -131,14 +133,12 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None
                 attr.shape, _reshaped(_whole(attr.shape), attr.shape, shape, attr.shape)
             )
         case Layout():
-            return _of_layout(op, attr, shape)
+            return _of_layout(op, attr)
         case Move():
             return LaneAccess(attr.shape, _of_move(attr, operand))
         case Custom():
             in_step = attr.fusion == "elementwise" and shape == attr.shape
             return LaneAccess(shape, _whole(shape)) if in_step else None
-    if op in ("set_encoding", "unset_encoding", "transfer", "result"):
-        return LaneAccess(shape, _whole(shape))
     return None
 
 
@@ -186,9 +186,7 @@ def _affine(e: Affine, loops: Shape, size: int) -> Index:
     return _shifted(part, e.constant, stride, size)
 
 
-def _of_layout(op: str, attr: Layout, shape: Shape) -> LaneAccess:
-    if op not in ("pack", "unpack"):
-        return LaneAccess(shape, _whole(shape))
+def _of_layout(op: str, attr: Layout) -> LaneAccess:
     rank, tile = len(attr.source), dict(zip(attr.pos, attr.tiles, strict=True))
     blocks = [cdiv(s, tile.get(d, 1)) for d, s in enumerate(attr.source)]
     if op == "pack":

@@ -352,8 +352,7 @@ def compose_moves(inner: Move, outer: Move) -> PaddedSlice | None:
     if found is None or found.pad is None:
         return found
     low, high, value = found.pad.args
-    written = [m.args[2] for m in (inner, outer) if m.op == "pad"]
-    text = next(t for t in written if pad_value(t) == value)
+    text = next(t for m in (inner, outer) for t in m.padding() if pad_value(t) == value)
     return replace(found, pad=pad_of(found.pad.sources[0], low, high, text))
 
 

@@ -13,7 +13,7 @@ from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Encoding, Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.nest import Scalar
 from eqsat.ops.movement.layout import large_groups
@@ -65,7 +65,9 @@ def step(op: str, attr: Attr, at: Point, loops: Loops) -> Step | None:
             operand = int(only.body.value)
             if only.dtype == attr.dtypes[operand]:
                 return Step(operand, mapped(attr, operand, at))
-    return Step(0, at) if op in ("set_encoding", "unset_encoding") else None
+        case Encoding():
+            return Step(0, at)
+    return None
 
 
 # ---- layouts

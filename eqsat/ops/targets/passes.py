@@ -15,7 +15,7 @@ def moves_innermost(op: str, attr: Attr | None) -> bool:
     match attr:
         case Transpose():
             return _moved(attr.source, attr.perm)
-        case Layout() if op in ("pack", "unpack"):
+        case Layout() if not attr.is_in_place(op):
             last = _last(attr.source)
             return last is not None and bool(attr.pos) and attr.pos[-1] != last
     return False
