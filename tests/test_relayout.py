@@ -15,9 +15,11 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
+from eqsat.ops.movement.layout import whole_tiles
 from eqsat.ops.movement.lists import same_tiles
-from eqsat.ops.movement.relayout import Relayout, block_order, relayout, retile
+from eqsat.ops.movement.relayout import Relayout, block_order, order_of_elements, relayout, retile
 from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.view import as_steps, view_of
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 
@@ -85,6 +87,29 @@ def test_both_ways_happen_and_padding_is_never_invented():
             held, asked = (dict(zip(x.pos, x.pads, strict=True)) for x in (m, n))
             assert all(asked[d] != "0" for d, p in held.items() if p == "?")
     assert min(views, blocks, tiles) > 50
+
+
+def test_one_order_of_elements_is_one_map_of_elements():
+    """`relayout` compares runs, one list per layout; composed views say what moves where."""
+    rng = random.Random(3)
+    found = {True: 0, False: 0}
+    for _ in range(600):
+        source = tuple(rng.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(rng.randint(1, 3)))
+        m = a_layout(rng, source)
+        n = a_layout(rng, source, m)
+        back, pack = view_of("unpack", whole_tiles(m)), view_of("pack", whole_tiles(n))
+        assert back is not None
+        assert pack is not None
+        if whole_tiles(m).source != whole_tiles(n).source:
+            continue
+        lanes = back.then(pack)
+        if lanes is None:
+            continue  # tiles of 3 and 4 cut one another, which no view holds
+        steps = as_steps(lanes)
+        stays = steps is not None and steps.order is None
+        assert (order_of_elements(m) == order_of_elements(n)) == stays
+        found[stays] += 1
+    assert min(found.values()) > 50
 
 
 def test_what_kind_of_step_it_is():

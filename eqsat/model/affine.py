@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.model.extents import Symbols, extent_from_json, extent_to_json
 
 
-@dataclass(frozen=True)
-class Affine:
-    """One result of an indexing map: `constant + Σ stride · dim`, dims ascending."""
+class Affine(NamedTuple):
+    """One result of an indexing map: `constant + Σ stride · dim`, dims ascending.
+
+    A named tuple, as maps are looked up by value wherever generics are made.
+    """
 
     terms: tuple[tuple[int, int], ...]  # (loop, stride), stride ≠ 0
     constant: int = 0
@@ -19,8 +20,9 @@ class Affine:
     @property
     def dim(self) -> int | None:
         """The loop if this is a bare dim expression, else None."""
-        if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
-            return self.terms[0][0]
+        terms, constant = self
+        if constant == 0 and len(terms) == 1 and terms[0][1] == 1:
+            return terms[0][0]
         return None
 
     def rename(self, loops: dict[int, int] | list[int]) -> Affine:

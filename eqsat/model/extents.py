@@ -378,7 +378,9 @@ def bound(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, tuple):
         found = [bound(v, sizes) for v in value]
         same = all(a is b for a, b in zip(found, value, strict=True))
-        return value if same else type(value)(found)
+        if same:
+            return value
+        return type(value)(*found) if hasattr(value, "_fields") else tuple(found)
     if is_dataclass(value) and not isinstance(value, type):
         old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         new = {k: bound(v, sizes) for k, v in old.items()}

@@ -93,10 +93,10 @@ def _of_cases(cases: list[AttrFunction]) -> AttrFunction:
     most = max(len(c.args) for c in cases)
     args = ["|".join({c.args[i]: 0 for c in cases if i < len(c.args)}) for i in range(most)]
     (at,) = (i for i, kinds in enumerate(args) if "|" in kinds)
-    by_type = [(_TYPES[c.args[at]], c.meaning) for c in cases]
+    by_type = {_TYPES[c.args[at]]: c.meaning for c in cases}
 
     def meaning(*values: Any) -> Any:
-        return next(f for t, f in by_type if isinstance(values[at], t))(*values)
+        return by_type[type(values[at])](*values)
 
     return replace(
         cases[0],

@@ -35,12 +35,12 @@ def relayout(m: Layout, n: Layout) -> Relayout | None:
     or the order of elements stays, then only the shape changes. The lanes beyond the end hold what
     n asks for. None otherwise, and where nothing moves at all (`pack-of-unpack`).
     """
-    steps = _steps(m, n)
-    if steps is None:
+    if m.source != n.source or same_tiles(m, n) or not _keeps_pads(m, n):
         return None
     relaxed = n if is_open(n) else None
-    if steps.order is None:
-        return Relayout(steps.join, None, None, relaxed)
+    if order_of_elements(m) == order_of_elements(n):
+        shapes = m.packed_shape, n.packed_shape
+        return Relayout(Reshape(*shapes) if shapes[0] != shapes[1] else None, None, None, relaxed)
     perm = block_order(m, n)
     return None if perm is None else Relayout(None, perm, None, relaxed)
 
@@ -58,6 +58,24 @@ def retile(m: Layout, n: Layout) -> Relayout | None:
 
 
 @lru_cache(maxsize=10_000)
+def order_of_elements(layout: Layout) -> tuple[tuple[int, int, int], ...]:
+    """The runs of the packed data, outermost first: (dim, distance of neighbours, extent).
+
+    Layouts whose runs are equal hold the elements of one tensor in one order. What runs on from
+    one dim of the packed tensor to the next is one run; lanes beyond the end count as elements.
+    """
+    tile = dict(zip(layout.pos, layout.tiles, strict=True))
+    dims = [(d, tile.get(d, 1)) for d in layout.outer] + [(d, 1) for d in layout.pos]
+    runs: list[tuple[int, int, int]] = []
+    for (d, step), extent in zip(dims, layout.packed_shape, strict=True):
+        if extent == 1:
+            continue
+        goes_on = bool(runs) and runs[-1][:2] == (d, step * extent)
+        around = runs.pop()[2] if goes_on else 1
+        runs.append((d, step, around * extent))
+    return tuple(runs)
+
+
 def _steps(m: Layout, n: Layout) -> Rearrangement | None:
     """How the lanes move, those beyond the end too: these hold what n asks for."""
     if m.source != n.source or same_tiles(m, n) or not _keeps_pads(m, n):
