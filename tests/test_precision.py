@@ -305,8 +305,8 @@ def test_contractions_of_different_precisions_are_not_joined():
         (4, 6, 5), 2, ((dim(0), dim(2)), (dim(2), dim(1))), ((4, 5), (5, 6)),
         (Yield(MUL, "f32", "add"),), (), ("f32", "f32"), HIGH,
     )  # fmt: skip
-    assert reassociate(two, 0, one) is not None
-    assert reassociate(replace(two, precision=HIGHEST), 0, one) is None
+    assert reassociate(two, 0, one, 1) is not None
+    assert reassociate(replace(two, precision=HIGHEST), 0, one, 1) is None
     leaves = [Leaf(n, TensorType("f32", (6, 5)), key=n) for n in "ab"]
     assert merge_contractions(one, leaves[0], 1, one, leaves[1], 1) is not None
     assert merge_contractions(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None

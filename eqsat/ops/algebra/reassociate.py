@@ -1,25 +1,32 @@
 """Attribute functions that join products of three in another order: (a · b) · c = a · (b · c).
 
-Commuting needs no rule, as bodies and operands have one order. Source: matrix chain ordering.
+Any einsums of two operands: chains of matrices, batched, outer products, scales of rows or columns
+in between. In a chain no order is left out unless nothing at all differs, as the best one may lie
+behind a poor one; that is n³ / 6 products of n matrices. Elsewhere growth has to be paid for: the
+multiply-adds fall by a tenth, or they do not rise and the value in between shrinks by a tenth.
+Sources: matrix chain ordering; opt_einsum (Smith and Gray, JOSS 2018); docs/decisions.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.model.affine import Map, dim, map_loops
-from eqsat.model.attr import Shape
-from eqsat.model.expr import arg, call
-from eqsat.model.generic import Generic, Yield
-from eqsat.model.tensor import DTYPES
-from eqsat.ops.algebra.linear import REALS
-from eqsat.ops.algebra.scales import renamed, whole_dims
-from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.model.generic import Generic
+from eqsat.ops.algebra.einsum import (
+    UNIT,
+    Einsum,
+    Factor,
+    Loops,
+    Nested,
+    einsum_of,
+    extent_of,
+    generic_of,
+    is_tenth_less,
+    nested,
+    work_of,
+)
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic
-
-_PRODUCT = call("mul", arg(0), arg(1))
 
 
 @dataclass(frozen=True)
@@ -30,75 +37,72 @@ class Reassociated:
     outer: Generic
 
 
-def reassociate(h: Generic, i: int, g: Generic) -> Reassociated | None:
-    """h multiplies g(a, b) with c: the same product with c joined to a neighbour first.
+def reassociate(h: Generic, i: int, g: Generic, j: int) -> Reassociated | None:
+    """Operand i of h is g(a, b), the other one c: c times operand j of g first, then the rest.
 
-    i is the operand of h that g is. i = 0: (a @ b) @ c = a @ (b @ c), inner reads (b, c), outer
-    (a, inner). i = 1: c @ (a @ b) = (c @ a) @ b, inner reads (c, a), outer (inner, b).
+    The order of operands follows from that of a, b and c: a · (b · c) for i = 0 and j = 1,
+    (a · c) · b for j = 0; (c · a) · b and (c · b) · a for i = 1.
     """
-    if not _is_product(h) or not _is_product(g) or {*h.dtypes, *g.dtypes} != {h.dtypes[0]}:
+    e, f = einsum_of(h), einsum_of(g)
+    if e is None or f is None or len(e.factors) != 2 or len(f.factors) != 2:
         return None
-    if h.precision != g.precision:
-        return None  # the products that are computed now are those of both
-    near, far = (1, 0) if i == 0 else (0, 1)
-    # loops of g in front, then those of h that are no loops of g's result
-    dims = {e.dim: q for q, e in enumerate(h.maps[i]) if e.dim is not None}
-    extra = [d for d in range(len(h.sizes)) if d not in dims]
-    new = {d: dims[d] if d in dims else len(g.sizes) + extra.index(d) for d in range(len(h.sizes))}
-    sizes = (*g.sizes, *(h.sizes[d] for d in extra))
-    summed = {new[d] for d in h.reductions}
-    a, b, c = g.maps[far], g.maps[near], renamed(h.maps[1 - i], new)
-    if (
-        summed & map_loops(a)
-        or not summed <= map_loops(b) & map_loops(c)
-        or set(extra) & set(h.reductions)
+    at = e.factors[i].loops
+    pair = nested(e, i, f)
+    if pair is None or len(set(at)) < len(at) or _repeats(*pair.outer, *pair.inner):
+        return None
+    (c,), near, far = pair.outer, pair.inner[j], pair.inner[1 - j]
+    if not near.used & c.used or set(e.result) - (near.used | c.used | far.used):
+        return None  # an outer product first; a result that no operand varies along
+    first = [near, c] if i == 0 else [c, near]
+    loops = _kept(pair, first, far, frozenset(e.result))
+    value = Factor(loops, pair.dtype)
+    if not (_is_chain(e, f, near, far, c) and _differs(pair, near, far, c)) and not _pays(
+        pair, e, f, value, near, c, far
     ):
         return None
-    if map_loops(c) & map_loops(a) - map_loops(b):
-        return None  # c has a dim of a: the inner product would grow by it
-    kept = sorted((map_loops(b) | map_loops(c)) - summed)
-    pair = [(b, g.shapes[near], 0), (c, h.shapes[1 - i], 1)]
-    first = _product(sizes, kept, [p[:2] for p in (pair if i == 0 else pair[::-1])], h)
-    inner_map = tuple(dim(d) for d in kept)
-    both = [(a, g.shapes[far]), (inner_map, tuple(sizes[d] for d in kept))]
-    result = [new[d] for d in range(h.rank)]
-    outer = _product(sizes, result, both if i == 0 else both[::-1], h)
-    return Reassociated(first, outer)
+    inner = generic_of(pair.sizes, loops, first, pair.dtype, pair.precision)
+    is_last = i == 0 and j == 1
+    second = [far, value] if is_last else [value, far]
+    outer = generic_of(pair.sizes, e.result, second, pair.dtype, pair.precision)
+    return Reassociated(inner, outer)
 
 
-def _is_product(g: Generic) -> bool:
-    """Σ x · y over bare dims, one type throughout, every reduction in both operands."""
-    if contraction_roles(g) is None or g.tile or {*g.dtypes, g.yields[0].dtype} != {g.dtypes[0]}:
+def _repeats(*factors: Factor) -> bool:
+    """Whether an operand is read along a diagonal, or has dims that no loop walks."""
+    return any(len(set(f.loops)) < len(f.loops) or UNIT in f.loops for f in factors)
+
+
+def _kept(pair: Nested, first: list[Factor], far: Factor, result: frozenset[int]) -> Loops:
+    """The loops of the product that is computed first, in the order its operands have them."""
+    both = dict.fromkeys([*first[0].loops, *first[1].loops])
+    return tuple(d for d in both if d in result or d in far.used)
+
+
+def _is_chain(e: Einsum, f: Einsum, near: Factor, far: Factor, c: Factor) -> bool:
+    """Two contractions, each over what neighbours share: near stands between far and c."""
+    if not e.reductions or not f.reductions:
         return False
-    if g.dtypes[0] not in REALS and DTYPES[g.dtypes[0]][1] not in "iu":
-        return False
-    whole = [len(whole_dims(g, j)) == len(g.maps[j]) for j in (0, 1)]
-    reduced = set(g.reductions)
-    both = reduced <= map_loops(g.maps[0]) & map_loops(g.maps[1])
-    seen = map_loops(g.maps[0]) | map_loops(g.maps[1]) == set(range(len(g.sizes)))
-    return all(whole) and both and seen and g.body in (_PRODUCT, canonical_body(_PRODUCT))
+    # what far and c have in common is a batch: near has it, too, and the result
+    ends = far.used & c.used
+    sums = {d for d in near.used | far.used | c.used if d not in e.result}
+    return ends <= near.used and ends <= set(e.result) and sums <= near.used
 
 
-def _product(
-    sizes: Sequence[int],
-    result: Sequence[int],
-    operands: Sequence[tuple[Map, Shape]],
-    like: Generic,
-) -> Generic:
-    """Σ x · y over the loops the operands have and the result has not."""
-    used = [*result, *sorted(set().union(*(map_loops(m) for m, _ in operands)) - set(result))]
-    new = {d: n for n, d in enumerate(used)}
-    y = like.yields[0]
-    return canonical_generic(
-        [sizes[d] for d in used],
-        range(len(result)),
-        [renamed(m, new) for m, _ in operands],
-        [s for _, s in operands],
-        [Yield(_PRODUCT, y.dtype, "add")],
-        (),
-        like.dtypes,
-        precision=like.precision,
-    )
+def _differs(pair: Nested, near: Factor, far: Factor, c: Factor) -> bool:
+    """Whether one order of a chain may cost less than the other: not where all sizes are one."""
+    batch = near.used & far.used & c.used
+    return len({pair.sizes[d] for d in (near.used | far.used | c.used) - batch}) > 1
+
+
+def _pays(
+    pair: Nested, e: Einsum, f: Einsum, value: Factor, near: Factor, c: Factor, far: Factor
+) -> bool:
+    """Multiply-adds fall by a tenth, or do not rise and the value in between shrinks by a tenth."""
+    sizes: Mapping[int, int] = pair.sizes
+    before = e.work + f.work
+    now = work_of(sizes, near, c) + work_of(sizes, value, far)
+    old, new = extent_of(f.sizes, f.result), extent_of(sizes, value.loops)
+    return is_tenth_less(now, before) or (now <= before and is_tenth_less(new, old))
 
 
 FUNCTIONS = attr_functions(reassociate)
