@@ -15,6 +15,7 @@ from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.candidates.assemble import assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.lang.programs import parse_program
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Question
@@ -37,7 +38,7 @@ def test_a_forced_option_has_the_price_that_brute_force_finds(seed: int):
     asked = replace(problem, forced=forced)
     goal = rng.choice(GOALS)
     search = Search(asked, {}, time.monotonic() + 10, 0)
-    found = search.minimise({goal: 1}, {}, None, 10)
+    found = search.minimise(Objective({goal: 1}, {}), None, 10)
     want = [a for a in every_answer(problem) if serves(problem, a, forced)]
     if not want:
         assert found.status == "infeasible"

@@ -14,6 +14,7 @@ from eqsat.extract.everyorder import circle
 from eqsat.extract.order import best_order, graph_of
 from eqsat.extract.solve.anyorder import any_order
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import ExtractionProblem, Option
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
@@ -138,7 +139,7 @@ def test_dispatches_that_wait_for_each_other_are_barred_as_a_kind():
     assert sorted(barred[0]) == [0, 1, 2, 3] and barred[1] == 1
     for kept in (problem, problem.restricted(tuple(range(5)))):
         search = Search(replace(kept, barred=(barred,)), {}, math.inf, 0)
-        found = search.minimise({"time": 1}, {}, None, 5.0)
+        found = search.minimise(Objective({"time": 1}, {}), None, 5.0)
         assert (found.status, found.answer, found.bound) == ("optimal", (2, 4), 51)
     assert replace(problem, barred=(barred,)).restricted((2, 3, 4)).barred == (((0, 1), 1),)
 

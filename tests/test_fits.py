@@ -15,6 +15,7 @@ from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.fits import Fits, fitting, least_fitting
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -184,9 +185,9 @@ def test_what_is_carried_is_one_of_several_items():
 
 def test_a_search_without_an_order_asks_what_fits():
     search = Search(chain(16), {}, math.inf, 0)
-    below = search.minimise({"memory": 1}, {"memory": 215}, None, 10.0)
+    below = search.minimise(Objective({"memory": 1}, {"memory": 215}), None, 10.0)
     assert below.status == "infeasible"
-    least = search.minimise({"time": 1}, {"memory": 216}, None, 10.0)
+    least = search.minimise(Objective({"time": 1}, {"memory": 216}), None, 10.0)
     assert least.stage is not None
     assert least.stage.kept == (0, 1, 2, 3, 4)
 
@@ -202,7 +203,7 @@ def test_memory_that_no_order_gets_below_is_not_searched_for(monkeypatch: pytest
             f"eqsat.extract.solve.goals.{name}", lambda *_: pytest.fail("was asked")
         )
     search = Search(problem, {}, math.inf, 0, (answer,), free=lambda: free)
-    found = search.minimise({"memory": 1}, {"time": 5}, None, 10.0)
+    found = search.minimise(Objective({"memory": 1}, {"time": 5}), None, 10.0)
     assert (found.status, found.answer, found.bound) == ("optimal", answer, 216)
 
 

@@ -15,6 +15,7 @@ from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.live import Claims, liveness
 from eqsat.extract.solve.lp import LinearProgram, RowList
 from eqsat.extract.solve.lp import solve_linear as solve_lp
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.presolve import needs, presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
 from eqsat.extract.solve.relax import relaxation
@@ -142,7 +143,7 @@ def test_search_and_solver_agree_with_every_answer(seed: int) -> None:
     for goal in GOALS:
         least = min((problem.value(goal, a) for a in answers), default=None)
         solved = solve(problem, Request({goal: 1}, {}), Effort(20, 0))
-        found = Search(problem, {}, math.inf, 0).minimise({goal: 1}, {}, None, 20)
+        found = Search(problem, {}, math.inf, 0).minimise(Objective({goal: 1}, {}), None, 20)
         if least is None:
             assert solved.status == found.status == "infeasible"
             continue
@@ -158,7 +159,7 @@ def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatc
     assert least is not None
     monkeypatch.setattr("eqsat.extract.solve.goals.solve", None)
     budget = {"memory": least.bound - 1}
-    found = Search(problem, budget, math.inf, 0).minimise({"time": 1}, budget, None, 20)
+    found = Search(problem, budget, math.inf, 0).minimise(Objective({"time": 1}, budget), None, 20)
     assert found.status == "infeasible"
 
 

@@ -16,6 +16,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.survivors import narrowed
 from eqsat.lang.rulesets import load_rulesets
@@ -39,7 +40,7 @@ def variants_of(target_name: str = "avx512-xla") -> Variants:
 def least(problem: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]) -> int:
     """What the best answer without an order is worth."""
     search = Search(problem, caps, time.monotonic() + 60, 0)
-    found = search.minimise(weights, caps, None, 60)
+    found = search.minimise(Objective(weights, caps), None, 60)
     assert found.status == "optimal" and found.answer is not None
     return problem.worth(found.answer, weights)
 

@@ -14,6 +14,7 @@ from eqsat.extract.ordered import Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fits import fitting, least_fitting
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import at_places
 from eqsat.model.deadline import OutOfTime
 
@@ -93,7 +94,7 @@ class Budgets:
             known = Need(MEMORY, least, False, held)
             among = at_places(stage.kept, fitting(stage.problem, least))
             seconds = self.deadline - time.monotonic()
-            found = search.minimise({"time": 1}, sums, None, seconds, among)
+            found = search.minimise(Objective({"time": 1}, sums, among), None, seconds)
             best = None if found.answer is None else in_best_order(self.every.free, found.answer)
             is_exact = best is not None and best.peak_bytes <= least and best.keeps(sums)
             return replace(known, is_exact=is_exact)
@@ -110,7 +111,7 @@ class Budgets:
         """An answer whose peak is not a bound only."""
         search = replace(self.every.search, problem=self.assembly.problem, relaxed={})
         seconds = self.deadline - time.monotonic()
-        found = search.minimise({goal: 1}, caps, None, seconds)
+        found = search.minimise(Objective({goal: 1}, caps), None, seconds)
         best = None if found.answer is None else in_best_order(self.assembly, found.answer)
         return best if best is not None and best.keeps(caps) else None
 

@@ -17,6 +17,7 @@ from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Minimum
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.cycles import uncollected
@@ -88,7 +89,9 @@ class EveryOrder:
         if weights == {MEMORY: 1} and value is not None and (told := self._told(value, caps)):
             return told
         for n in range(ROUNDS):
-            found = search.minimise(weights, limits, start, end - time.monotonic(), self.among)
+            found = search.minimise(
+                Objective(weights, limits, self.among), start, end - time.monotonic()
+            )
             if found.status == "infeasible":
                 return Least("proven", value or 0)
             self.last = found

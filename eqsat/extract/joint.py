@@ -18,6 +18,7 @@ from eqsat.extract.everyorder import CLOSE, MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order, under
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.inorder import OPEN
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit
@@ -212,7 +213,7 @@ class _Joint:
                 return None
             asked = caps | {goal: min(caps.get(goal, value), value - 1)}
             search = self._search(there.assembly, asked)
-            found = search.minimise({goal: 1}, asked, None, self.limits.seconds * SHARE)
+            found = search.minimise(Objective({goal: 1}, asked), None, self.limits.seconds * SHARE)
             if found.answer is not None:
                 return in_best_order(there.assembly, found.answer)
         return None
@@ -238,7 +239,9 @@ class _Joint:
                 break
             with suppress(OutOfTime):
                 search = self._search(whole.assembly, caps, whole.answer)
-                found = search.minimise({MEMORY: 1}, caps, whole.answer, self.limits.seconds * 0.3)
+                found = search.minimise(
+                    Objective({MEMORY: 1}, caps), whole.answer, self.limits.seconds * 0.3
+                )
                 if found.answer is None:
                     break
                 after = in_best_order(whole.assembly, found.answer)

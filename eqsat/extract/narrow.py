@@ -14,6 +14,7 @@ from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.narrowbytes import Unkept, fitting_options
 from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY
 from eqsat.extract.solve.requests import limit, weigh
@@ -137,7 +138,7 @@ class _Best:
         hints = greedily(assembly, next(iter(sums)))
         search = replace(self.limits.search(assembly, self.budget, *hints), is_look=True)
         seconds = self.limits.seconds * SHARE
-        found = search.tried(sums, dict(self.budget), None, seconds)
+        found = search.tried(Objective(sums, dict(self.budget)), None, seconds)
         best = None if found.answer is None else in_best_order(assembly, found.answer)
         if best is not None:
             self.is_looked_for = True

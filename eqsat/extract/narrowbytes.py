@@ -16,6 +16,7 @@ from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.relax import MEMORY
 from eqsat.extract.solve.requests import limit
 from eqsat.extract.withinbytes import KnownAnswer, LeastSum, WithinBytes
@@ -104,7 +105,7 @@ class _Bytes:
         sums = {g: v for g, v in caps.items() if g != MEMORY}  # rows of bytes are slow to relax
         search = self.limits.search(there, sums, *there.locate(self.best.groups))
         seconds = self.limits.seconds * SHARE
-        near = search.tried({goal: 1}, dict(caps), None, seconds)
+        near = search.tried(Objective({goal: 1}, dict(caps)), None, seconds)
         better = None if near.answer is None else in_best_order(there, near.answer)
         if better is not None and better.keeps(caps) and better.value(goal) < self.best.value(goal):
             self.best = KnownAnswer.of(better)

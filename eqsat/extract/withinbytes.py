@@ -25,6 +25,7 @@ from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.freetable import presolved
 from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Minimum
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY, Relaxation
@@ -225,7 +226,9 @@ class WithinBytes:
     def _minimised(self, goal: str, caps: Mapping[str, int], among: Ints) -> Minimum:
         sums = {g: v for g, v in caps.items() if g in self.goals and g != goal}
         seconds = self.limits.seconds * SHARE
-        return self.every.search.minimise({goal: 1}, sums, None, seconds, tuple(among.tolist()))
+        return self.every.search.minimise(
+            Objective({goal: 1}, sums, tuple(among.tolist())), None, seconds
+        )
 
     def _tied(
         self, goal: str, caps: Mapping[str, int], among: Ints, value: int

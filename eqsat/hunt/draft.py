@@ -287,7 +287,9 @@ class Draft:
         wanted = None if isinstance(attr, Custom) and attr.dtype else want
         known = first or wanted
         dtype = element if known is None else known.dtype
-        return _accepted(attr, dtype) if isinstance(attr, Custom) else attr.operand_types(op, dtype)
+        return (
+            _accepted(attr, dtype) if isinstance(attr, Custom) else attr.typed_operands(op, dtype)
+        )
 
     def _known(self, pattern: AttrExpr | None) -> Any:
         if isinstance(pattern, Value):

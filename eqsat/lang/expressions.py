@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from eqsat.lang.syntax import Tree
 from eqsat.model.affine import Affine, Map, affine
@@ -98,11 +98,15 @@ def strings(tree: Tree, node: ast.expr) -> tuple[str, ...]:
 
 def dtype(tree: Tree, node: ast.expr) -> str:
     """The name of an element type; E302."""
-    name = tree.text(node)
-    if name not in DTYPES:
-        message = f"no element type named `{name}`"
-        raise refused(tree, node, message, "E302", did_you_mean(name, DTYPES))
-    return name
+    return _word_of(tree, node, DTYPES, "no element type named `{}`", "E302")
+
+
+def _word_of(tree: Tree, node: ast.expr, known: Collection[str], message: str, code: str) -> str:
+    """A word of a closed set; what is none is refused by this message, with the nearest word."""
+    word = tree.text(node)
+    if word not in known:
+        raise refused(tree, node, message.format(word), code, did_you_mean(word, known))
+    return word
 
 
 def pads(tree: Tree, node: ast.expr) -> str | tuple[str, ...]:
@@ -234,21 +238,13 @@ def bodies(tree: Tree, node: ast.expr) -> tuple[Expr, ...]:
 def combines(tree: Tree, node: ast.expr) -> tuple[str, ...]:
     """How reductions combine: one word, or a list of them for several results."""
     nodes = node.elts if isinstance(node, ast.List) else [node]
-    words = tuple(tree.text(n) for n in nodes)
-    for n, word in zip(nodes, words, strict=True):
-        if word not in COMBINES:
-            message = f"a reduction cannot combine by `{word}`"
-            raise refused(tree, n, message, "E312", did_you_mean(word, COMBINES))
-    return words
+    message = "a reduction cannot combine by `{}`"
+    return tuple(_word_of(tree, n, COMBINES, message, "E312") for n in nodes)
 
 
 def precision(tree: Tree, node: ast.expr) -> str:
     """The name of a precision, E312."""
-    word = tree.text(node)
-    if word not in PRECISIONS:
-        message = f"no precision named `{word}`"
-        raise refused(tree, node, message, "E312", did_you_mean(word, PRECISIONS))
-    return word
+    return _word_of(tree, node, PRECISIONS, "no precision named `{}`", "E312")
 
 
 COMBINES = ("add", "max", "min", "mul", "and", "or")

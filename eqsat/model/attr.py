@@ -64,7 +64,7 @@ class Attr:
         shapes = self.operand_shapes(op)
         return shapes[0] if shapes else None
 
-    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+    def typed_operands(self, op: str, dtype: str) -> tuple[TensorType, ...]:
         """Types of the operands, where the first has elements of this type."""
         return tuple(TensorType(dtype, s) for s in self.operand_shapes(op) or ())
 
@@ -93,6 +93,28 @@ class Attr:
     def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
         """Undo `to_json`; symbols: extents by name."""
         return cls(**{k: _tuples(v, symbols) for k, v in data.items() if k != "kind"})
+
+
+@dataclass(frozen=True)
+class InPlace(Attr):
+    """Base of attributes of ops that hand a tensor on as it lies."""
+
+    source: Shape
+    __hash__ = Attr.__hash__
+
+    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        check_operands(op, (self.source,), operands)
+        self.verify()
+        return operands
+
+    def verify(self) -> None:
+        """ShapeError unless the fields fit one another."""
+
+    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
+        return (self.source,)
+
+    def is_in_place(self, op: str) -> bool:
+        return True
 
 
 @cache

@@ -6,33 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat.model.attr import Attr, Shape, check_operands, require, value_text
-from eqsat.model.tensor import TensorType
+from eqsat.model.attr import Attr, InPlace, require, value_text
 
 PS_PER_SECOND = 10**12  # times are whole picoseconds
 
 
 @dataclass(frozen=True, eq=True)
-class Transfer(Attr):
+class Transfer(InPlace):
     """A tensor copied from one device to another, as it lies there."""
 
     kind: ClassVar[str] = "transfer"
     ops: ClassVar[Mapping[str, str]] = {"transfer": "transfer"}
-    source: Shape
     origin: str
     device: str
     __hash__ = Attr.__hash__
 
-    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        check_operands(op, (self.source,), operands)
+    def verify(self) -> None:
+        """ShapeError for a transfer to where the tensor is."""
         require(self.origin != self.device, f"a transfer from `{self.origin}` to itself")
-        return operands
-
-    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
-        return (self.source,)
-
-    def is_in_place(self, op: str) -> bool:
-        return True
 
     def text(self, op: str) -> str:
         return f"origin={value_text(self.origin)}, device={value_text(self.device)}"

@@ -136,7 +136,7 @@ class Generic(Attr):
     def operand_shapes(self, op: str) -> tuple[Shape, ...]:
         return self.shapes
 
-    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+    def typed_operands(self, op: str, dtype: str) -> tuple[TensorType, ...]:
         return tuple(map(TensorType, self.dtypes, self.shapes))
 
     def value_shape(self, op: str) -> Shape:

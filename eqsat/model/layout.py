@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from eqsat.model.affine import Map, maps_from_json
-from eqsat.model.attr import Attr, Shape, check_operands, listed, require
+from eqsat.model.attr import Attr, InPlace, Shape, check_operands, listed, require
 from eqsat.model.extents import Symbols
 from eqsat.model.tensor import TensorType, cdiv
 
@@ -136,7 +136,7 @@ class Layout(Attr):
 
 
 @dataclass(frozen=True, eq=True)
-class Encoding(Attr):
+class Encoding(InPlace):
     """A requested layout: which operand of which contraction this tensor is, dim by dim.
 
     A target turns `set_encoding` / `unset_encoding` into a pack and an unpack, or into nothing.
@@ -151,7 +151,6 @@ class Encoding(Attr):
     ops: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("set_encoding", "unset_encoding"), "conversion"
     )
-    source: Shape
     role: str  # lhs | rhs | result
     contraction: str = "matmul"  # a name; without maps, only that of a matmul says enough
     dtypes: tuple[str, ...] = ()  # lhs, rhs, result
@@ -164,17 +163,6 @@ class Encoding(Attr):
     def held(self) -> tuple[int, ...]:
         """`dims`, written out."""
         return self.dims or tuple(range(len(self.source)))
-
-    def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        check_operands(op, (self.source,), operands)
-        self.verify()
-        return operands
-
-    def operand_shapes(self, op: str) -> tuple[Shape, ...]:
-        return (self.source,)
-
-    def is_in_place(self, op: str) -> bool:
-        return True
 
     def text(self, op: str) -> str:
         names = ", ".join(f'"{d}"' for d in self.dtypes)

@@ -125,8 +125,8 @@ class Move(Attr):
     def value_shape(self, op: str) -> Shape:
         return self.shape
 
-    def operand_types(self, op: str, dtype: str) -> tuple[TensorType, ...]:
-        found = super().operand_types(op, dtype)
+    def typed_operands(self, op: str, dtype: str) -> tuple[TensorType, ...]:
+        found = super().typed_operands(op, dtype)
         return found if op != "gather" else (found[0], TensorType("i32", self.sources[1]))
 
     def padding(self) -> tuple[str, ...]:

@@ -98,39 +98,44 @@ _BITS: dict[str, Function] = {
 }
 
 
+def _ordered(signed: bool) -> dict[str, Function]:
+    signs = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+    return {name: _compare(sign, signed) for name, sign in signs.items()}
+
+
 def _numbers(signed: bool) -> dict[str, Function]:
     letter = "s" if signed else "u"
-    return _BITS | {
-        "add": _emit("add"),
-        "sub": _emit("sub"),
-        "mul": _emit("mul"),
-        "neg": _emit("neg"),
-        "div": _divided(False, signed),
-        "rem": _divided(True, signed),
-        "max": _intrinsic(f"llvm.{letter}max"),
-        "min": _intrinsic(f"llvm.{letter}min"),
-        "abs": _abs if signed else lambda v, x: x,
-        "sign": _sign if signed else _sign_unsigned,
-        "clamp": _clamp(signed),
-        "lt": _compare("<", signed),
-        "le": _compare("<=", signed),
-        "gt": _compare(">", signed),
-        "ge": _compare(">=", signed),
-        "shift_left": _shifted("shl"),
-        "shift_right_arithmetic": _shifted("ashr"),
-        "shift_right_logical": _shifted("lshr"),
-    }
+    return (
+        _BITS
+        | _ordered(signed)
+        | {
+            "add": _emit("add"),
+            "sub": _emit("sub"),
+            "mul": _emit("mul"),
+            "neg": _emit("neg"),
+            "div": _divided(False, signed),
+            "rem": _divided(True, signed),
+            "max": _intrinsic(f"llvm.{letter}max"),
+            "min": _intrinsic(f"llvm.{letter}min"),
+            "abs": _abs if signed else lambda v, x: x,
+            "sign": _sign if signed else _sign_unsigned,
+            "clamp": _clamp(signed),
+            "shift_left": _shifted("shl"),
+            "shift_right_arithmetic": _shifted("ashr"),
+            "shift_right_logical": _shifted("lshr"),
+        }
+    )
 
 
 SIGNED = _numbers(True)
 UNSIGNED = _numbers(False)
-BOOLS: dict[str, Function] = _BITS | {
-    "add": _emit("or_"),
-    "max": _emit("or_"),
-    "mul": _emit("and_"),
-    "min": _emit("and_"),
-    "lt": _compare("<", False),
-    "le": _compare("<=", False),
-    "gt": _compare(">", False),
-    "ge": _compare(">=", False),
-}
+BOOLS: dict[str, Function] = (
+    _BITS
+    | _ordered(False)
+    | {
+        "add": _emit("or_"),
+        "max": _emit("or_"),
+        "mul": _emit("and_"),
+        "min": _emit("and_"),
+    }
+)

@@ -12,6 +12,7 @@ from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Minimum, floor
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
@@ -164,7 +165,7 @@ class Counterfactuals:
         hints = tuple(a for a in here if small.is_legal(a))
         deadline = time.monotonic() + seconds
         search = Search(small, self.budget, deadline, self.seed, hints)
-        found = search.minimise(self.weights, self.budget, None, seconds)
+        found = search.minimise(Objective(self.weights, self.budget), None, seconds)
         if found.answer is None:
             return found
         answer = tuple(kept[i] for i in found.answer)

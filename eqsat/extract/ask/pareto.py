@@ -21,6 +21,7 @@ from eqsat.extract.session import Session
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fits import fitting, least_fitting
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Outcome, floor
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer
@@ -86,7 +87,7 @@ class _Asker:
             least = self._least(goal, limits, kept, left)
             if least is None:
                 among = None if kept is None else tuple(kept.tolist())
-                found = search.minimise({goal: 1}, limits, None, left, among)
+                found = search.minimise(Objective({goal: 1}, limits, among), None, left)
                 self.learn(self.free, found.answer)
                 least = _Least(found.status, found.bound)
                 if found.stage is not None:
@@ -235,7 +236,9 @@ class _Asker:
             return
         sides = SearchLimits(time.monotonic() + seconds, self.session.seed, self.session.stop)
         search = sides.search(known.assembly, limits, *([known.answer] if best else []))
-        self.learn(known.assembly, search.minimise({goal: 1}, limits, None, seconds).answer)
+        self.learn(
+            known.assembly, search.minimise(Objective({goal: 1}, limits), None, seconds).answer
+        )
 
 
 def located(free: Assembly, groups: tuple[Group, ...]) -> list[Answer]:

@@ -84,7 +84,7 @@ def _highest_first(problem: PlacementProblem, order: list[int], offsets: list[in
     return [i for i in order if i in highest] + [i for i in order if i not in highest]
 
 
-def by_priority(
+def in_priority_order(
     problem: PlacementProblem, priorities: Iterable[Sequence[float]], pause: Callable[[], None]
 ) -> Iterator[list[int]]:
     """Offsets of the order of each priority, higher first."""

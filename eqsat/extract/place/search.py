@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.place.check import placement_faults
 from eqsat.extract.place.firstfit import (
-    by_priority,
     first_fit,
+    in_priority_order,
     in_time,
     placements,
     priorities,
@@ -113,7 +113,7 @@ class _PlacementSearch:
         for group in self.open():
             turns = min(SHAKEN // len(group.problem.members), MOST_TURNS)
             noisy = (p for t in range(turns) for p in self.noisy(group.problem, t))
-            for offsets in by_priority(group.problem, noisy, self.pause):
+            for offsets in in_priority_order(group.problem, noisy, self.pause):
                 group.take(offsets)
                 if group.height <= self.target(group):
                     break

@@ -13,6 +13,7 @@ from eqsat.extract.solve.fewest import Fewest, is_most
 from eqsat.extract.solve.fits import fitting
 from eqsat.extract.solve.inorder import OPEN, by_priority, by_weights
 from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.objective import MEMORY, Objective
 from eqsat.extract.solve.outcome import Minimum, Outcome, Restriction, at_places
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -26,27 +27,9 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 SPREADS = (0.0, 0.001, 0.01, 0.1)
 MANY = 20_000  # options that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-MEMORY = "memory"  # the goal that is no sum
 TIDY = 3_000  # options among which it is decided between answers that are equal in all goals
 MANY_LEFT = 4_000  # options: a look has no last solve among more
 LARGE = 2_000  # options: with more, the relaxation of memory takes as long as a search
-
-
-@dataclass(frozen=True)
-class Objective:
-    """Minimise Σ weight · goal within caps.
-
-    `among`: options that answers within the caps hold, if that is known already.
-    """
-
-    weights: dict[str, int]
-    caps: dict[str, int]
-    among: tuple[int, ...] | None = None
-
-    @property
-    def is_peak(self) -> bool:
-        """Whether memory alone is asked about."""
-        return self.weights == {MEMORY: 1}
 
 
 @dataclass(frozen=True)
@@ -86,26 +69,19 @@ class Search:
         known = [a for a in answers if a is not None]
         return min(known, key=lambda a: self.problem.worth(a, weights), default=None)
 
-    def minimise(
-        self,
-        weights: dict[str, int],
-        caps: dict[str, int],
-        start: Answer | None,
-        seconds: float,
-        among: tuple[int, ...] | None = None,
-    ) -> Minimum:
-        """The best answer within the caps; a hint is the answer if none better is found in time.
-
-        `among`: options that answers within the caps hold, if that is known already.
-        """
-        hint = self._better(weights, start, self.best_hint(weights, caps))
+    def minimise(self, asked: Objective, start: Answer | None, seconds: float) -> Minimum:
+        """The best answer within the caps; a hint is the answer if none better is found in time."""
+        hint = self._known(asked, start)
         try:
             with until(self.deadline, self.stop):
                 tick()
-                asked = Objective(weights, caps, among)
                 return self._minimised(asked, hint, time.monotonic() + seconds)
         except OutOfTime:
             return Minimum("unknown" if hint is None else self._ended, hint)
+
+    def _known(self, asked: Objective, start: Answer | None) -> Answer | None:
+        """The best answer that is known already."""
+        return self._better(asked.weights, start, self.best_hint(asked.weights, asked.caps))
 
     def _minimised(self, asked: Objective, hint: Answer | None, end: float) -> Minimum:
         """`minimise`, from the best answer known so far; OutOfTime before there is a bound."""
@@ -145,19 +121,12 @@ class Search:
             found = self._solve(kept, asked, hint, end)
         return self._settled(found, stage, asked, hint)
 
-    def tried(
-        self,
-        weights: dict[str, int],
-        caps: dict[str, int],
-        start: Answer | None,
-        seconds: float,
-        among: tuple[int, ...] | None = None,
-    ) -> Minimum:
+    def tried(self, asked: Objective, start: Answer | None, seconds: float) -> Minimum:
         """`minimise`, or the best known answer if the memory of the machine ends first."""
         try:
-            return self.minimise(weights, caps, start, seconds, among)
+            return self.minimise(asked, start, seconds)
         except MemoryError:
-            known = self._better(weights, start, self.best_hint(weights, caps))
+            known = self._known(asked, start)
             if known is None:
                 raise
             return Minimum(OUT_OF_MEMORY, known)

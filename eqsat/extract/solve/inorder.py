@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Outcome, floor
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.requests import limit, weigh
@@ -32,7 +33,7 @@ def by_priority(
     for n, r in enumerate(requests):
         left = max(search.deadline - time.monotonic(), 0.1)
         share = left if n + 1 == len(requests) else left * 0.7
-        found = search.tried({r.name: 1}, caps, answer, share, among)
+        found = search.tried(Objective({r.name: 1}, caps, among), answer, share)
         if found.answer is None:
             return Outcome(found.status)
         stop = found.status if stop == "optimal" or found.status not in ("optimal", OPEN) else stop
@@ -60,7 +61,7 @@ def _tidied(
     """An answer of the same worth that converts least, if that can be proven in time."""
     exact = caps | {r.name: search.problem.value(r.name, answer) for r in requests}
     left = max(search.deadline - time.monotonic(), 0.1)
-    found = search.minimise({TIE_BREAK: 1}, exact, answer, left, among)
+    found = search.minimise(Objective({TIE_BREAK: 1}, exact, among), answer, left)
     return found.answer if found.status == "optimal" and found.answer is not None else answer
 
 
@@ -80,7 +81,7 @@ def by_weights(
         reference = search.problem.values(hint) if hint is not None else {}
     weights = weigh(requests, reference)
     seconds = max(search.deadline - time.monotonic(), 0.1)
-    found = search.tried(weights, search.budget, None, seconds)
+    found = search.tried(Objective(weights, search.budget), None, seconds)
     if found.answer is None:
         return Outcome(found.status)
     return Outcome(found.status, found.answer, weights=weights)

@@ -1,0 +1,24 @@
+"""What is minimised, and within what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEMORY = "memory"  # the goal that is no sum
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Minimise Σ weight · goal within caps.
+
+    `among`: options that answers within the caps hold, if that is known already.
+    """
+
+    weights: dict[str, int]
+    caps: dict[str, int]
+    among: tuple[int, ...] | None = None
+
+    @property
+    def is_peak(self) -> bool:
+        """Whether memory alone is asked about."""
+        return self.weights == {MEMORY: 1}
