@@ -15,7 +15,6 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.possible import possible
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.timetable import Timetable, answer_timetable, program_timetable
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
@@ -157,7 +156,7 @@ class Choices:
         start = time.monotonic()
         variants, pool = self.variants, self.variants.pool
         found = placed(variants, places or program_timetable(pool.space, pool.held))
-        kept = possible(pool, found)
+        kept = sorted(found, key=lambda v: v.key)
         covers = covers_of(pool.space, variants.needed, kept)
         problem = problem_of(pool, kept, covers, tuple(variants.goals))
         useful = range(len(kept)) if pool.keeps_all else presolve(problem)
