@@ -193,6 +193,15 @@ def test_an_answer_can_be_stated_under_its_own_best_order(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_option_reads_may_be_written_in_time(seed: int):
+    problem = assembly_of(seed).problem
+    for option in problem.options:
+        for buffer in option.reads:
+            steps = [problem.options[w].step for w in problem.writers[buffer]]
+            assert min(steps) < option.step
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_order_of_any_answer_gets_below_the_bound_for_all_orders(seed: int):
     assembly = assembly_of(seed)
     free = assembly.unordered()
