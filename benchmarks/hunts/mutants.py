@@ -89,9 +89,9 @@ def _rule_text(rule: Rule) -> str:
 
 # ---- conditions and patterns ---------------------------------------------------------------------
 def _dropped_conditions(rule: Rule) -> Iterator[Mutant]:
-    """Conditions on `uses` and on targets stay: they say nothing of what a value holds."""
+    """Conditions on uses, reads and targets stay: they say nothing of what a value holds."""
     for i, condition in enumerate(rule.where):
-        if "uses" in _called(condition) or is_closed(condition):
+        if {"uses", "wasted"} & set(_called(condition)) or is_closed(condition):
             continue
         where = (*rule.where[:i], *rule.where[i + 1 :])
         yield Mutant(replace(rule, where=where), f"without the condition `{text(condition)}`")

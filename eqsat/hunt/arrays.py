@@ -6,7 +6,7 @@ behind it is made to hold that value; where it says "?", garbage may lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -54,9 +54,16 @@ class Contents:
 
 
 def fill_leaves(
-    rng: Random, sides: Lefts, types: Mapping[Key, TensorType], is_inexact: bool
+    rng: Random,
+    sides: Lefts,
+    types: Mapping[Key, TensorType],
+    is_inexact: bool,
+    defined: Collection[str] = (),
 ) -> Contents:
-    """Random contents of every variable and weight of a left side."""
+    """Random contents of every variable and weight of a left side.
+
+    defined: variables without garbage.
+    """
     wanted: dict[Key | Attr, TensorType] = {**types}
     trees = [t for side in (sides.root, *sides.also) for t in side.walk()]
     wanted |= {t.attr: t.attr.type for t in trees if isinstance(t.attr, Leaf)}
@@ -66,7 +73,12 @@ def fill_leaves(
     is_filled = any(writes_values(t.attr) for t in trees)
     has_signs = not generics or (not is_filled and all(map(keeps_sign, generics)))
     held = {key: _array(draw, t, has_specials, has_signs, is_inexact) for key, t in wanted.items()}
-    is_open = {key: _stray(rng, draw, x.shape) for key, x in held.items()}
+    is_open = {
+        key: np.zeros(x.shape, bool)
+        if isinstance(key, tuple) and key[0] in defined
+        else _stray(rng, draw, x.shape)
+        for key, x in held.items()
+    }
     _enforce(rng, trees, held, is_open)
     return Contents(held, is_open)
 

@@ -21,7 +21,17 @@ from eqsat.model.target import Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.saturate.rows import Answers, NoRow, Row, RuleAtArity, mark, splat_name
+from eqsat.ops.programs.facts import FACTS
+from eqsat.saturate.rows import (
+    Answers,
+    NoRow,
+    Row,
+    RuleAtArity,
+    asked_of,
+    fact_key,
+    mark,
+    splat_name,
+)
 
 Functions = Mapping[str, Callable[..., Any]]
 MANY = 9  # uses of a value: more than any rule's bound on them
@@ -108,12 +118,19 @@ def draw(
     names = [n for n in _named(rule) if n in draft.tensors]
     uses = [(name, rng.choice((0, 1, 1, 2, MANY))) for name in names]
     uses += [(mark(name, i), rng.choice((0, 0, 1))) for name, n in arity for i in range(n)]
+    uses += random_facts(rule, rng)
     tensors = tuple(
         (name, types) for name, types in draft.tensors.items() if name not in draft.inner
     )
     tiles = random_tiles(rng)
     functions = target_functions(rng, tiles)
     return Instance(rule, arity, tuple(attrs), tensors, tuple(uses), functions, draft.parts)
+
+
+def random_facts(rule: Rule, rng: Random) -> list[tuple[str, int]]:
+    """What the rule asks of values of a program; mostly it holds, so that there is a match."""
+    asked = [(f, name) for f in FACTS for name in sorted(asked_of(rule, f))]
+    return [(fact_key(f, name), int(rng.random() < 0.8)) for f, name in asked]
 
 
 # ---- what the target answers --------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -17,9 +17,9 @@ from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
-from eqsat.model.rules import Apply, AttrExpr, Function, Name, Rule
+from eqsat.model.rules import Apply, AttrExpr, Name, Rule
 from eqsat.ops.attrs import RULE_OPS
-from eqsat.saturate.rows import is_closed, slots
+from eqsat.saturate.rows import asked_of, is_closed, slots
 
 TRIES = 60  # draws per instance asked for
 FIRST = 8000  # draws beside, as the first match may be rare
@@ -153,31 +153,14 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
                 if isinstance(pattern, Name):
                     known.setdefault(pattern.name, _value(node, key, attrs, count))
     shown += [(name, bound_value_text(value)) for name, value in known.items()]
-    shown += [(f"uses({n})", str(u)) for n, u in instance.uses if _asks_uses(instance.rule, n)]
-    return tuple(shown)
+    asked = asked_of(instance.rule, "uses")
+    return (*shown, *((f"uses({n})", str(u)) for n, u in instance.uses if n in asked))
 
 
 def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> Any:
     whole = RULE_OPS[node.op].whole
     found = [a if key == whole else a.field(key) for a in attrs]
     return found[0] if count is None or (found and key != whole) else tuple(found)
-
-
-def _asks_uses(rule: Rule, name: str) -> bool:
-    return any(
-        f.name == "uses" and any(isinstance(a, Name) and a.name == name for a in f.args)
-        for e in (*rule.where, *(x for _, x in (*rule.lets, *rule.foreach)))
-        for f in _calls(e)
-    )
-
-
-def _calls(e: AttrExpr) -> Iterator[Function]:
-    if isinstance(e, Function):
-        yield e
-    for part in ("args", "left", "right", "inner", "base"):
-        inner = getattr(e, part, ())
-        for x in inner if isinstance(inner, tuple) else (inner,):
-            yield from _calls(x)
 
 
 def expression_text(e: AttrExpr) -> str:

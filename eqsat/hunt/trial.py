@@ -33,7 +33,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.tensor import TensorType, is_float
-from eqsat.saturate.rows import Row
+from eqsat.saturate.rows import Row, asked_of
 
 MOST_ROWS = 6  # of one match that are compared
 CONFIRMATIONS = 4  # other values tried when rounding could be what differs
@@ -98,6 +98,7 @@ class _Trial:
             (name, i): t for name, ts in instance.tensors for i, t in enumerate(ts)
         }
         self.is_inexact = "inexact" in rule.tags
+        self.defined = asked_of(rule, "defined")  # has no garbage, where the instance matches
 
     def outcome(self, rows: Sequence[Row]) -> Attempt:
         padded = any(
@@ -136,13 +137,15 @@ class _Trial:
     def _contents(self) -> Contents | None:
         """Contents that bear out what the left side says of paddings; None if none were found."""
         for _ in range(3):
-            found = fill_leaves(self.rng, self.left, self.types, self.is_inexact)
+            found = fill_leaves(self.rng, self.left, self.types, self.is_inexact, self.defined)
             values = Values(found.filled(Garbage(None)), Garbage(None))
             opened = OpenLanes(found.is_open, values)
             for side in (self.left.root, *self.left.also):
                 values(side)
                 opened(side)
-            if not false_claim(values.claims):
+            inner = [self.left.named[n] for n in self.defined if n in self.left.named]
+            is_defined = not any(lanes.any() for side in inner for lanes in opened(side))
+            if is_defined and not false_claim(values.claims):
                 self.values, self.opened = values, opened
                 return found
         return None

@@ -67,6 +67,7 @@ class Attributes:
         self.tree = tree
         self.scope = scope
         self.problems = problems
+        self.whole: ast.expr | None = None  # the condition that this text is
 
     def report(self, code: str, node: ast.expr, message: str, help: str = "") -> None:
         self.problems.append(Diagnostic(code, message, self.tree.span(node), help=help))
@@ -144,6 +145,12 @@ class Attributes:
             message = f"no attribute function named `{name}`"
             self.report("E016", node.func, message, did_you_mean(name, FUNCTIONS))
             return None, UNKNOWN
+        if known.is_fact and node is not self.whole:
+            self.report(
+                "E017", node, f"`{name}` is known of some values only and stands by itself",
+                f"make `{name}(…)` a condition of its own under `where:`",
+            )  # fmt: skip
+            return None, UNKNOWN
         most, count = len(known.args), len(node.args)
         if node.keywords or not most - known.optional <= count <= most:
             wants, given = ", ".join(known.args), count + len(node.keywords)
@@ -187,6 +194,7 @@ class Attributes:
                 "write one condition per line; write two rules for `or`",
             )  # fmt: skip
             return None
+        self.whole = self.tree.body
         return self.of_kind(self.tree.body, "bool")
 
     def _compare(self, node: ast.Compare) -> tuple[AttrExpr | None, str]:

@@ -76,6 +76,7 @@ class Operand:
     shape: Shape | None  # None: the op around it does not say
     uses: int = 0  # in the input program
     unpacked: bool = False  # an `unpack` gives it, as far as the search has come
+    facts: frozenset[str] = frozenset()  # names of those that hold, of those that were asked for
 
 
 def _add(r: Op) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.foreign import Custom
+from eqsat.model.region import Region
 from eqsat.model.tensor import TensorType
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by
@@ -26,6 +27,8 @@ from eqsat.plugins import brought_by
 Array = np.ndarray[Any, Any]
 Values = Mapping[str, Any]  # attribute key -> its value
 Sample = tuple[Mapping[str, Any], Sequence[Shape]]  # attributes, and shapes of the operands
+# (op, its attribute, number of an operand, region of the result) -> what it reads of the operand
+Reads = Callable[[str, Attr, int, Region], Region | None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Op:
     An op whose attribute is a class of its own, `attr`, has no `shape`: `make` makes the attribute
     from values and operand shapes, `numpy` gets it in place of values, and the class knows `kind`.
     whole: the key, and the kind, that stands for the complete attribute in rules. optional: keys
-    that may be left out. in_rules: whether rules may name the op.
+    that may be left out. in_rules: whether rules may name the op. reads: what of an operand a
+    region of the result needs; without it that is all of every operand.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Op:
     whole: str = ""
     optional: tuple[str, ...] = ()
     in_rules: bool = True
+    reads: Reads | None = None
 
     def __post_init__(self) -> None:
         if self.attr is not Custom:

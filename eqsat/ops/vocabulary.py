@@ -37,6 +37,8 @@ class AttrFunction:
     the same class, and one form of what the rule makes is enough.
     optional: so many of the last arguments may be left out. columns: of the row it gives, name ->
     kind. cases: what it is for one choice of kinds each, where its result depends on them.
+    is_fact: it asks what is known of a value of the input program (`ops.programs.facts`), and is a
+    condition by itself, as nothing is known of what rules make.
     """
 
     args: tuple[str, ...]
@@ -47,6 +49,7 @@ class AttrFunction:
     optional: int = 0
     columns: Mapping[str, str] = field(default_factory=dict)
     cases: tuple[AttrFunction, ...] = ()
+    is_fact: bool = False
 
     def given(self, kinds: Sequence[str]) -> str:
         """What it gives for arguments of these kinds ("": not known), "" if that depends."""

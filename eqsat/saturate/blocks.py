@@ -14,6 +14,7 @@ from eqsat.model.equalities import Equalities
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Node, Program
 from eqsat.model.shift import OWNED, periods
+from eqsat.ops.programs.facts import Facts, facts_of
 
 BORDER = 1  # blocks kept at each end, next to the two that must be alike
 FEWEST = 5  # equal blocks that are worth it: one more than the shortest program has
@@ -43,7 +44,7 @@ class Short:
     """The program with 2 · `border` + 2 blocks: the first and the last `border` + 1 of all."""
 
     program: Program
-    uses: tuple[int, ...]  # of each node, in the full program
+    facts: Facts  # of each node, in the full program
     number: dict[int, int]  # node of the full program (the first of equal ones) -> node
     stands_for: dict[int, int]  # the same for every node; of a block left out, one in its place
     border: int
@@ -59,13 +60,17 @@ class Short:
         return known.renumbered(self.number, self.stands_for, len(self.program.nodes))
 
 
-def find_blocks(program: Program) -> Blocks | None:
-    """The longest run of equal blocks, if there are `FEWEST` at least."""
+def find_blocks(program: Program, facts: Facts | None = None) -> Blocks | None:
+    """The longest run of equal blocks, if there are `FEWEST` at least.
+
+    facts: what the search will ask about values; None: their uses.
+    """
+    facts = facts or facts_of(program, ())
     same = first_of_equals(program)
     ops = [i for i, n in enumerate(program.nodes) if same[i] == i and n.op not in LEAVES]
     best: Blocks | None = None
     for period in periods([(program.nodes[o].op, program.nodes[o].attr) for o in ops], FEWEST):
-        found = _Finder(program, same, ops, period).find()
+        found = _Finder(program, facts, same, ops, period).find()
         if found and (best is None or _covers(found) > _covers(best)):
             best = found
             if period * found.count > len(ops) - period:
@@ -89,8 +94,11 @@ def first_of_equals(program: Program) -> tuple[int, ...]:
 class _Finder:
     """Looks for blocks of `period` ops."""
 
-    def __init__(self, program: Program, same: tuple[int, ...], ops: list[int], period: int):
-        self.program, self.same, self.ops, self.period = program, same, ops, period
+    def __init__(
+        self, program: Program, facts: Facts, same: tuple[int, ...], ops: list[int], period: int
+    ):
+        self.program, self.facts, self.same = program, facts, same
+        self.ops, self.period = ops, period
         self.place = {o: i for i, o in enumerate(ops)}
         self.start = 0
         self.count = 0
@@ -212,11 +220,10 @@ class _Finder:
         return True
 
     def _is_used_alike(self) -> bool:
-        """Between the first and the last block `uses(x)` does not depend on the block."""
-        uses = self.program.uses
-        return all(
-            uses[c[b]] == uses[c[1]] for c in self._columns() for b in range(2, self.count - 1)
-        )
+        """Between the first and the last block no fact depends on the block."""
+        known = self.facts.of
+        inner = range(2, self.count - 1)
+        return all(known(c[b]) == known(c[1]) for c in self._columns() for b in inner)
 
     def _columns(self) -> list[tuple[int, ...]]:
         inner = [
@@ -257,8 +264,13 @@ def _alike(one: Node, two: Node) -> bool:
     )
 
 
-def shorten(program: Program, blocks: Blocks, border: int = BORDER) -> Short | None:
-    """Leave the blocks in the middle out; None if there are none to leave out."""
+def shorten(
+    program: Program, blocks: Blocks, border: int = BORDER, facts: Facts | None = None
+) -> Short | None:
+    """Leave the blocks in the middle out; None if there are none to leave out.
+
+    facts: as for `find_blocks`.
+    """
     kept = 2 * border + 2
     if blocks.count <= kept:
         return None
@@ -276,15 +288,6 @@ def shorten(program: Program, blocks: Blocks, border: int = BORDER) -> Short | N
     results = (blocks.same[r] for r in program.results)
     kept_results = tuple(number[r] for r in results if r in number)
     short = Program(program.name, tuple(nodes), kept_results, program.symbols)
-    most = _most_uses(program, blocks.same)
-    uses = tuple(most[i] for i in number)
+    kept_facts = (facts or facts_of(program, ())).of_classes(blocks.same, number)
     stands_for = {i: number[dropped.get(o, o)] for i, o in enumerate(blocks.same)}
-    return Short(short, uses, number, stands_for, border, kept, blocks.count - kept)
-
-
-def _most_uses(program: Program, same: tuple[int, ...]) -> dict[int, int]:
-    """Uses per node as the e-graph counts them: the most of any of equal nodes."""
-    most: dict[int, int] = {}
-    for i, count in enumerate(program.uses):
-        most[same[i]] = max(most.get(same[i], 0), count)
-    return most
+    return Short(short, kept_facts, number, stands_for, border, kept, blocks.count - kept)

@@ -10,10 +10,11 @@ from eqsat.model.attr import Attr
 from eqsat.model.equalities import Equalities
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.program import Node, Program
-from eqsat.model.rules import PHASES, Apply, Function, Rule, Splat, Term, Var
+from eqsat.model.rules import PHASES, Apply, Rule, Splat, Term, Var
 from eqsat.ops.attrs import RULE_OPS
+from eqsat.ops.programs.facts import FACTS, Facts
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import OPTIONAL, RuleAtArity, mark, slots, splat_name
+from eqsat.saturate.rows import OPTIONAL, RuleAtArity, asked_of, mark, slots, splat_name
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
@@ -62,7 +63,7 @@ def variants(rules: Iterable[Rule], program: Program) -> tuple[list[RuleAtArity]
     """
     rules = tuple(rules)
     found = {(n.op, len(n.operands)) for n in program.nodes}
-    found |= {("unpack", 1) for r in rules if _asked(r, "is_unpacked")}  # asked for, made or not
+    found |= {("unpack", 1) for r in rules if asked_of(r, "is_unpacked")}  # asked for, made or not
     chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
     numbered = list(enumerate(rules))
     grows = True
@@ -114,12 +115,14 @@ def operand_count(term: Apply, arity: Mapping[str, int]) -> int:
     return sum(arity[splat_name(o)] if isinstance(o, Splat) else 1 for o in term.operands)
 
 
-def prelude(found: set[Signature], bounds: Iterable[int] = ()) -> str:
+def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[str] = ()) -> str:
     """Sorts, constructors, provenance functions and rulesets.
 
-    bounds: `few_3` holds the program's values with three uses at most.
+    bounds: `few_3` holds the program's values with three uses at most, as `fact_wasted` those of
+    which the fact is known.
     """
     lines = ["(sort T)", *(f"(relation few_{b} (T))" for b in bounds)]
+    lines += [f"(relation fact_{name} (T))" for name in facts]
     lines += [f"(function {name} (T) i64 :merge (max old new))" for name in ("uses", "unpacked")]
     for op, arity in sorted(found):
         sorts = " ".join(["i64"] + ["T"] * arity)
@@ -159,16 +162,18 @@ def value_name(i: int) -> str:
 
 
 def program_lines(
-    program: Program, uses: Sequence[int], interner: Interner, bounds: Sequence[int] = ()
+    program: Program, facts: Facts, interner: Interner, bounds: Sequence[int] = ()
 ) -> list[str]:
     """One `let` per node; the input's nodes are made by no rule."""
     lines = []
     for i, n in enumerate(program.nodes):
         term = _call(n, interner)
         lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} -1)")
-        if uses[i]:
-            lines.append(f"(set (uses {value_name(i)}) {uses[i]})")
-            lines += [f"(few_{b} {value_name(i)})" for b in bounds if uses[i] <= b]
+        uses = facts.uses[i]
+        if uses:
+            lines.append(f"(set (uses {value_name(i)}) {uses})")
+            lines += [f"(few_{b} {value_name(i)})" for b in bounds if uses <= b]
+        lines += [f"(fact_{f} {value_name(i)})" for f, held in facts.holds.items() if held[i]]
     return lines
 
 
@@ -241,10 +246,11 @@ class RuleText:
         self.facts: list[str] = []
         self.marked = [
             (name, i)
-            for name in sorted(_asked(variant.rule, "is_unpacked"))
+            for name in sorted(asked_of(variant.rule, "is_unpacked"))
             for i in range(self.arity[name])
         ]
-        self.used = sorted(_asked(variant.rule, "uses"))
+        self.used = sorted(asked_of(variant.rule, "uses"))
+        self.known = [(f, x) for f in FACTS for x in sorted(asked_of(variant.rule, f))]
         self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
         self.outs: list[str] = []  # attribute variables of the right side, one for each node made
         self.text = self._text()
@@ -260,6 +266,7 @@ class RuleText:
             self.facts += [f"(= x_{term.name} {also})"] if term.name else []
         marks = self._marks(n)
         self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.used]
+        self.facts += [f"(fact_{f} x_{x})" for f, x in self.known]
         self.facts += [f"(= use_{mark(x, i)} (unpacked x_{x}_{i}))" for x, i in self.marked]
         if rule.also:  # what is joined with itself too often is left out of the join
             self.facts += [f"(few_{bound} x_{x})" for x, bound in few_uses(rule)]
@@ -365,20 +372,3 @@ class RuleText:
         actions.append(f"(let {name} ({call}))")
         actions.append(f"(set (made_{call}) {f'(| {made} a0)' if is_root else made})")
         return name
-
-
-def _asked(rule: Rule, function: str) -> set[str]:
-    """Variables that a rule asks a function of the e-graph about, e.g. their uses in the input."""
-    found: set[str] = set()
-
-    def walk(e: object) -> None:
-        if isinstance(e, Function) and e.name == function:
-            found.update(a.name for a in e.args)  # type: ignore[union-attr]
-        for part in ("args", "left", "right", "inner", "base"):
-            value = getattr(e, part, ())
-            for x in value if isinstance(value, tuple) else (value,):
-                walk(x)
-
-    for e in (*rule.where, *(x for _, x in rule.lets), *(x for _, x in rule.foreach)):
-        walk(e)
-    return found

@@ -30,6 +30,7 @@ from eqsat.model.rules import (
 )
 from eqsat.ops.attrs import FUNCTIONS, RULE_OPS, Operand
 from eqsat.ops.builtin.layouts import NeedsPadding
+from eqsat.ops.programs.facts import FACTS
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
@@ -91,6 +92,11 @@ def splat_name(s: Splat) -> str:
 def mark(name: str, i: int) -> str:
     """What an operand of a splat is called where it is asked whether it is an unpacked value."""
     return f"{name}_{i}_unpacked"
+
+
+def fact_key(fact: str, name: str) -> str:
+    """What a match calls the answer to `wasted(x)`, in a name that no variable has."""
+    return f"{fact}({name})"
 
 
 class Answers:
@@ -188,7 +194,9 @@ class Answers:
                 at += n
                 continue
             if o.name:
-                env[o.name] = Operand(shapes[at] if shapes else None, uses.get(o.name, 0))
+                shape = shapes[at] if shapes else None
+                held = frozenset(f for f in FACTS if uses.get(fact_key(f, o.name)))
+                env[o.name] = Operand(shape, uses.get(o.name, 0), facts=held)
             at += 1
 
     # ---- let, where, foreach ------------------------------------------------------------------
@@ -346,6 +354,13 @@ def functions_of(rule: Rule) -> set[str]:
     """The attribute functions that a rule calls."""
     sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
     return {p.name for e in sides for p in _parts(e) if isinstance(p, Function)}
+
+
+def asked_of(rule: Rule, function: str) -> set[str]:
+    """The variables that a rule asks a function about, such as their uses in the input."""
+    sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
+    calls = (p for e in sides for p in _parts(e) if isinstance(p, Function))
+    return {a.name for f in calls if f.name == function for a in f.args if isinstance(a, Name)}
 
 
 def _attributes(term: Term) -> Iterator[AttrExpr]:

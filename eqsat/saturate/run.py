@@ -12,12 +12,13 @@ from eqsat.model.limits import Limits, check_room
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
+from eqsat.ops.programs.facts import FACTS, facts_of
 from eqsat.saturate.blocks import Blocks, Short, find_blocks, first_of_equals, shorten
 from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
 from eqsat.saturate.levels import NotPeriodic
-from eqsat.saturate.rows import is_moot
+from eqsat.saturate.rows import asked_of, is_moot
 from eqsat.saturate.search import Saturation, target_facts
 from eqsat.saturate.snapshot import snapshot, tables
 from eqsat.saturate.unroll import TooLarge, unroll
@@ -56,20 +57,22 @@ def saturate(
     assert limits.matches is not None
     facts = target_facts(target)
     rules = replace(rules, rules=tuple(r for r in rules.rules if not is_moot(r, facts)))
+    asked = [name for name in FACTS if any(asked_of(r, name) for r in rules.rules)]
+    known_facts = facts_of(program, asked)
     wide = too_many(rules.rules, program, program.uses, limits.matches)
     wide |= too_wide(rules.rules, program)
     search = partial(Saturation, rules=rules, target=target, limits=limits, left_out=wide)
     why, blocks = "", None
     if reuse_blocks and not clock.over(len(program.nodes)):
-        blocks = find_blocks(program)
+        blocks = find_blocks(program, known_facts)
     for border in BORDERS if blocks is not None else ():
         assert blocks is not None
-        short = shorten(program, blocks, border)
+        short = shorten(program, blocks, border, known_facts)
         if short is None:
             break
         try:
             own = None if known is None else short.knows(known)
-            run = search(short.program, short.uses, clock=clock.halved(), known=own)
+            run = search(short.program, short.facts, clock=clock.halved(), known=own)
             graph = _with_blocks(program, blocks, short, run)
         except (TooLarge, NotComplete) as e:
             why = str(e)
@@ -78,7 +81,7 @@ def saturate(
             why = str(e)
             continue
         return replace(graph, seconds=time.monotonic() - begin)
-    graph = search(program, program.uses, clock=clock, known=known).run()
+    graph = search(program, known_facts, clock=clock, known=known).run()
     whole = None if blocks is None else BlockReuse(blocks.count, blocks.count, why)
     return replace(graph, seconds=time.monotonic() - begin, blocks=whole)
 

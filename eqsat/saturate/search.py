@@ -24,6 +24,7 @@ from eqsat.ops.contractions.dimorders import target_orders
 from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
+from eqsat.ops.programs.facts import Facts
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import (
@@ -37,7 +38,7 @@ from eqsat.saturate.encode import (
     variants,
 )
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import Answers
+from eqsat.saturate.rows import Answers, fact_key
 from eqsat.saturate.snapshot import snapshot, tables
 
 BINDINGS = "egglog.bindings"
@@ -95,7 +96,7 @@ class Saturation:
     def __init__(
         self,
         program: Program,
-        uses: Sequence[int],
+        facts: Facts,
         rules: RuleSet,
         target: Target,
         limits: Limits,
@@ -103,7 +104,7 @@ class Saturation:
         left_out: Collection[str] = (),
         known: Equalities | None = None,
     ):
-        self.program, self.uses, self.rules, self.clock = program, uses, rules, clock
+        self.program, self.facts, self.rules, self.clock = program, facts, rules, clock
         self.known = known
         assert limits.nodes and limits.rounds and limits.matches  # resolved
         self.most_nodes, self.most_rounds, self.most_matches = (
@@ -256,11 +257,11 @@ class Saturation:
         )
 
     def _load(self, with_rules: bool) -> None:
-        self._call(prelude(self.signatures, self.bounds))
+        self._call(prelude(self.signatures, self.bounds, self.facts.holds))
         for text in self.texts if with_rules else ():
             if text not in self.waiting:
                 self._call(text.text)
-        self._lines(program_lines(self.program, self.uses, self.interner, self.bounds))
+        self._lines(program_lines(self.program, self.facts, self.interner, self.bounds))
 
     def _lines(self, lines: Sequence[str]) -> None:
         for i in range(0, len(lines), CHUNK):
@@ -324,7 +325,9 @@ class Saturation:
         ids, counts = key[: rows.width], key[rows.width :]
         if 0 in ids:
             return []  # "leave alone" is rewritten away before anything else sees it
-        uses = dict(zip(self.texts[n].uses, counts, strict=True))
+        text = self.texts[n]
+        uses = dict(zip(text.uses, counts, strict=True))
+        uses |= {fact_key(f, x): 1 for f, x in text.known}  # it is matched where they hold
         found = rows.rows([self.interner[i] for i in ids], uses)
         most = rows.rule.max_matches
         if most is not None:

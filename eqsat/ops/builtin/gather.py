@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from eqsat.model.movement import Move, make_move
+from eqsat.ops.movement.regions import read_by_gather
 from eqsat.ops.op import Array, Op
 
 
@@ -19,5 +20,6 @@ OPS = (
     Op(
         "gather", "The slices along a dim that indices name.", 2, {"axis": "int"},
         numpy=_taken, attr=Move, make=partial(make_move, "gather"), whole="move",
+        reads=read_by_gather,
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.expr import read_literal
 from eqsat.model.layout import Layout
+from eqsat.ops.movement.regions import read_by_view
 from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.op import Array, Op, Values
 
@@ -71,7 +72,7 @@ def _record(name: str, doc: str, numpy: Callable[..., Array]) -> Op:
     fields = {"pos": "ints", "tiles": "ints", "outer": "ints", "pad": "pads"}
     return Op(
         name, doc, 1, fields, numpy=numpy, attr=Layout, make=_make, whole="layout",
-        optional=("outer", "pad"),
+        optional=("outer", "pad"), reads=read_by_view,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from eqsat.model.expr import read_literal
 from eqsat.model.movement import Move, make_move
+from eqsat.ops.movement.regions import read_by_view
 from eqsat.ops.op import Array, Op
 
 
@@ -23,5 +24,6 @@ OPS = (
     Op(
         "pad", "One value around the elements.", 1, {"low": "ints", "high": "ints", "value": "str"},
         numpy=_padded, attr=Move, make=partial(make_move, "pad"), whole="move",
+        reads=read_by_view,
     ),
 )  # fmt: skip

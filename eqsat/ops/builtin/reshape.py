@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eqsat.model.attr import Shape
 from eqsat.model.movement import Reshape
+from eqsat.ops.movement.regions import read_by_view
 from eqsat.ops.op import Op, Values
 
 
@@ -17,5 +18,6 @@ OPS = (
     Op(
         "reshape", "The elements in order, as other dims.", 1, {"shape": "ints"},
         numpy=lambda r, x: x.reshape(r.shape), attr=Reshape, make=_make, whole="groups",
+        reads=read_by_view,
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eqsat.model.attr import Shape
 from eqsat.model.movement import Move, make_move
+from eqsat.ops.movement.regions import read_by_view
 from eqsat.ops.op import Array, Op, Values
 
 
@@ -22,5 +23,6 @@ OPS = (
         "slice", "From `start` to `limit` in steps.", 1,
         {"start": "ints", "limit": "ints", "stride": "ints"},
         numpy=_cut, attr=Move, make=_make, whole="move",
+        reads=read_by_view,
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eqsat.model.attr import Shape
 from eqsat.model.devices import Transfer
+from eqsat.ops.movement.regions import read_alike
 from eqsat.ops.op import Op, Values
 
 
@@ -17,5 +18,6 @@ OPS = (
     Op(
         "transfer", "A copy on another device.", 1, {"origin": "str", "device": "str"},
         numpy=lambda t, x: x, attr=Transfer, make=_make, whole="border",
+        reads=read_alike,
     ),
 )  # fmt: skip

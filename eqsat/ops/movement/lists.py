@@ -75,6 +75,11 @@ def _is_contraction(g: Generic) -> bool:
     return contraction_roles(g) is not None
 
 
+def _fact(name: str, doc: str) -> AttrFunction:
+    """A fact of the input program, see `ops.programs.facts`."""
+    return AttrFunction(("tensor",), "bool", doc, lambda x: name in x.facts, is_fact=True)
+
+
 FUNCTIONS = attr_functions(same_tiles, relaxes, is_open, forgets, masks)
 FUNCTIONS |= attr_functions(
     is_identity, ("is_identity", _changes_nothing), inverse, ("inverse", undone)
@@ -86,6 +91,8 @@ FUNCTIONS |= {
     "rank": AttrFunction(("tensor",), "int", "number of dims", lambda x: len(x.shape)),
     "shape": AttrFunction(("tensor",), "ints", "extents", lambda x: x.shape),
     "uses": AttrFunction(("tensor",), "int", "uses in the input program", lambda x: x.uses),
+    "wasted": _fact("wasted", "of this value of the input program less than nine tenths are read"),
+    "defined": _fact("defined", "of the input program, and no lane of it may hold anything"),
     "is_contraction": AttrFunction(
         ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
     ),
