@@ -8,7 +8,8 @@ and lines of code (neither blank, comment nor docstring) per folder; functions o
 over 400 lines; attribute functions, rules and lines of rules; names of module-level classes and
 public functions that stand in two modules or more; modules in import cycles, imports inside
 functions counted; pairs of places of SHARED_RUN lines of code that are alike but for names and
-values; per op of the language the files its name stands in as a string. `--names` lists names,
+values, fields and arguments with their types apart;
+per op of the language the files its name stands in as a string. `--names` lists names,
 cycles and pairs.
 
 `times` checks REV out beside the working tree and runs both, a process per checkout, program and
@@ -42,6 +43,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SHARED_RUN = 6  # lines
 TOO_COMMON = 8  # places: what stands in more is an idiom
+# a field or an argument with its type, a decorator, the head of a class
+DECLARES = re.compile(r"\w+: [\w\[\], .|]+( = [^()]+?)?,?|@dataclass\(.*\)|class \w+(\(.*\))?:")
 LONG_FUNCTION, LONG_FILE = 60, 400
 OPS = (
     "transpose", "reshape", "slice", "pad", "pack", "unpack", "concat", "gather", "relax", "retype",
@@ -252,7 +255,9 @@ def alike(texts: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def shape(line: str) -> str:
-    """A line without its names and values; "" for one that says next to nothing."""
+    """A line without its names and values; "" for one that says next to nothing, or declares."""
+    if DECLARES.fullmatch(line.partition("  #")[0].strip()):
+        return ""  # fields of records and arguments: what is alike about them is the syntax
     bare = re.sub(r"\"[^\"]*\"|'[^']*'", "S", line.strip())
     bare = re.sub(
         r"\b(?!(?:if|for|in|return|def|class|not|and|or|else|yield|lambda)\b)\w+", "n", bare

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
-from eqsat.plan.roles import Factor, ProductRoles
+from eqsat.plan.roles import ProductFactor, ProductRoles
 
 LINE = 16  # elements of a cache line
 UNROLL = 4  # points of the innermost reduction loop a turn
@@ -82,7 +82,7 @@ class Blocking:
     roles: ProductRoles
 
     @cached_property
-    def factors(self) -> tuple[Factor, Factor]:
+    def factors(self) -> tuple[ProductFactor, ProductFactor]:
         """The rows' and the columns'."""
         a, b = self.roles.factors
         return (b, a) if self.plan.swapped else (a, b)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eqsat.model.plan import Machine, Work
 from eqsat.plan import expressions
 from eqsat.plan.cores import CHAINS, PAGE_BYTES
-from eqsat.plan.roles import Factor
+from eqsat.plan.roles import ProductFactor
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
     return copied, prologue, strided
 
 
-def _body_cost(sizes: Blocking, factor: Factor) -> float:
+def _body_cost(sizes: Blocking, factor: ProductFactor) -> float:
     """Additions per element of a factor, the stages it needs included."""
     stages = additions(sizes.nest, needed(sizes.nest, stages_read(factor.arguments)))
     return (
@@ -153,7 +153,7 @@ def _body_cost(sizes: Blocking, factor: Factor) -> float:
     )
 
 
-def _strided(factor: Factor, along: int, reduced: tuple[int, ...]) -> float:
+def _strided(factor: ProductFactor, along: int, reduced: tuple[int, ...]) -> float:
     """Accesses per element that no vector serves; transposes in registers count a quarter."""
     found = 0.0
     for a in factor.accesses:

@@ -12,7 +12,7 @@ from eqsat.plan.stages import access_loops, needed
 
 
 @dataclass(frozen=True)
-class Factor:
+class ProductFactor:
     """One side of the product: a body over accesses and earlier stages.
 
     loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
@@ -38,7 +38,7 @@ class ProductRoles:
     epilogue: stages computed from the root on, in order."""
 
     root: int
-    factors: tuple[Factor, Factor]
+    factors: tuple[ProductFactor, ProductFactor]
     batch: tuple[int, ...]
     only: tuple[tuple[int, ...], tuple[int, ...]]
     reduced: tuple[int, ...]
@@ -78,7 +78,7 @@ def product_roles_of(nest: Nest) -> ProductRoles:
     )
 
 
-def both_factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
+def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor]:
     body, arguments = stage.body, stage.arguments
     while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
         body, arguments = nest.stages[inner].body, nest.stages[inner].arguments
@@ -88,10 +88,10 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
     return one, other
 
 
-def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Factor:
+def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> ProductFactor:
     accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
     loops = frozenset(i for a in accesses for i in access_loops(a))
-    return Factor(body, arguments, loops, accesses)
+    return ProductFactor(body, arguments, loops, accesses)
 
 
 def _below(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:

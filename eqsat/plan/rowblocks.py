@@ -17,7 +17,7 @@ from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import expressions
 from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, PAGE_BYTES
-from eqsat.plan.roles import Factor
+from eqsat.plan.roles import ProductFactor
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
@@ -330,7 +330,7 @@ def _copies(sizes: RowExtents) -> tuple[float, float, float]:
     """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
     p, roles = sizes.plan, sizes.roles
     points = sizes.batch * sizes.chunks * sizes.length
-    copies: list[tuple[Factor, int, float]] = []
+    copies: list[tuple[ProductFactor, int, float]] = []
     if roles.first is not None:
         rows = sizes.batch * sizes.row_count
         copies += [(roles.first.keys, roles.first.depth, points * sizes.depth)]
@@ -348,7 +348,7 @@ def _copies(sizes: RowExtents) -> tuple[float, float, float]:
     return copied, prologue, strided
 
 
-def _body_cost(nest: Nest, factor: Factor) -> float:
+def _body_cost(nest: Nest, factor: ProductFactor) -> float:
     inner = needed(nest, stages_read(read_by(factor)))
     return expressions.additions_of(factor.body) + additions(nest, inner)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Nest, NoNest, Stage
-from eqsat.plan.roles import Factor, both_factors
+from eqsat.plan.roles import ProductFactor, both_factors
 from eqsat.plan.stages import Moved, access_loops, needed, stages_read
 
 FIRST = 0  # the pass that reads what the first contraction made
@@ -24,8 +24,8 @@ class First:
     """The first contraction: its stage, its factors by what they depend on, the reduced loop."""
 
     stage: int
-    queries: Factor  # of rows alone
-    keys: Factor  # of what lies along a row
+    queries: ProductFactor  # of rows alone
+    keys: ProductFactor  # of what lies along a row
     depth: int
 
 
@@ -44,7 +44,7 @@ class RowRoles:
     last: int
     kept: Expr  # what the last contraction reads of the rows
     arguments: tuple[Access | int, ...]
-    columns: Factor
+    columns: ProductFactor
     rows: tuple[int, ...]
     along: int
     wide: int
@@ -162,7 +162,7 @@ def _check(nest: Nest) -> None:
         raise NoNest("row blocks have a contraction and another sum in front of it")
 
 
-def _product(nest: Nest, stage: Stage) -> tuple[Factor, Factor]:
+def _product(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor]:
     if stage.combine != "add" or stage.dtype != "f32":
         raise NoNest(f"the last sum is {stage.combine} of {stage.dtype}, not add of f32")
     return both_factors(nest, stage)
@@ -177,7 +177,7 @@ def _below(nest: Nest) -> list[set[int]]:
     return found
 
 
-def read_by(factor: Factor) -> tuple[Access | int, ...]:
+def read_by(factor: ProductFactor) -> tuple[Access | int, ...]:
     """The arguments that a factor's body names."""
     return tuple(factor.arguments[i] for i in factor.body.operands())
 
@@ -191,7 +191,7 @@ def _above(nest: Nest, last: int) -> tuple[int, ...]:
     return tuple(i for i in range(len(nest.stages)) if last in below[i])
 
 
-def _loops(nest: Nest, factor: Factor) -> set[int]:
+def _loops(nest: Nest, factor: ProductFactor) -> set[int]:
     """Loops of the stages and accesses that a factor reads at a point."""
     found: set[int] = set()
     for a in read_by(factor):

@@ -15,7 +15,7 @@ from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import LINE, UNROLL, Blocking, Tiling, row_stride
 from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE
-from eqsat.plan.roles import Factor, ProductRoles, product_roles_of
+from eqsat.plan.roles import ProductFactor, ProductRoles, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
 
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
@@ -63,7 +63,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
 
 
 def _vector_loops(
-    nest: Nest, a: Factor, b: Factor, columns: tuple[int, ...], batch: tuple[int, ...]
+    nest: Nest, a: ProductFactor, b: ProductFactor, columns: tuple[int, ...], batch: tuple[int, ...]
 ) -> list[int]:
     """Loops along which vectors of B lie, or the result's do; of both factors if there are such."""
     unit = [i for i in columns if b.plain and b.plain.strides[i] == 1]
@@ -146,20 +146,22 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
     return [n for n in fitting if rows * n >= CHAINS] or fitting[-1:]
 
 
-def _must_copy(nest: Nest, factor: Factor, own: Tiling, rows: tuple[int, ...]) -> bool:
+def _must_copy(nest: Nest, factor: ProductFactor, own: Tiling, rows: tuple[int, ...]) -> bool:
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.plain is None:
         return True
     return any(access_loops(b) & (factor.loops | set(rows)) for b in nest.bounds)
 
 
-def _may_copy(nest: Nest, a: Factor, rows: tuple[int, ...]) -> bool:
+def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
     """Whether copying rows could pay: several loops of rows, or rows that share cache sets."""
     assert a.plain is not None
     return len(rows) > 1 or any(estimate.aliased(a.plain.strides[i], nest.sizes[i]) for i in rows)
 
 
-def _reduction_order(nest: Nest, roles: ProductRoles, a: Factor, b: Factor) -> tuple[int, ...]:
+def _reduction_order(
+    nest: Nest, roles: ProductRoles, a: ProductFactor, b: ProductFactor
+) -> tuple[int, ...]:
     """Reduction loops, the ones of longest strides outermost; B's count before A's."""
 
     def key(i: int) -> tuple[int, int]:
@@ -174,7 +176,7 @@ def _reduction_order(nest: Nest, roles: ProductRoles, a: Factor, b: Factor) -> t
 
 
 def _rows(
-    nest: Nest, a: Factor, rows: tuple[int, ...], copied: bool
+    nest: Nest, a: ProductFactor, rows: tuple[int, ...], copied: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Loops that number the rows of tiles, and those around them."""
     if copied or len(rows) < 2:
@@ -183,7 +185,9 @@ def _rows(
     return (inner,), tuple(i for i in rows if i != inner)
 
 
-def _panels(nest: Nest, own: Tiling, b: Factor, machine: Machine) -> Iterator[tuple[int, int]]:
+def _panels(
+    nest: Nest, own: Tiling, b: ProductFactor, machine: Machine
+) -> Iterator[tuple[int, int]]:
     """Vectors of a panel, and over how many points of another loop they go."""
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
     rows = nest.points(own.row_loops)
@@ -194,7 +198,7 @@ def _panels(nest: Nest, own: Tiling, b: Factor, machine: Machine) -> Iterator[tu
         yield from ((along * q, q) for q in (2, 3) if nest.sizes[u] % q == 0 and along * q <= 4)
 
 
-def _may_stream(nest: Nest, own: Tiling, b: Factor, machine: Machine) -> bool:
+def _may_stream(nest: Nest, own: Tiling, b: ProductFactor, machine: Machine) -> bool:
     """Whether B is read once, and along its own rows it would be read in order."""
     if b.plain is None or own.copied[1] or own.copied[0] or not own.reduced:
         return False

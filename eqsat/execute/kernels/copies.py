@@ -9,7 +9,7 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Bound
-from eqsat.plan.roles import Factor
+from eqsat.plan.roles import ProductFactor
 from eqsat.plan.stages import access_loops
 
 AHEAD = 4  # squares of a transposed copy that are asked for before they are read
@@ -54,7 +54,7 @@ def first_row(frame: Frame, t: Index) -> Index:
     return code.add(code.mul(t, p.rows - 1), code.min(t, s.full_tiles))
 
 
-def _copy_run(frame: Frame, factor: Factor, to: Value, first: Index, count: Index) -> None:
+def _copy_run(frame: Frame, factor: ProductFactor, to: Value, first: Index, count: Index) -> None:
     """One row: every point of the reduction in order, vectors along the innermost loop."""
     code, p, nest = frame.code, frame.plan, frame.nest
     if not p.reduced:
@@ -94,7 +94,7 @@ def _over_reduction(
     level(0, frame, to)
 
 
-def _vectors(factor: Factor, frame: Frame, to: Value, start: Index, size: Index) -> None:
+def _vectors(factor: ProductFactor, frame: Frame, to: Value, start: Index, size: Index) -> None:
     """`size` elements along the innermost loop: whole vectors, then the rest under a mask."""
     code, nest, along = frame.code, frame.nest, frame.plan.reduced[-1]
     lanes = frame.plan.lanes
@@ -109,7 +109,7 @@ def _vectors(factor: Factor, frame: Frame, to: Value, start: Index, size: Index)
     code.strips(size, lanes, vector)
 
 
-def _value(frame: Frame, points: Points, factor: Factor, mask: Mask) -> Value:
+def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> Value:
     """The factor at these points; 0 where the nest has no such point."""
     code = frame.code
     there = points.holds(_own_bounds(frame, factor), frame.at)
@@ -132,7 +132,7 @@ def _value(frame: Frame, points: Points, factor: Factor, mask: Mask) -> Value:
     return code.select(there, code.broadcast(x, points.lanes), zero)
 
 
-def _own_bounds(frame: Frame, factor: Factor) -> list[Bound]:
+def _own_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
     """Bounds of the nest that the factor's own loops decide, or that rows decide for it."""
     p = frame.plan
     known = set(factor.loops) | set(p.reduced) | set(p.batch)
@@ -183,7 +183,7 @@ def _at_vector(frame: Frame, vector: tuple[int, int, int | None]) -> Frame:
 
 
 def _one_row(
-    frame: Frame, factor: Factor, to: Value, vectors: Sequence[tuple[int, int, int | None]]
+    frame: Frame, factor: ProductFactor, to: Value, vectors: Sequence[tuple[int, int, int | None]]
 ) -> None:
     code, p = frame.code, frame.plan
     points = Points(code, frame.nest, frame.reads, p.vector_loop, p.lanes)
@@ -194,7 +194,7 @@ def _one_row(
 
 def _turned(
     frame: Frame,
-    factor: Factor,
+    factor: ProductFactor,
     to: Value,
     vectors: Sequence[tuple[int, int, int | None]],
     start: Index,

@@ -14,7 +14,7 @@ from eqsat.execute.kernels.products import Product
 from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, store_stage
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
-from eqsat.plan.roles import Factor
+from eqsat.plan.roles import ProductFactor
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import First, row_roles_of
 
@@ -149,7 +149,7 @@ class Items:
 
         code.loop(0, rows, 1, [], row)
 
-    def value(self, points: Points, factor: Factor, mask: Mask) -> Value:
+    def value(self, points: Points, factor: ProductFactor, mask: Mask) -> Value:
         """A factor at neighbouring points; 0 out of the mask."""
         code, lanes = self.code, points.lanes
         x = points.body(factor.body, factor.arguments, self.at, {}, mask)
