@@ -39,7 +39,7 @@ BARREN = """
   - name: never
     doc: No permutation is that long.
     rewrite: transpose(x, perm=p)
-    to:      transpose(transpose(x, perm=p), perm=identity(rank(x)))
+    to:      transpose(transpose(x, perm=p), perm=identity(x.rank))
     where:   [len(p) == 77]
 """
 HEAD = "ruleset: mine\ndoc: Rules of a user.\nrules:"
@@ -158,7 +158,7 @@ def test_an_example_shows_where_a_rare_rule_applies():
   - name: rare
     doc: Only five dims in this order.
     rewrite: transpose(x, perm=p)
-    to:      transpose(transpose(x, perm=p), perm=identity(rank(x)))
+    to:      transpose(transpose(x, perm=p), perm=identity(x.rank))
     where:   [len(p) == 7]
     examples:
       - name: seven

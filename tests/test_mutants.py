@@ -143,7 +143,7 @@ def test_a_condition_that_only_limits_growth_is_listed_as_sound():
 
 
 def test_what_was_hardly_tried_is_called_missed():
-    rule = read("transpose(x, perm=p)", "x", "where: ['rank(x) == 9']")
+    rule = read("transpose(x, perm=p)", "x", "where: ['x.rank == 9']")
     same = Mutant(rule, "nothing")
     found = judge(rule, matches=50, evidence=50, wanted=[same])
     assert found == [Verdict(same, MISSED, 0, 0)]

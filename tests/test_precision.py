@@ -285,7 +285,7 @@ rules:
     rewrite: transpose(generic(*xs, sig=g), perm=p)
     to: generic(*xs, sig=write_behind(g, p))
     where:
-      - precision(g) == "highest"
+      - g.precision == "highest"
 """
     rules = read_ruleset(text, "accurate.yaml")
     made = {}

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import eqsat
 from eqsat.hunt.examples import all_examples, check_example, check_examples, example_target
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.model.rules import Example, Rule, RuleSet
+from eqsat.model.diag import Span
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.rules import Example, Field, Name, Rule, RuleSet
+from eqsat.model.target import Tile
+from eqsat.ops.attrs import FIELDS, Operand
 from eqsat.plugins import find_names
+from eqsat.saturate.rows import NoRow, value
 
+SPAN = Span("f.yaml", 1, 1, 2)
 SETS = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
 DEFAULT = eqsat.rules("default")
 OWN = {(r.ruleset, r.name): (s, r) for s in SETS for r in s.rules if r.ruleset == s.name}
@@ -60,3 +69,26 @@ rules:
 """
     found = check_examples(read_ruleset(text, "wrong.yaml"))
     assert [(d.code, d.span.line if d.span else 0) for d in found] == [("E101", 13), ("E101", 17)]
+
+
+def test_fields_of_values_are_typed_as_the_records_say():
+    owners = {"tensor": Operand, "sig": Generic, "layout": Layout, "tile": Tile}
+    kinds = {"int": "int", "str": "str", "bool": "bool", "Shape": "ints"}
+    assert owners.keys() == FIELDS.keys()
+    for kind, named in FIELDS.items():
+        for name, wanted in named.items():
+            found = inspect.getattr_static(owners[kind], name, None)  # a property, or a field
+            hint = found.fget.__annotations__["return"] if isinstance(found, property) else (
+                owners[kind].__annotations__[name])  # fmt: skip
+            assert kinds[hint.removesuffix(" | None")] == wanted, (kind, name)
+
+
+def test_a_field_of_what_is_not_known_gives_no_row():
+    rank = Field(Name("x", SPAN), "rank", SPAN)
+    assert value(rank, {"x": Operand((4, 2))}, {}) == 2
+    assert (
+        value(Field(Name("t", SPAN), "n", SPAN), {"t": Tile((("m", 8), ("n", 16)), 1.0)}, {}) == 16
+    )
+    assert value(rank, {"x": None}, {}) is None  # an operand that is left out
+    with pytest.raises(NoRow):
+        value(rank, {"x": Operand(None)}, {})

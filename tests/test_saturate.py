@@ -214,7 +214,7 @@ rules:
     doc: Never right.
     rewrite: generic(x, sig=g)
     where:
-      - is_elementwise(g)
+      - g.is_elementwise
     to: x
 """
     program = parse_program(

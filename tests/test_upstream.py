@@ -254,10 +254,10 @@ def test_guards_say_what_upstream_asks():
     assert not guards.is_expand(Reshape((4, 8, 3), (32, 3)))
     assert guards.is_expand(Reshape((32, 3), (4, 8, 3)))
     assert not guards.is_collapse(Reshape((6, 4), (4, 6)))
-    assert guards.is_padded(layout((30,), [0], [16]))
-    assert not guards.is_padded(layout((32,), [0], [16]))
-    assert guards.is_outer_identity(layout((4, 4), [0], [2]))
-    assert not guards.is_outer_identity(layout((4, 4), [0], [2], outer=(1, 0)))
+    assert layout((30,), [0], [16]).is_padded
+    assert not layout((32,), [0], [16]).is_padded
+    assert layout((4, 4), [0], [2]).is_outer_identity
+    assert not layout((4, 4), [0], [2], outer=(1, 0)).is_outer_identity
     assert guards.is_simple_pack(layout((5, 64), [1], [16]))
     assert guards.is_simple_pack(layout((1, 96), [0, 1], [1, 8]))
     assert guards.is_simple_pack(layout((8, 4), [0, 1], [8, 4]))
@@ -301,7 +301,7 @@ override:
     apply: replace
     phase: cancel
     single_use: true
-    where: ["not is_padded(l)"]
+    where: ["not l.is_padded"]
     tags: [late]
     source: somewhere
 """
@@ -329,8 +329,8 @@ override:
     ("entry", "code", "text"),
     [
         ("{rules: [fold-transpos-into-pack], prefix: a}", "E009", "fold-transpos-into-pack"),
-        ("{rules: [unpack-of-pack], prefix: a, where: ['is_padded(q)']}", "E020", "`q`"),
-        ("{rules: [unpack-of-pack], prefix: a, where: ['is_padded(x)']}", "E021", "`x`"),
+        ("{rules: [unpack-of-pack], prefix: a, where: ['is_open(q)']}", "E020", "`q`"),
+        ("{rules: [unpack-of-pack], prefix: a, where: ['is_open(x)']}", "E021", "`x`"),
         ("{rules: [unpack-of-pack], prefix: A}", "E005", "`A`"),
         ("{rules: [unpack-of-pack]}", "E004", "prefix"),
     ],

@@ -10,11 +10,10 @@ from typing import Any
 from eqsat.lang.syntax import Tree
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
 from eqsat.model.rules import AttrExpr, Compare, Field, Function, Name, Not, Value
-from eqsat.ops.attrs import FUNCTIONS, ROWS
+from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS
 
 UNKNOWN = ""  # the kind of something that was wrong before; fits everywhere, so nothing follows
 PADS = {"any": "?", "none": "-"}
-TILE_FIELDS = {"m": "int", "n": "int", "k": "int"}
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
@@ -134,7 +133,8 @@ class Attributes:
             return literal, _literal_kind(literal.value)
         self.report(
             "E010", node, "cannot read this value",
-            "attributes are names, `[1, 0]`, attribute functions, or columns such as `c.sig`",
+            "attributes are names, `[1, 0]`, attribute functions, columns such as `c.sig`,"
+            " or fields such as `l.is_padded`",
         )  # fmt: skip
         return None, UNKNOWN
 
@@ -143,7 +143,9 @@ class Attributes:
         known = FUNCTIONS.get(name)
         if known is None:
             message = f"no attribute function named `{name}`"
-            self.report("E016", node.func, message, did_you_mean(name, FUNCTIONS))
+            is_field = any(name in fields for fields in FIELDS.values())
+            hint = f"it is a field, as in `x.{name}`" if is_field else did_you_mean(name, FUNCTIONS)
+            self.report("E016", node.func, message, hint)
             return None, UNKNOWN
         if known.is_fact and node is not self.whole:
             self.report(
@@ -174,10 +176,11 @@ class Attributes:
         base, kind = self.infer(node.value)
         if base is None or kind == UNKNOWN:
             return None, UNKNOWN
-        fields = TILE_FIELDS if kind == "tile" else ROWS.get(kind.removeprefix("row:"), {})
+        fields = FIELDS.get(kind) or ROWS.get(kind.removeprefix("row:"), {})
         if node.attr not in fields:
             owner = self.tree.text(node.value)
-            message = f"`{owner}` has no column `{node.attr}`"
+            noun = "field" if kind in FIELDS else "column"
+            message = f"`{owner}` has no {noun} `{node.attr}`"
             hint = did_you_mean(node.attr, fields) if fields else f"`{owner}` is of kind {kind}"
             end = self.tree.range(node)[1]
             span = self.tree.placed.span(end - len(node.attr), end)

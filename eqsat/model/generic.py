@@ -99,6 +99,16 @@ class Generic(Attr):
         return factors is not None and factors[0].value != factors[1].value
 
     @property
+    def is_elementwise(self) -> bool:
+        """It has no reduction loop."""
+        return self.rank == len(self.sizes)
+
+    @property
+    def is_tiled(self) -> bool:
+        """It is packed by a tile already."""
+        return bool(self.tile)
+
+    @property
     def result_shape(self) -> Shape:
         return self.sizes[: self.rank]
 

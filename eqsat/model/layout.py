@@ -75,7 +75,13 @@ class Layout(Attr):
 
     @property
     def is_padded(self) -> bool:
+        """Some tile has lanes beyond the end."""
         return any(p != "-" for p in self.pads)
+
+    @property
+    def is_outer_identity(self) -> bool:
+        """The blocks keep the order of the dims (an empty `outer_dims_perm`)."""
+        return self.outer == tuple(range(len(self.outer)))
 
     @property
     def padded_dims(self) -> list[tuple[int, int, str]]:

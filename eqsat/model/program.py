@@ -221,4 +221,4 @@ def _numbered(program: Program, known: dict[tuple[str, Attr, tuple[int, ...]], i
 
 def is_elementwise(attr: Attr) -> bool:
     """A generic without reduction loops."""
-    return isinstance(attr, Generic) and attr.rank == len(attr.sizes)
+    return isinstance(attr, Generic) and attr.is_elementwise

@@ -39,7 +39,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Field:
-    """A column of a `let:` row, or a field of a tile: `c.operands`."""
+    """A column of a `let:` row, or a field of an attribute: `c.operands`, `l.is_padded`."""
 
     base: AttrExpr
     name: str

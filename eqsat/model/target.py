@@ -67,6 +67,21 @@ class Tile:
             return 1, sizes["k"], sizes["c"]
         return sizes.get("m", 1), sizes.get("n", 1), sizes.get("k", 1)
 
+    @property
+    def m(self) -> int:
+        """What the tile cuts m loops by."""
+        return self.extents[0]
+
+    @property
+    def n(self) -> int:
+        """What the tile cuts n loops by, or filters."""
+        return self.extents[1]
+
+    @property
+    def k(self) -> int:
+        """What the tile cuts k loops by, or input channels."""
+        return self.extents[2]
+
 
 @dataclass(frozen=True)
 class UntiledKernel:

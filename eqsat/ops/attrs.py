@@ -78,6 +78,20 @@ class Operand:
     unpacked: bool = False  # an `unpack` gives it, as far as the search has come
     facts: frozenset[str] = frozenset()  # names of those that hold, of those that were asked for
 
+    @property
+    def rank(self) -> int | None:
+        """The number of dims."""
+        return None if self.shape is None else len(self.shape)
+
+
+# what rules may read of a value with a dot: kind of the value -> field -> kind of the field
+FIELDS: dict[str, dict[str, str]] = {
+    "tensor": {"shape": "ints", "rank": "int"},
+    "sig": {"is_elementwise": "bool", "is_tiled": "bool", "precision": "str"},
+    "layout": {"is_padded": "bool", "is_outer_identity": "bool"},
+    "tile": {"m": "int", "n": "int", "k": "int"},
+}
+
 
 def _add(r: Op) -> None:
     """The functions an op brings; EqsatError (E600) if one has a taken name."""

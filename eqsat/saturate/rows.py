@@ -319,7 +319,11 @@ def value(expr: AttrExpr, env: Env, functions: Functions) -> Any:
         case Value(constant):
             return plain(constant)
         case Field(base, name):
-            return getattr(value(base, env, functions), name)
+            owner = value(base, env, functions)
+            found = None if owner is None else getattr(owner, name)  # None: it is left out
+            if found is None and isinstance(owner, Operand):
+                raise NoRow  # the op around it does not say
+            return found
         case Not(inner):
             return not value(inner, env, functions)
         case Compare(op, left, right):

@@ -19,16 +19,6 @@ from eqsat.ops.movement.layout import reassociation
 from eqsat.ops.vocabulary import AttrFunction
 
 
-def is_padded(layout: Layout) -> bool:
-    """Some tile of the layout has lanes beyond the end."""
-    return layout.is_padded
-
-
-def is_outer_identity(layout: Layout) -> bool:
-    """The blocks keep the order of the dims (an empty `outer_dims_perm`)."""
-    return layout.outer == tuple(range(len(layout.outer)))
-
-
 def is_collapse(groups: Reshape) -> bool:
     """A reshape that only merges dims (`tensor.collapse_shape`)."""
     pairs = reassociation(groups.source, groups.shape)
@@ -49,7 +39,7 @@ def is_simple_pack(layout: Layout) -> bool:
     """
     if layout.is_padded:
         return False
-    last = layout.pos == (len(layout.source) - 1,) and is_outer_identity(layout)
+    last = layout.pos == (len(layout.source) - 1,) and layout.is_outer_identity
     large = sum(s > 1 for s in layout.source)
     tiles = sum(t > 1 for t in layout.tiles)
     covered = {d for d, t in zip(layout.pos, layout.tiles, strict=True) if t == layout.source[d]}
@@ -92,8 +82,7 @@ def whole_tile(g: Generic, tile: Tile) -> Tile | None:
 
 
 FUNCTIONS = attr_functions(
-    is_padded, is_outer_identity, is_collapse, is_expand, pads_untiled, keeps_tiles, is_simple_pack,
-    whole_tile,
+    is_collapse, is_expand, pads_untiled, keeps_tiles, is_simple_pack, whole_tile,
 ) | {
     "is_unpacked": AttrFunction(
         ("tensors",),

@@ -88,21 +88,12 @@ FUNCTIONS |= {
     "compose": AttrFunction(("ints", "ints"), "ints", "[p[i] for i in d]", _compose),
     "identity": AttrFunction(("int",), "ints", "[0 … n-1]", lambda n: tuple(range(n))),
     "len": AttrFunction(("ints|tensors",), "int", "how many", len),
-    "rank": AttrFunction(("tensor",), "int", "number of dims", lambda x: len(x.shape)),
-    "shape": AttrFunction(("tensor",), "ints", "extents", lambda x: x.shape),
     "uses": AttrFunction(("tensor",), "int", "uses in the input program", lambda x: x.uses),
     "wasted": _fact("wasted", "of this value of the input program less than nine tenths are read"),
     "defined": _fact("defined", "of the input program, and no lane of it may hold anything"),
     "is_contraction": AttrFunction(
         ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
     ),
-    "is_elementwise": AttrFunction(
-        ("sig",), "bool", "no reduction loop", lambda g: g.rank == len(g.sizes)
-    ),
-    "precision": AttrFunction(
-        ("sig",), "str", 'of a contraction, such as "high"; "" of other ops', lambda g: g.precision
-    ),
-    "is_tiled": AttrFunction(("sig",), "bool", "already packed by a tile", lambda g: bool(g.tile)),
     "target.tiles": AttrFunction(
         ("sig",), "tiles", "the target's tiles for this contraction", no_tiles
     ),
