@@ -8,8 +8,8 @@ from typing import Any
 
 import iree_oracle
 import numpy as np
+from executed import worst_error
 
-from eqsat.execute.compare import worst_error
 from eqsat.execute.rounding import error_limit
 from eqsat.export.write import export
 from eqsat.lang.programs import parse_program

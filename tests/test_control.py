@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from executed import worst_error
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 
 import eqsat
-from eqsat.execute.compare import worst_error
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import CONTROL, Control, controls, every_program

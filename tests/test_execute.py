@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole
+from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole, worst_error
 from jax import lax
 
-from eqsat.execute.compare import worst_error
 from eqsat.execute.expressions import evaluate_body_in_jax
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.operands import cast_factors

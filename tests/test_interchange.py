@@ -19,7 +19,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Program
 from eqsat.ops.generics.access import access
-from eqsat.ops.generics.interchange import as_read, as_written, executed_map, with_order
+from eqsat.ops.generics.interchange import as_read, as_written, executed_map
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.targets.passes import misread, miswrites
 from eqsat.schedule import faults
@@ -57,6 +57,11 @@ def orders(run: eqsat.Run) -> list[tuple[int, ...]]:
 
 
 # ---- what walks alike ----------------------------------------------------------------------------
+def with_order(g: Generic, order: tuple[int, ...]) -> Generic:
+    """The generic with its loops executed in this order; () is the canonical one."""
+    return replace(g, order=() if order == tuple(range(len(order))) else order)
+
+
 def copies(sizes: tuple[int, ...], loops: list[int], rank: int) -> Generic:
     """A generic over these loops that reads one operand, a dim per loop of the list."""
     shape = tuple(sizes[d] for d in loops)

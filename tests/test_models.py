@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from executed import worst_error
 
 import eqsat
-from eqsat.execute.compare import worst_error
 from eqsat.frontends.jaxpr import Traced, trace
 from eqsat.model.control import every_program
 from eqsat.ops.meaning.programs import evaluate_program

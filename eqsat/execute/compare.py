@@ -38,25 +38,6 @@ def proof(wanted: Array, allowed: Array | None = None) -> float:
     return float(np.mean(says))
 
 
-def worst_error(got: Array, wanted: Array, slack: Array | None = None) -> tuple[float, str]:
-    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ.
-
-    slack: how far each element may be off without that being an error.
-    """
-    if got.shape != wanted.shape:
-        return float("inf"), misshapen(got, wanted)
-    if not wanted.size:
-        return 0.0, ""
-    found = distance(got, wanted)
-    if slack is not None:
-        found = np.where(found <= slack, 0.0, found)
-    worst = int(np.argmax(found))
-    error = float(found.flat[worst]) / size(wanted)
-    if wanted.dtype.kind in "iub" and error:
-        error = float("inf")
-    return error, element(got, wanted, worst)
-
-
 def misshapen(got: Array, wanted: Array) -> str:
     return f": shape {list(got.shape)}, wanted {list(wanted.shape)}"
 

@@ -106,7 +106,7 @@ def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
     """What is left of an expression once its operand is cut to what it reaches."""
     if len(e.terms) == 1:
         return dim(e.terms[0][0])
-    return replace(e, constant=e.constant - _reach(e, sizes)[0])
+    return e._replace(constant=e.constant - _reach(e, sizes)[0])
 
 
 # -- contractions --------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def _reach(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
 def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
     if len(e.terms) == 1:
         return dim(e.terms[0][0])
-    return replace(e, constant=e.constant - _reach(e, sizes)[0])
+    return e._replace(constant=e.constant - _reach(e, sizes)[0])
 
 
 def bare_loops(m: Map) -> list[int] | None:

@@ -21,11 +21,6 @@ from eqsat.ops.generics.access import LaneAccess, access, seen_as
 from eqsat.ops.movement.lists import inverse, is_block_diagonal
 
 
-def with_order(g: Generic, order: tuple[int, ...]) -> Generic:
-    """The generic with its loops executed in this order; () is the canonical one."""
-    return replace(g, order=() if order == tuple(range(len(order))) else order)
-
-
 def executed_map(g: Generic, m: Map) -> Map:
     """A map over canonical loops as one over the loops as they are executed, outermost first."""
     if not g.order:
