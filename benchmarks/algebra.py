@@ -15,6 +15,7 @@ most 5 % longer than that to the better one; or, where `jax.jit` gains nothing b
 than `jax.jit` of the naive one. The answer's numbers are compared with those of `jax.jit`.
 
 With `--log FILE` each row is a line of that file as soon as it is there, and is not made again.
+A search that fails is a row with its `problem`.
 Prints one JSON object. Exit code 1 if fewer pairs than wanted are reached or kept.
 """
 
@@ -35,6 +36,8 @@ from clock import pin
 from pairs import PAIRS, THEMES, Pair
 from seeded import tell
 
+from eqsat.model.diag import EqsatError
+
 REACHED, KEPT = 0.95, 0.90  # shares that are wanted, by the model and by the clock
 SAME = 1e-6  # of a predicted time: two sums in another order
 WITHIN = 1.05  # of a measured time
@@ -48,8 +51,12 @@ def row(name: str, options: argparse.Namespace) -> Row:
     """All figures of one pair."""
     entry = PAIRS[name]
     pair = entry.at()
-    runs = {side: searched(getattr(pair, side), pair, options) for side in SIDES}
     found: Row = {"pair": name, "theme": entry.theme, "source": entry.source}
+    try:
+        runs = {side: searched(getattr(pair, side), pair, options) for side in SIDES}
+    except EqsatError as problem:
+        failed = {"problem": problem.diagnostics[0].message, "reached": False, "proven": False}
+        return found | failed | ({"clock": {"kept": False}} if options.clock else {})
     found |= {side: figures for side, (_, figures) in runs.items()}
     found["reached"] = _no_longer(found["naive"]["answer_us"], found["better"]["answer_us"])
     found["proven"] = all(found[side]["proven"] for side in SIDES)
@@ -133,6 +140,8 @@ def _error(found: Any, wanted: Any) -> float:
 # ---- telling -------------------------------------------------------------------------------------
 def line(r: Row) -> str:
     """One row of the table."""
+    if "problem" in r:
+        return f"{r['pair']:28} FAILED: {r['problem']}"
     naive, better = r["naive"], r["better"]
     times = (naive["input_us"], naive["answer_us"], better["answer_us"], better["input_us"])
     text = f"{r['pair']:28}" + "".join(f"{t:11.2f}" for t in times)
@@ -177,7 +186,7 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds of each search")
     parser.add_argument("--clock", action="store_true", help="execute and time as well")
     parser.add_argument("--core", type=int, help="the core to time on; the first allowed one")
-    parser.add_argument("--rounds", type=int, default=200, help="at most; never fewer than 30")
+    parser.add_argument("--rounds", type=int, default=60, help="at most; never fewer than 30")
     parser.add_argument("--log", type=Path, help="a line per pair; what is there is not repeated")
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     options = parser.parse_args()
@@ -211,7 +220,7 @@ def _rows(names: Sequence[str], options: argparse.Namespace) -> Any:
     for name in names:
         found = done.get(name) or row(name, options)
         print(line(found), file=sys.stderr, flush=True)
-        if log and name not in done:
+        if log and name not in done and "problem" not in found:
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"asked": asked, "row": found}) + "\n")
         yield found

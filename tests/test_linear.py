@@ -14,7 +14,7 @@ from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra.linear import affine_in, factors, fold_scale, terms
 from eqsat.ops.algebra.simplify import keeps_values, simplified
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.ops.meaning.scalar import evaluate_body
+from eqsat.ops.meaning.scalar import evaluate_body, result_dtype
 
 
 # ---- scalar bodies -------------------------------------------------------------------------------
@@ -75,8 +75,53 @@ def test_what_goes_and_what_stays(text: Expr, small: Expr | None):
 
 def test_integers_have_one_zero():
     assert simplified(call("add", arg(0), const(0)), ("i32",)) == arg(0)
+    assert simplified(call("add", call("mul", arg(0), const(0)), arg(1)), ("i32",) * 2) == arg(1)
     assert simplified(cast(cast(arg(0), "i32"), "i8"), ("i8",)) == arg(0)
     assert simplified(cast(cast(arg(0), "i8"), "i32"), ("i32",)) != arg(0)
+
+
+WHOLE = [
+    call("mul", arg(0), const(0)), call("and", arg(0), const(0)), call("sub", arg(0), arg(0)),
+    call("xor", arg(0), arg(0)),
+]  # fmt: skip
+COMPARED = [call(fn, arg(0), arg(0)) for fn in ("lt", "gt", "ne", "le", "ge", "eq")]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+@pytest.mark.parametrize("e", WHOLE + COMPARED, ids=str)
+def test_known_values_of_whole_numbers(e: Expr, dtype: str):
+    small = simplified(e, (dtype,))
+    assert not small.operands()
+    assert result_dtype(small, (dtype,)) == result_dtype(e, (dtype,))
+    every = np.arange(256).astype("u1").view(element_dtype(dtype))
+    assert (evaluate_body(e, [every]) == evaluate_body(small, [every])).all()
+
+
+@pytest.mark.parametrize("e", WHOLE + COMPARED, ids=str)
+def test_known_values_of_floating_numbers(e: Expr):
+    """Only x < x and x > x: they are false for NaN, too."""
+    if e.fn in ("and", "xor"):
+        return
+    assert (simplified(e, ("f32",)) == const(False)) == (e.fn in ("lt", "gt"))
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("fn", ["and", "or"])
+def test_known_values_of_truth(fn: str, value: bool):
+    e = call(fn, arg(0), const(value))
+    small = simplified(e, ("bool",))
+    assert small == (arg(0) if value == (fn == "and") else const(fn == "or"))
+    both = np.array([False, True])
+    assert (evaluate_body(e, [both]) == evaluate_body(small, [both])).all()
+
+
+def test_what_is_known_keeps_its_type():
+    """7 / 2 of whole numbers is 3, whatever became of the operand."""
+    zero = call("mul", arg(0), const(0))
+    e = call("div", call("add", zero, const(7)), const(2))
+    small = simplified(e, ("i32",))
+    assert small == cast(const(3), "i32")
+    assert evaluate_body(small, [np.ones(3, np.int32)]).max() == 3
 
 
 @pytest.mark.parametrize("narrow", [d for d in DTYPES if DTYPES[d][0] <= 16 and d != "bool"])

@@ -19,7 +19,7 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Input:
-    """One argument: real numbers, or whole numbers of [0, below)."""
+    """One argument: real numbers, or of [0, below) those of a type of whole numbers or `bool`."""
 
     shape: tuple[int, ...]
     below: int | None = None
@@ -28,7 +28,7 @@ class Input:
     def draw(self, rng: np.random.Generator, dtype: str | None = None) -> np.ndarray[Any, Any]:
         """An array; dtype: of real numbers, instead of the input's own."""
         if self.below is not None:
-            return rng.integers(0, self.below, self.shape).astype(np.int32)
+            return rng.integers(0, self.below, self.shape).astype(self.dtype)
         return rng.standard_normal(self.shape).astype(dtype or self.dtype)
 
     @property
@@ -36,7 +36,7 @@ class Input:
         """Shape and type for tracing, without numbers."""
         import jax
 
-        return jax.ShapeDtypeStruct(self.shape, "int32" if self.below is not None else self.dtype)
+        return jax.ShapeDtypeStruct(self.shape, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -95,4 +95,9 @@ def real(*shape: int) -> Input:
 
 def whole(below: int, *shape: int) -> Input:
     """i32[shape] of numbers in [0, below)."""
-    return Input(shape, below)
+    return Input(shape, below, "int32")
+
+
+def flags(*shape: int) -> Input:
+    """bool[shape]."""
+    return Input(shape, 2, "bool")

@@ -53,7 +53,7 @@ def product_with_vector(n: Sizes) -> Pair:
     return Pair(
         lambda a, b, v: (a @ b) @ v,
         lambda a, b, v: a @ (b @ v),
-        (real(n(512), n(512)), real(n(512), n(512)), real(n(512))),
+        (real(n(1024), n(1024)), real(n(1024), n(1024)), real(n(1024))),
     )
 
 
@@ -152,7 +152,7 @@ def scaled_chain(n: Sizes) -> Pair:
     return Pair(
         lambda a, d, b, x: ((a * d) @ b) @ x,
         lambda a, d, b, x: a @ (d[:, None] * (b @ x)),
-        (real(n(512), n(512)), real(n(512)), real(n(512), n(512)), real(n(512), 8)),
+        (real(n(1024), n(1024)), real(n(1024)), real(n(1024), n(1024)), real(n(1024), 8)),
     )
 
 

@@ -93,7 +93,7 @@ def sums_in_scan(n: Sizes) -> Pair:
 
         return lax.scan(step, jnp.zeros_like(x[0]), x)[0]
 
-    return Pair(naive, lambda x: jnp.exp(x).sum(0), (real(n(512), n(512)),))
+    return Pair(naive, lambda x: jnp.exp(x).sum(0), (real(n(512), n(2048)),))
 
 
 @pair("lax.map where vmap would do, jax-ml/jax's documentation of lax.map")

@@ -80,7 +80,7 @@ def last_query(n: Sizes) -> Pair:
     return Pair(
         lambda q, k, v: attention(q, k, v)[-1:],
         lambda q, k, v: attention(q[-1:], k, v),
-        (real(n(1024), n(64)), real(n(1024), n(64)), real(n(1024), n(64))),
+        (real(n(2048), n(128)), real(n(2048), n(128)), real(n(2048), n(128))),
     )
 
 
@@ -152,7 +152,7 @@ def repeated_rows(n: Sizes) -> Pair:
 @pair("grouped queries, Ainslie et al., EMNLP 2023; AI-Hypercomputer/jetstream-pytorch#171")
 def grouped_queries(n: Sizes) -> Pair:
     """Keys of 2 heads repeated for 8 of queries, against products per group."""
-    t, d = n(1024), n(64)
+    t, d = n(8192), n(64)
 
     def better(q: jax.Array, k: jax.Array) -> jax.Array:
         return jnp.einsum("tgrd,sgd->tgrs", q.reshape(1, 2, 4, d), k).reshape(1, 8, t)
@@ -189,7 +189,7 @@ def concat_of_broadcast(n: Sizes) -> Pair:
 @pair("graph attention, Veličković et al., ICLR 2018; pyg-team/pytorch_geometric#2029")
 def scores_of_pairs(n: Sizes) -> Pair:
     """a · concat(h_i, h_j) for all pairs: two vectors, added as an outer sum."""
-    t, d = n(256), n(64)
+    t, d = n(512), n(64)
 
     def naive(h: jax.Array, a: jax.Array) -> jax.Array:
         left = jnp.broadcast_to(h[:, None, :], (t, t, d))

@@ -141,6 +141,6 @@ def pointwise_after_pointwise(n: Sizes) -> Pair:
     return Pair(
         lambda x, w, v: convolve(convolve(x, w), v),
         lambda x, w, v: convolve(x, jnp.einsum("rsck,uvkd->rscd", w, v)),
-        (real(1, 28, 28, n(64)), real(1, 1, n(64), n(512)), real(1, 1, n(512), n(64))),
+        (real(1, 56, 56, n(64)), real(1, 1, n(64), n(512)), real(1, 1, n(512), n(64))),
         ("w", "v"),
     )

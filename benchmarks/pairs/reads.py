@@ -60,7 +60,7 @@ def gather_of_gather(n: Sizes) -> Pair:
     return Pair(
         lambda table, order, ids: table[order][ids],
         lambda table, order, ids: table[order[ids]],
-        (real(n(4096), n(512)), whole(n(4096), n(4096)), whole(n(4096), n(256))),
+        (real(n(4096), n(512)), whole(n(4096), n(4096)), whole(n(4096), n(2048))),
     )
 
 
@@ -70,7 +70,7 @@ def gather_of_sums(n: Sizes) -> Pair:
     return Pair(
         lambda x, ids: (x * x).sum(1)[ids],
         lambda x, ids: (x[ids] ** 2).sum(1),
-        (real(n(4096), n(1024)), whole(n(4096), n(128))),
+        (real(n(8192), n(1024)), whole(n(8192), n(512))),
     )
 
 
@@ -135,22 +135,22 @@ def slice_of_softmax(n: Sizes) -> Pair:
 @pair("Enzyme-JAX issue 54 and XLA's algebraic simplifier: a reduce of a broadcast")
 def sum_of_broadcast(n: Sizes) -> Pair:
     """The sum over a repeated dim is a multiple, behind a function that costs."""
-    count = n(1024)
+    count = 16
     return Pair(
         lambda x: jnp.tanh(jnp.broadcast_to(x, (count, *x.shape))).sum(0),
         lambda x: jnp.tanh(x) * count,
-        (real(n(2048)),),
+        (real(n(1024), n(512)),),
     )
 
 
 @pair("XLA's algebraic simplifier: a reduce of a broadcast by max")
 def max_of_broadcast(n: Sizes) -> Pair:
     """The maximum over a repeated dim is the value."""
-    count = n(1024)
+    count = 16
     return Pair(
         lambda x: jnp.tanh(jnp.broadcast_to(x, (count, *x.shape))).max(0),
         jnp.tanh,
-        (real(n(2048)),),
+        (real(n(1024), n(512)),),
     )
 
 
@@ -182,7 +182,7 @@ def function_of_broadcast(n: Sizes) -> Pair:
     return Pair(
         lambda x, y: jnp.exp(jnp.tanh(jnp.broadcast_to(x, (m, x.shape[0])))) @ y,
         lambda x, y: jnp.broadcast_to(jnp.exp(jnp.tanh(x)) @ y, (m, y.shape[1])),
-        (real(n(1024)), real(n(1024), 8)),
+        (real(n(1024)), real(n(1024), n(256))),
     )
 
 
@@ -202,10 +202,11 @@ def read_what_was_written(n: Sizes) -> Pair:
     """The block that was just written, read again from the large array."""
 
     def naive(x: jax.Array, u: jax.Array, i: jax.Array) -> jax.Array:
-        return jnp.tanh(lax.dynamic_slice_in_dim(lax.dynamic_update_slice_in_dim(x, u, i, 0), i, 8))
+        written = lax.dynamic_update_slice_in_dim(x, u, i, 0)
+        return jnp.tanh(lax.dynamic_slice_in_dim(written, i, u.shape[0]))
 
     return Pair(
         naive,
         lambda x, u, i: jnp.tanh(u),
-        (real(n(4096), n(1024)), real(8, n(1024)), whole(8)),
+        (real(n(4096), n(1024)), real(n(512), n(1024)), whole(8)),
     )

@@ -33,6 +33,7 @@ from eqsat.frontends.windows import (
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
+from eqsat.model.tensor import is_float
 
 Lower = Callable[[Context, Any, Sequence[Tensor]], "list[Tensor] | None"]
 
@@ -229,6 +230,8 @@ def _iota(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
         return None
     shape, dtype = _result(eqn)
     axis = int(eqn.params["dimension"])
+    if shape[axis] == 1:
+        return [Tensor(shape, dtype, constant=0.0 if is_float(dtype) else 0)]
     return [view(line(ctx, shape[axis], dtype), shape, [dim(axis)])]
 
 

@@ -7,7 +7,7 @@ NaN, infinities and the sign of zero included: `x + 0.0` stays, because -0.0 + 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.algebra.constants import Types, known
 from eqsat.ops.algebra.linear import MARK, replaced
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
@@ -47,9 +48,6 @@ def keeps_values(dtype: str, wide: str) -> bool:
     return other != "b" and room >= bits  # integers wrap there and back
 
 
-Types = Callable[[Expr], "str | None"]  # of every part of a body, over its operands
-
-
 @lru_cache(maxsize=10_000)
 def simplified(e: Expr, dtypes: tuple[str, ...]) -> Expr:
     """The body with what does nothing taken out, innermost first."""
@@ -69,6 +67,8 @@ def _step(e: Expr, types: Types) -> Expr | None:
     a = e.args[0]
     if e.fn == "cast":
         return _cast(e, a, types)
+    if (value := known(e, types)) is not None:
+        return value
     if a.fn == e.fn and e.fn in _ONCE:
         return a.args[0]
     if a.fn == e.fn and e.fn in _IDEMPOTENT:

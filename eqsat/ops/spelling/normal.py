@@ -21,6 +21,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
+from eqsat.ops.algebra.constants import constant_fill
 from eqsat.ops.algebra.simplify import permuted_copy, simplified
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
@@ -68,6 +69,8 @@ def _generic(b: Builder, op: str, operands: tuple[int, ...], g: Attr) -> int:
         yields = tuple(replace(y, body=body) for y, body in zip(g.yields, bodies, strict=True))
         return b.add(op, operands, replace(g, yields=yields))
     y = replace(g.yields[0], body=bodies[0])
+    if (fill := constant_fill(replace(g, yields=(y,)))) is not None:
+        return b.add("fill", (), fill)
     reads = _through_copies(b, list(zip(operands, g.maps, strict=True)), g)
     reads, body = ordered_operands(b, reads, y.body)
     y = replace(y, body=body)

@@ -1,0 +1,149 @@
+"""Public rules about tensors: which of them hold here, by proof or by what they would gain.
+
+    python benchmarks/published.py [--only TEXT …] [--rules SET] [--log FILE] [--page] [--out FILE]
+
+A rule (`benchmarks/publicrules`) is `proven` if both its sides end in one class of the e-graph when
+they are saturated side by side. Else it is `matched` if the answer to its left side is predicted to
+take no longer than the answer to its right side: nothing would be gained by it. Else it is
+`missing`, and has a reason. `--page` writes the table of docs/upstream.md; with `--log FILE` each
+row is a line of that file as soon as it is there, and is not made again. Prints one JSON object.
+Exit code 1 if fewer are proven or matched than wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from algebra import SAME
+from publicrules import REASONS, Rule, public_rules
+from seeded import tell
+
+import eqsat
+from eqsat.hunt.examples import side_by_side
+from eqsat.model.diag import EqsatError
+from eqsat.model.program import Program
+from eqsat.ops.spelling.chains import canonical
+from eqsat.reading import source_of
+from eqsat.saturate import saturate
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "upstream.md"
+HEAD = "| rule | source | status |\n|---|---|---|\n"
+WANTED = 0.95  # of the rules
+TARGET = "avx512-xla"
+PROVEN, MATCHED, MISSING = "proven", "matched", "missing"
+SECONDS = 20.0  # of a search
+
+Row = dict[str, Any]
+
+
+def row(rule: Rule, rules: Sequence[str]) -> Row:
+    """What a rule is here, and the predicted times of both answers where it is not proven."""
+    found: Row = {"rule": rule.name, "source": rule.source}
+    try:
+        sides = [program_of(f, rule) for f in (rule.left, rule.right)]
+    except EqsatError as problem:
+        return found | {"status": MISSING, "problem": str(problem.diagnostics[0].message)}
+    if is_proven(*sides, rules):
+        return found | {"status": PROVEN}
+    left, right = (predicted_us(p, rules) for p in sides)
+    status = MATCHED if left <= right * (1 + SAME) else MISSING
+    return found | {"status": status, "left_us": left, "right_us": right}
+
+
+def program_of(function: Any, rule: Rule) -> Program:
+    """A side, its inputs named by number, as both sides have to have the same ones."""
+
+    def side(*args: Any) -> Any:
+        return function(*args)
+
+    return source_of(side, tuple(i.spec for i in rule.inputs), {}, ()).program
+
+
+def is_proven(left: Program, right: Program, rules: Sequence[str]) -> bool:
+    """Whether all results of both programs end in the same classes."""
+    both = side_by_side(canonical(left), canonical(right))
+    graph = saturate(both, eqsat.rules(*rules), eqsat.target(TARGET))
+    half = len(graph.roots) // 2
+    return graph.roots[:half] == graph.roots[half:]
+
+
+def predicted_us(program: Program, rules: Sequence[str]) -> float:
+    """Of the best program the rules reach."""
+    run = eqsat.optimize(program, rules=rules, target=TARGET, goals=("time",), time_limit=SECONDS)
+    return run.summary()["goals"]["time_us"]["value"]
+
+
+# ---- telling -------------------------------------------------------------------------------------
+def table(rows: Sequence[Row]) -> str:
+    """The table in Markdown; a rule that is missing tells its reason."""
+    lines = []
+    for r in rows:
+        why = f": {REASONS[r['rule']]}" if r["status"] == MISSING else ""
+        lines.append(f"| {r['rule']} | {r['source']} | {r['status']}{why} |\n")
+    return HEAD + "".join(lines)
+
+
+def written(page: str, rows: Sequence[Row]) -> str:
+    """The page with its table as it is now, and the sentence in front of it that counts."""
+    start = page.index(HEAD)
+    begin = page.rindex("\n\n", 0, start) + 2
+    end = page.index("\n\n", start) + 1 if "\n\n" in page[start:] else len(page)
+    return page[:begin] + counted(rows) + "\n\n" + table(rows) + page[end:]
+
+
+def counted(rows: Sequence[Row]) -> str:
+    """One line."""
+    found = Counter(r["status"] for r in rows)
+    return (
+        f"Of {len(rows)} rules {found[PROVEN]} are proven, {found[MATCHED]} matched in cost, "
+        f"{found[MISSING]} missing."
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rules whose names contain it")
+    parser.add_argument("--rules", nargs="+", default=["full"], metavar="SET")
+    parser.add_argument("--log", type=Path, help="a line per rule; what is there is not repeated")
+    parser.add_argument("--page", action="store_true", help="write the table of docs/upstream.md")
+    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
+    options = parser.parse_args()
+    if options.page and options.only:
+        parser.error("--page needs all rules: leave --only out")
+    rules = [r for r in public_rules() if not options.only or _is_named(r, options.only)]
+    rows = list(_rows(rules, options.rules, options.log))
+    if options.page:
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(written(text, rows), encoding="utf-8")
+    counts = Counter(r["status"] for r in rows)
+    tell({"format": 1, "rules": options.rules, "counts": counts, "rows": rows}, options.out)
+    return int(counts[MISSING] > (1 - WANTED) * len(rows))
+
+
+def _is_named(rule: Rule, texts: Sequence[str]) -> bool:
+    return any(t in rule.name for t in texts)
+
+
+def _rows(rules: Sequence[Rule], sets: Sequence[str], log: Path | None) -> Iterator[Row]:
+    """Rows of the log where it has them, else made now."""
+    there = log.read_text(encoding="utf-8").splitlines() if log and log.exists() else []
+    done = {r["row"]["rule"]: r["row"] for r in map(json.loads, there) if r["sets"] == sets}
+    for rule in rules:
+        found = done.get(rule.name) or row(rule, sets)
+        print(f"{found['status']:8} {rule.source}: {rule.name}", file=sys.stderr, flush=True)
+        if log and rule.name not in done:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"sets": sets, "row": found}) + "\n")
+        yield found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
