@@ -236,34 +236,6 @@ def biased(seed: int) -> Program:
     return parse_program("\n".join([*lines, "return y0, y1, y2"]), "biased.eqs")
 
 
-def chained(seed: int) -> Program:
-    """(a @ b) @ c or a @ (b @ c), with dims in any order, maybe batched."""
-    net = Nets(seed)
-    m, k, n, p = (net.rng.choice(SIZES) for _ in range(4))
-    batch = net.some(0, 1)
-    at = {"m": m, "k": k, "n": n, "p": p} | ({"b": batch[0]} if batch else {})
-    lead = "b" if batch else ""
-
-    def product(x: tuple[int, str], y: tuple[int, str], result: str) -> tuple[int, str]:
-        names = list(dict.fromkeys(result + x[1] + y[1]))
-        reads = [(i, tuple(dim(names.index(c)) for c in word)) for i, word in (x, y)]
-        body = call("mul", arg(0), arg(1))
-        sizes = [at[c] for c in names]
-        return net.generic(sizes, range(len(result)), reads, body), result
-
-    def tensor(word: str) -> tuple[int, str]:
-        word = "".join(net.rng.sample(lead + word, len(lead + word)))
-        return net.leaf("input", tuple(at[c] for c in word)), word
-
-    a, b, c = tensor("mk"), tensor("kn"), tensor("np")
-    mixed = "".join(net.rng.sample(lead + "mp", len(lead + "mp")))
-    if seed % 2:
-        y = product(product(a, b, lead + "mn"), c, mixed)
-    else:
-        y = product(a, product(b, c, lead + "kp"), mixed)
-    return net.b.build([y[0]])
-
-
 def leaf_arrays(program: Program, seed: int) -> dict[Attr, np.ndarray]:
     """Values well away from zero, so that they can be divided by."""
     rng = np.random.default_rng(seed)
@@ -288,7 +260,6 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
     [
         ((scaled, normed), ("algebra/scale", "algebra/defer", "algebra/hoist"), 20),
         ((shared, biased), ("algebra/merge",), 25),
-        ((chained,), ("algebra/reassociate",), 20),
     ],
 )
 def test_random_contractions_keep_their_values(makers, names: tuple[str, ...], count: int):

@@ -68,7 +68,7 @@ class Einsum:
 
 @lru_cache(maxsize=10_000)
 def einsum_of(g: Generic) -> Einsum | None:
-    """The einsum that a generic is; None if it is none, or if nothing is computed."""
+    """The einsum that a generic is; None if it is none, or has loops that no operand has."""
     y = g.yields[0]
     if len(g.yields) != 1 or g.tile or not g.maps or g.combine not in ("", "add") or 0 in g.sizes:
         return None
@@ -82,6 +82,9 @@ def einsum_of(g: Generic) -> Einsum | None:
     if len(found) != len(loops):
         return None
     factors = tuple(Factor(x, t) for x, t in zip(found, g.dtypes, strict=True))
+    used = frozenset[int]().union(*(f.used for f in factors))
+    if any(size != 1 and d not in used for d, size in enumerate(g.sizes)):
+        return None  # a sum over such a loop multiplies
     return Einsum(g.sizes, g.rank, factors, y.dtype, g.precision)
 
 
@@ -172,11 +175,6 @@ def nested(h: Einsum, i: int, g: Einsum) -> Nested | None:
 def work_of(sizes: Mapping[int, int], *factors: Factor) -> int:
     """Multiply-adds of one product of these factors."""
     return math.prod(sizes[d] for d in frozenset[int]().union(*(f.used for f in factors)))
-
-
-def extent_of(sizes: Mapping[int, int], loops: Sequence[int]) -> int:
-    """Elements of a value with these loops."""
-    return math.prod(sizes[d] for d in loops)
 
 
 def is_tenth_less(new: int, old: int) -> bool:

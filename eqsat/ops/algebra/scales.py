@@ -17,6 +17,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
+from eqsat.ops.algebra.einsum import is_tenth_less
 from eqsat.ops.algebra.linear import (
     ONE,
     REALS,
@@ -186,38 +187,50 @@ def _shared(h: Generic, side: int, other: int | None, parallel: bool) -> Loops:
     return {q: d for d, q in mine.items() if d in theirs and (d < h.rank or not parallel)}
 
 
-def scale_behind(h: Generic, side: int, e: Generic, i: int) -> FoldedNorm | None:
-    """(x · r) @ y = (x @ y) · r for a scale r that the sum does not run over.
+def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | None:
+    """(x · r · s) @ y = (x @ (s · y)) · r, where that scales a tenth fewer elements.
 
-    Operand `side` of h is e, and x operand i of e. The row has no weight of interest.
+    Operand `reader` of h is e, x operand i of e; r of dims the sum does not run over, s of y's.
     """
-    return _norm(h, side, None, e, i)
+    if not _is_plain(e) or not _is_real_contraction(h):
+        return None
+    smaller = math.prod(h.shapes[1 - reader]) <= math.prod(h.result_shape)
+    found = _norm(h, reader, e, i, behind_first=not smaller)
+    if found is None:
+        return None
+    scaled = sum(
+        math.prod(g.result_shape) for g in (found.weight, found.scaled) if g.body.fn != "arg"
+    )
+    return found if is_tenth_less(scaled, math.prod(e.sizes)) else None
 
 
 def fold_norm_before(h: Generic, side: int, e: Generic, i: int) -> FoldedNorm | None:
     """(x · r · s) @ w = (x @ (s · w)) · r, r of dims the sum does not run over, s of w's dims.
 
     Operand 1 - `side` of h is e, x is operand i of e, such as an RMS norm with its scale; `side`
-    says which operand is w. None if there is no s: then `scale_behind` says the same.
+    says which operand is w. None if there is no s: then `scales_apart` says the same.
     """
-    return _norm(h, 1 - side, side, e, i)
-
-
-def _norm(h: Generic, reader: int, side: int | None, e: Generic, i: int) -> FoldedNorm | None:
     if not _is_plain(e) or not _is_real_contraction(h):
         return None
-    other = 1 - reader if side is None else side
+    found = _norm(h, 1 - side, e, i, behind_first=False)
+    return None if found is None or found.weight.body.fn == "arg" else found
+
+
+def _norm(
+    h: Generic, reader: int, e: Generic, i: int, *, behind_first: bool
+) -> FoldedNorm | None:  # fmt: skip
+    other = 1 - reader
     dims, shared = whole_dims(h, other), _shared(h, reader, other, parallel=False)
     rows = _shared(h, reader, None, parallel=True)
-    scale, rest = ONE, e.body
-    if side is not None:
-        scale, rest = factors(rest, _allowed(e, shared).__contains__)
-    behind, rest = factors(rest, _allowed(e, rows).__contains__)
-    if (behind if side is None else scale) == ONE or not _is_operand(rest, e, i):
+    beside, behind = _allowed(e, shared).__contains__, _allowed(e, rows).__contains__
+    first, rest = factors(e.body, behind if behind_first else beside)
+    second, rest = factors(rest, beside if behind_first else behind)
+    s, r = (second, first) if behind_first else (first, second)
+    if first == second == ONE or not _is_operand(rest, e, i):
         return None
-    weight = _scaled_weight(h, other, scale, e, i, {q: dims[d] for q, d in shared.items()})
+    weight = _scaled_weight(h, other, s, e, i, {q: dims[d] for q, d in shared.items()})
     result = (identity(h.rank), h.result_shape, h.yields[0].dtype)
-    scaled = _scaled(result, h.result_shape, behind, e, i, rows)
+    scaled = _scaled(result, h.result_shape, r, e, i, rows)
     return FoldedNorm(_operand(e, i), weight, scaled)
 
 
@@ -297,4 +310,4 @@ def _bias(
     return _with_operand(e, i, w, inner, sizes, len(parallel), y, h.precision)
 
 
-FUNCTIONS = attr_functions(fold_scale_behind, fold_norm_before, scale_behind, fold_affine_before)
+FUNCTIONS = attr_functions(fold_scale_behind, fold_norm_before, scales_apart, fold_affine_before)
