@@ -27,11 +27,11 @@ def _plan(nest: Nest, machine: Machine) -> Plan | str:
 class Planner:
     """Plans the dispatches of one program for one target.
 
-    weight_bytes: of all its weights: see `price`.
+    working_set: see `working_set` and `price`.
     """
 
     target: Target
-    weight_bytes: int
+    working_set: int
 
     def __call__(self, nest: Nest, weights: Collection[int]) -> tuple[Plan, Parts]:
         """weights: buffers that follow from weights alone. NoNest if there is no plan."""
@@ -43,7 +43,7 @@ class Planner:
         if isinstance(chosen, str):
             raise NoNest(chosen)
         kept = {number[w] for w in weights if w in number}
-        return chosen, price(alike, chosen, self._rates, kept, self.weight_bytes)
+        return chosen, price(alike, chosen, self._rates, kept, self.working_set)
 
     @cached_property
     def _rates(self) -> Rates:
@@ -59,9 +59,36 @@ class _Unnumbered(dict[int, int]):
 
 def planner_of(egraph: EGraph, target: Target) -> Planner:
     """The planner of a program's dispatches; ValueError if the target has no kernels."""
-    classes = {n.eclass for n in egraph.nodes if n.op == "weight"}
     rates(target)
-    return Planner(target, sum(t.nbytes for c in classes for t in egraph.types[c]))
+    return Planner(target, working_set(egraph))
+
+
+def working_set(egraph: EGraph) -> int:
+    """Bytes that lie between a run's read of a weight and the next run's, at the least.
+
+    Arguments, results and weights, as the input program reads them: of a table that it only
+    gathers from, the rows. So it is known before the search, and the same for every answer; what
+    an answer writes in between comes on top and is not counted.
+    """
+    types, tables = egraph.types, _gathered_bytes(egraph)
+    leaves = {n.eclass for n in egraph.nodes if n.op in ("weight", "input")}
+    return sum(
+        min(tables.get(c, t.nbytes), t.nbytes) for c in leaves.union(egraph.roots) for t in types[c]
+    )
+
+
+def _gathered_bytes(egraph: EGraph) -> dict[int, int]:
+    """Per class that the input program only gathers rows of: bytes of these."""
+    rows: dict[int, int] = {}
+    whole = set(egraph.roots)
+    for n in egraph.nodes:
+        if n.rule != -1:
+            continue
+        table = n.children[0] if n.op == "gather" else None
+        if table is not None:
+            rows[table] = rows.get(table, 0) + egraph.types[n.eclass][0].nbytes
+        whole.update(c for i, c in enumerate(n.children) if i or c != table)
+    return {c: nbytes for c, nbytes in rows.items() if c not in whole}
 
 
 def weight_classes(egraph: EGraph) -> frozenset[int]:

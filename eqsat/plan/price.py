@@ -42,25 +42,25 @@ def rates(target: Target) -> Rates:
 
 
 def price(
-    nest: Nest, plan: Plan, rates: Rates, weights: Collection[int] = (), weight_bytes: float = 0
+    nest: Nest, plan: Plan, rates: Rates, weights: Collection[int] = (), working_set: float = 0
 ) -> Parts:
     """The parts of a plan's time.
 
     weights: buffers of the nest that follow from weights alone. They are read once per run of a
-    program, so they come from the level that holds all of its weights, `weight_bytes`. All other
-    buffers come from the level that holds what this dispatch touches.
+    program, so they come from the level that holds all that a run touches, `working_set`. All
+    other buffers come from the level that holds what this dispatch touches.
     """
-    return priced_parts(plan.work, rates, first_fetches(nest, weights, weight_bytes))
+    return priced_parts(plan.work, rates, first_fetches(nest, weights, working_set))
 
 
 def first_fetches(
-    nest: Nest, weights: Collection[int] = (), weight_bytes: float = 0
+    nest: Nest, weights: Collection[int] = (), working_set: float = 0
 ) -> tuple[Stream, ...]:
     """Every byte that is touched, once: (bytes that have to stay cached for it, bytes)."""
     touched = touched_bytes(nest)
     own = sum(touched.values())
     return tuple(
-        (max(own, weight_bytes) if b in weights else own, nbytes) for b, nbytes in touched.items()
+        (max(own, working_set) if b in weights else own, nbytes) for b, nbytes in touched.items()
     )
 
 

@@ -221,8 +221,8 @@ class Costs(NodePrices):
             nbytes = whole if is_whole else min(nbytes, whole)
         elif is_whole:
             nbytes += whole
-        level = next((m for m in levels if m.size_bytes >= whole), levels[-1])
-        return round(nbytes * PS_PER_SECOND / level.bandwidth)
+        bandwidth = self.level_of(max(whole, self.between(table))).bandwidth
+        return round(nbytes * PS_PER_SECOND / bandwidth)
 
     def _unkept_ps(self, members: tuple[int, ...]) -> int:
         """What a dispatch costs more that was to be a kernel and is none.

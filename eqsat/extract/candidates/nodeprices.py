@@ -14,12 +14,13 @@ from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.precision import NONE
-from eqsat.model.target import Target
+from eqsat.model.target import Memory, Target
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
 from eqsat.ops.targets.passes import misread, miswrites, moves_innermost
 from eqsat.ops.targets.tiles import tiles_of
+from eqsat.plan.dispatch import working_set
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,50 @@ class NodePrices:
     target: Target
 
     @cached_property
-    def _traffic(self) -> dict[int, int]:
+    def _traffic(self) -> dict[tuple[int, int], int]:
         return {}
 
-    def traffic_ps(self, nbytes: int) -> int:
-        """Picoseconds to move a buffer, at the nearest memory level that holds it."""
-        if nbytes not in self._traffic:
-            levels = self.target.memory
-            level = next((m for m in levels if m.size_bytes >= nbytes), levels[-1])
-            self._traffic[nbytes] = round(nbytes * PS_PER_SECOND / level.bandwidth)
-        return self._traffic[nbytes]
+    def traffic_ps(self, nbytes: int, between: int = 0) -> int:
+        """Picoseconds to move a buffer, at the nearest memory level that holds it.
+
+        between: bytes that lie between two uses of it, if that is more than it has.
+        """
+        key = nbytes, between
+        if key not in self._traffic:
+            bandwidth = self.level_of(max(nbytes, between)).bandwidth
+            self._traffic[key] = round(nbytes * PS_PER_SECOND / bandwidth)
+        return self._traffic[key]
+
+    def level_of(self, nbytes: int) -> Memory:
+        """The nearest memory level that holds so much."""
+        levels = self.target.memory
+        return next((m for m in levels if m.size_bytes >= nbytes), levels[-1])
 
     @cached_property
     def class_ps(self) -> tuple[int, ...]:
-        """Per class: picoseconds to move it."""
-        return tuple(self.traffic_ps(s) for s in self.space.sizes)
+        """Per class: picoseconds to move it.
+
+        What follows from weights alone is read once per run and is not written in between, so it
+        comes from the level that holds all that a run touches (`working_set`).
+        """
+        between, sizes = self.between, enumerate(self.space.sizes)
+        return tuple(self.traffic_ps(s, between(c)) for c, s in sizes)
+
+    def between(self, eclass: int) -> int:
+        """Bytes that a run touches between two uses of a class, beside itself; 0: unknown."""
+        held = self.space.buffer[eclass] in self._from_afar
+        return self._working_set if held else 0
+
+    @cached_property
+    def _from_afar(self) -> frozenset[int]:
+        """Buffers of weights, where the nearest level does not hold all that a run touches."""
+        levels = self.target.memory
+        is_near = len(levels) == 1 or self._working_set <= levels[0].size_bytes
+        return frozenset() if is_near else self.space.from_weights
+
+    @cached_property
+    def _working_set(self) -> int:
+        return working_set(self.space.egraph)
 
     @cached_property
     def _shares(self) -> dict[tuple[int, ...], float]:
@@ -124,9 +154,8 @@ class NodePrices:
     def _slower_ps(self, eclass: int) -> float:
         """What reading and writing a buffer in another order costs more than in its own."""
         assert self.target.relayout is not None
-        nbytes = self.space.nbytes(eclass)
-        there = 2 * nbytes * PS_PER_SECOND / self.target.relayout
-        return max(0.0, there - 2 * self.traffic_ps(nbytes))
+        there = 2 * self.space.nbytes(eclass) * PS_PER_SECOND / self.target.relayout
+        return max(0.0, there - 2 * self.class_ps[eclass])
 
     def _peak(self, node: int) -> float | None:
         """Operations per second at the peak, by the element type a node reads and its precision."""

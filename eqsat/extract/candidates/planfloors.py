@@ -95,7 +95,7 @@ class PlanFloors:
         """Every byte once, from the nearest level that holds what the dispatch touches."""
         own = parts.run_bytes + parts.share * _sums(writes, self._facts.nbytes[writes.index])
         total = own + parts.weight_bytes
-        kept = np.where(parts.weight_bytes > 0, np.maximum(total, self._planned.weight_bytes), 0)
+        kept = np.where(parts.weight_bytes > 0, np.maximum(total, self._planned.working_set), 0)
         return own * self._byte_ps(total) + parts.weight_bytes * self._byte_ps(kept)
 
     def _byte_ps(self, between: Floats) -> Floats:

@@ -17,7 +17,7 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.ops import SAME_BYTES
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan.dispatch import Planner, planner_of, weight_classes
+from eqsat.plan.dispatch import Planner, planner_of
 
 Structure = tuple[int, ...]
 
@@ -65,16 +65,15 @@ class PlanPrices:
     def _planner(self) -> Planner:
         return planner_of(self.space.egraph, self.target)
 
-    @cached_property
+    @property
     def weights(self) -> frozenset[int]:
         """Buffers that follow from weights alone."""
-        buffer = self.space.buffer
-        return frozenset(buffer[c] for c in weight_classes(self.space.egraph))
+        return self.space.from_weights
 
     @property
-    def weight_bytes(self) -> int:
-        """Of all weights of the program."""
-        return self._planner.weight_bytes
+    def working_set(self) -> int:
+        """Bytes between two reads of a weight; see `plan.dispatch.working_set`."""
+        return self._planner.working_set
 
     # ---- the name of a dispatch --------------------------------------------------------------
     @cached_property

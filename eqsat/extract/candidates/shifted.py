@@ -22,7 +22,6 @@ from eqsat.extract.candidates.views import Views
 from eqsat.extract.chains import Chains
 from eqsat.model.deadline import tick
 from eqsat.model.shift import Shift, chained
-from eqsat.plan.dispatch import weight_classes
 
 _NOBODY = frozenset[int]()
 
@@ -209,10 +208,10 @@ class Shifted:
 
     @cached_property
     def _from_weights(self) -> frozenset[int]:
-        """Buffers that plans take for weights."""
-        if not self.pool.legality.target.is_planned:
-            return frozenset()
-        return frozenset(self.space.buffer[c] for c in weight_classes(self.space.egraph))
+        """Buffers that prices take for weights; none where all memory is one level."""
+        target = self.pool.legality.target
+        levels = [t.memory for t in (target, *dict(target.devices).values())]
+        return self.space.from_weights if any(len(m) > 1 for m in levels) else frozenset()
 
     def _is_producer_same(self, node: int) -> bool:
         """Whether a node is as free to be computed in several dispatches, and has the same results.

@@ -14,6 +14,7 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
+from eqsat.plan.dispatch import weight_classes
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
@@ -67,6 +68,11 @@ class Space:
     def buffer(self) -> tuple[int, ...]:
         """Per class: its buffer."""
         return union_find(len(self.egraph.types), self._same(frozenset({"reshape"})))
+
+    @cached_property
+    def from_weights(self) -> frozenset[int]:
+        """Buffers that follow from weights and constants alone, and need a weight."""
+        return frozenset(self.buffer[c] for c in weight_classes(self.egraph))
 
     @cached_property
     def value(self) -> tuple[int, ...]:
