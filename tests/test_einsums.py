@@ -75,6 +75,40 @@ def woven(seed: int) -> Program:
     return net.b.build([product(second)[0]])
 
 
+def added(seed: int) -> Program:
+    """Two products with one factor in common, on either side of each, in a sum with more in it."""
+    net = Nets(seed)
+    at = {c: net.rng.choice(SIZES[1:]) for c in "mkn"}
+
+    def leaf(word: str) -> tuple[int, str]:
+        word = "".join(net.rng.sample(word, len(word)))
+        return net.leaf("input", tuple(at[c] for c in word)), word
+
+    x = leaf("mk")
+
+    def product() -> int:
+        pair = net.rng.sample([x, leaf("kn")], 2)
+        reads = [(i, tuple(dim("mnk".index(c)) for c in word)) for i, word in pair]
+        sizes = [at[c] for c in "mnk"]
+        return net.generic(sizes, range(2), reads, call("mul", arg(0), arg(1)))
+
+    terms = [(product(), "mn"), (product(), "mn"), leaf("m"), leaf("mn")]
+    terms = net.rng.sample(terms[: 2 + seed % 3], 2 + seed % 3)
+    body = call("mul", arg(0), const(0.5)) if net.rng.random() < 0.5 else arg(0)
+    for i in range(1, len(terms)):
+        body = call(net.rng.choice(["add", "sub"]), body, arg(i))
+    reads = [(i, tuple(dim("mn".index(c)) for c in word)) for i, word in terms]
+    return net.b.build([net.generic([at["m"], at["n"]], range(2), reads, call("tanh", body))])
+
+
+def test_random_sums_of_products_keep_their_values():
+    rules, used = eqsat.rules("algebra/factors"), Counter[str]()
+    for seed in range(60):
+        used.update(s.name for s in check(added(seed), rules, seed).rules if s.matches)
+    common = {r.name for r in rules.rules if r.name.startswith("common-")}
+    assert common <= used.keys(), used
+
+
 @pytest.mark.parametrize(
     ("make", "count"), [(chained, 20), (woven, 150)], ids=lambda x: getattr(x, "__name__", "")
 )

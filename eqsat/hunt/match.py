@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -77,7 +78,8 @@ def _operands(
     free = len(operands) - (len(term.operands) - splats)
     if free < 0 or (not splats and free):
         return
-    for sizes in ([free],) if splats < 2 else [[i, free - i] for i in range(free + 1)]:
+    for ends in itertools.combinations_with_replacement(range(free + 1), max(splats - 1, 0)):
+        sizes = [b - a for a, b in itertools.pairwise((0, *ends, free))]
         yield from _in_order(program, term.operands, operands, sizes, known)
 
 

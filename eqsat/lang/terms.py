@@ -18,6 +18,8 @@ from eqsat.ops.attrs import RULE_OPS
 from eqsat.ops.vocabulary import PLURAL
 
 # what iterating over a kind gives
+# which operands of a left side are splats: around one other, or around two
+AROUND = ([True, False, True], [True, False, True, False, True])
 ITEMS = {many: one for one, many in PLURAL.items() if one != "tensor"} | {"ints": "int"}
 
 __all__ = ["Scope", "TermReader", "read_binding"]
@@ -254,15 +256,15 @@ class _Terms:
         return None if inner is None else Splat(inner, span)
 
     def _check_splats(self, node: ast.Call) -> None:
-        """A left side has one splat, `*a, term, *b`, or none: else a match is not one match."""
+        """A left side has one splat, or splats around one operand or around two."""
         splats = [isinstance(a, ast.Starred) for a in node.args]
-        if not self.binding or sum(splats) < 2 or splats == [True, False, True]:
+        if not self.binding or sum(splats) < 2 or splats in AROUND:
             self._check_repeated(node)
             return
         wrong = next(a for a in node.args if isinstance(a, ast.Starred))
         self.report(
-            "E022", wrong, "a left side reads one splat, or one operand between two splats",
-            "write `generic(*a, x, *b, sig=g)`",
+            "E022", wrong, "a left side reads one splat, or splats around one operand or two",
+            "write `generic(*a, x, *b, sig=g)`, or `generic(*a, x, *b, y, *c, sig=g)`",
         )  # fmt: skip
 
     def _check_repeated(self, node: ast.Call) -> None:

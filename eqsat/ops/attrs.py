@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
-from eqsat.ops.algebra import reassociate, reductions, simplify, sums
+from eqsat.ops.algebra import factors, reassociate, reductions, simplify, sums
 from eqsat.ops.algebra import scales as algebra
 from eqsat.ops.algebra import siblings as merging
 from eqsat.ops.contractions import convolution, encodings
@@ -60,6 +60,7 @@ MODULES = (
     reductions,
     simplify,
     sums,
+    factors,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

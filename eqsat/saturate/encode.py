@@ -228,11 +228,10 @@ def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple
         free = total - fixed
         if free < 0:
             continue
-        if len(names) == 1:
-            found.append(((names[0], free),))
-        else:
-            a, b = names
-            found += [((a, i), (b, free - i)) for i in range(free + 1)]
+        # the last operand of each splat but the last one
+        for ends in itertools.combinations_with_replacement(range(free + 1), len(names) - 1):
+            counts = [b - a for a, b in itertools.pairwise((0, *ends, free))]
+            found.append(tuple(zip(names, counts, strict=True)))
     return found
 
 
