@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
-from eqsat.ops.algebra import factors, reassociate, reductions, simplify, sums
+from eqsat.ops.algebra import (
+    demand,
+    factors,
+    reassociate,
+    reductions,
+    repeats,
+    simplify,
+    sums,
+    zeros,
+)
 from eqsat.ops.algebra import scales as algebra
 from eqsat.ops.algebra import siblings as merging
 from eqsat.ops.contractions import convolution, encodings
@@ -55,7 +64,10 @@ MODULES = (
     unitdims,
     fills,
     algebra,
+    demand,
     merging,
+    repeats,
+    zeros,
     reassociate,
     reductions,
     simplify,

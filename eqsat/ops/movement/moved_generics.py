@@ -110,7 +110,7 @@ def generic_slice(g: Generic, operand: int, cut: Move) -> MovedResult | None:
 
 
 # ---- pads --------------------------------------------------------------------------------------
-def _zero(dtype: str) -> str:
+def zero_text(dtype: str) -> str:
     """The text of a zero, as front ends write it."""
     return literal(False) if dtype == "bool" else literal(0.0 if is_float(dtype) else 0)
 
@@ -154,7 +154,7 @@ def pad_generic(g: Generic, pad: Move) -> MovedOperands | None:
 def _operand_pad(g: Generic, operand: int, padded: dict[int, tuple[int, int]]) -> Move:
     amounts = [padded.get(-1 if e.dim is None else e.dim, (0, 0)) for e in g.maps[operand]]
     low, high = [a for a, _ in amounts], [b for _, b in amounts]
-    return pad_of(g.shapes[operand], low, high, _zero(g.dtypes[operand]))
+    return pad_of(g.shapes[operand], low, high, zero_text(g.dtypes[operand]))
 
 
 def generic_pads(g: Generic, pads: tuple[Move, ...]) -> MovedResult | None:
@@ -182,7 +182,7 @@ def generic_pads(g: Generic, pads: tuple[Move, ...]) -> MovedResult | None:
     if 0 in sig.sizes:
         return None
     low, high = ([padded.get(d, (0, 0))[k] for d in range(g.rank)] for k in (0, 1))
-    return MovedResult(sig, pad_of(sig.result_shape, low, high, _zero(g.yields[0].dtype)))
+    return MovedResult(sig, pad_of(sig.result_shape, low, high, zero_text(g.yields[0].dtype)))
 
 
 def _operand_unpad(g: Generic, operand: int, padded: dict[int, tuple[int, int]]) -> Shape:

@@ -26,6 +26,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.meaning.scalar import FUNCTIONS
+from eqsat.ops.spelling.equalsums import without_equal_sums
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
@@ -42,7 +43,8 @@ def canonical(program: Program) -> Program:
     Orders of loops that its author wrote are left out: they are the search's to choose.
     """
     with uncollected():
-        return with_trips(_settled(normal(drop_unit_dims(without_orders(program)))))
+        spelled = normal(drop_unit_dims(without_orders(program)))
+        return with_trips(_settled(without_equal_sums(spelled)))
 
 
 def _settled(program: Program) -> Program:

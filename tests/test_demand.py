@@ -1,0 +1,96 @@
+"""What nobody reads is not computed: the answers of `full`, and what is not looked at."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import eqsat
+from eqsat.lang.programs import parse_program
+from eqsat.lang.rulesets import load_rulesets
+from eqsat.model.generic import Generic
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.run import Run
+
+SUM = ", body=mul(x0, x1), combine=add, rank="
+NEW = ("algebra/demand", "algebra/zeros", "algebra/repeats")
+
+# lines of a program, and how many times fewer multiply-adds will do
+LESS = {
+    "last token": (
+        ["input x: f32[2, 32, 64]", "weight w: f32[64, 128]",
+         "y = generic(x, w, loops=[2, 32, 128, 64], maps=[[d0, d1, d3], [d3, d2]]" + SUM + "3)",
+         "z = slice(y, start=[0, 31, 0], limit=[2, 32, 128])"], 32),
+    "embedding": (
+        ["weight e: f32[400, 16]", "weight w: f32[16, 64]", "input i: i32[8]", "input s: f32[16]",
+         "u = generic(e, s, loops=[400, 16], maps=[[d0, d1], [d1]], body=mul(x0, x1))",
+         "y = matmul(u, w)", "z = gather(y, i, axis=0)"], 50),
+    "two layers": (
+        ["input x: f32[64, 32]", "weight w: f32[32, 32]", "weight v: f32[32, 32]",
+         "y = matmul(relu(matmul(x, w)), v)", "z = slice(y, start=[0, 0], limit=[4, 32])"], 16),
+    "window": (
+        ["input x: f32[32, 400]", "weight w: f32[64, 32, 5]",
+         "y = generic(x, w, loops=[64, 396, 32, 5], "
+         "maps=[[d2, d1 + d3], [d0, d2, d3]]" + SUM + "2)",
+         "z = slice(y, start=[0, 8], limit=[64, 52])"], 9),
+    "padded rows": (
+        ["input x: f32[8, 32]", "weight w: f32[32, 32]",
+         "z = matmul(pad(x, low=[0, 0], high=[56, 0], value=0.0), w)"], 8),
+    "one row": (
+        ["input v: f32[128]", "weight w: f32[128, 256]",
+         "z = generic(v, w, loops=[64, 256, 128], maps=[[d2], [d2, d1]]" + SUM + "2)"], 64),
+}  # fmt: skip
+
+
+def work_of(program: Program) -> int:
+    """Multiply-adds of all contractions."""
+    return sum(_work(n.attr) for n in program.nodes)
+
+
+def work(run: Run) -> int:
+    """Multiply-adds of the contractions that were chosen."""
+    assert run.egraph is not None and run.selection is not None
+    return sum(_work(run.egraph.nodes[i].attr) for g in run.selection.groups for i in g.members)
+
+
+def _work(attr: object) -> int:
+    is_one = isinstance(attr, Generic) and contraction_roles(attr) is not None
+    return math.prod(attr.sizes) if is_one else 0
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_less_is_computed(name: str) -> None:
+    lines, times = LESS[name]
+    program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")
+    run = eqsat.optimize(program, rules=["full"], target="avx512-xla", verify=True)
+    assert run.verification is not None and run.verification.ok
+    assert work(run) * times == work_of(program)
+
+
+def without_new() -> RuleSet:
+    rules = load_rulesets(["full"])
+    gone = {r.name for s in NEW for r in load_rulesets([s]).rules if "simplify" not in r.ruleset}
+    return rules.without(*gone)
+
+
+ALL_READ = {
+    "split in three": ["y = matmul(x, w)", *(
+        f"z{i} = slice(y, start=[0, {8 * i}], limit=[16, {8 * i + 8}])" for i in range(3)
+    ), "return z0, z1, z2"],
+    "most of it": [
+        "y = matmul(x, w)", "z = slice(y, start=[1, 0], limit=[16, 24])", "return z"
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL_READ)
+def test_nothing_grows_where_nothing_is_wasted(name: str) -> None:
+    lines = ["program p", "input x: f32[16, 32]", "weight w: f32[32, 24]", *ALL_READ[name]]
+    program = parse_program("\n".join(lines), "p.eqs")
+    with_new, old = (
+        eqsat.optimize(program, rules=r, target="avx512-xla") for r in (["full"], without_new())
+    )
+    assert len(with_new.egraph.nodes) == len(old.egraph.nodes)
