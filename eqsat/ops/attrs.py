@@ -17,6 +17,7 @@ from eqsat.ops.algebra import (
     reductions,
     repeats,
     simplify,
+    spread,
     sums,
     zeros,
 )
@@ -67,6 +68,7 @@ MODULES = (
     demand,
     merging,
     repeats,
+    spread,
     zeros,
     reassociate,
     reductions,

@@ -111,7 +111,7 @@ def _is_copy(g: Generic) -> bool:
 # ---- operands that are there twice, or apart -----------------------------------------------------
 def result_of_equal_parts(g: Generic, i: int, concat: Move) -> RepeatedResult | None:
     """concat(x, x) @ y = concat(x @ y, x @ y), along a loop that y has not."""
-    loop = _joined_loop(g, i, concat)
+    loop = joined_loop(g, i, concat)
     if loop is None or loop >= g.rank or loop in map_loops(g.maps[1 - i]):
         return None
     sig = restricted(g, {loop: Cut(0, 1, concat.sources[0][concat.args[0]])}).sig
@@ -120,11 +120,20 @@ def result_of_equal_parts(g: Generic, i: int, concat: Move) -> RepeatedResult | 
 
 def split_sum(g: Generic, i: int, concat: Move) -> SplitSum | None:
     """concat(x, z) @ y = x @ y1 + z @ y2 where that moves less than putting x and z together."""
-    parts = _parts_of_sum(g, i, concat)
-    if parts is None or 2 * math.prod(g.result_shape) >= math.prod(concat.shape):
+    is_small = 2 * math.prod(g.result_shape) < math.prod(concat.shape)
+    return parts_in_sum(g, i, concat) if is_small else None
+
+
+def parts_in_sum(g: Generic, i: int, concat: Move) -> SplitSum | None:
+    """The sum over two operands joined as a sum over each."""
+    loop = joined_loop(g, i, concat)
+    if loop is None or loop < g.rank:
         return None
-    (_, first, left), (_, second, right) = parts
-    return SplitSum(first, second, left, right, _sum_of_two(g.result_shape, g.yields[0].dtype))
+    extent = concat.sources[0][concat.args[0]]
+    left = restricted(g, {loop: Cut(0, 1, extent)})
+    right = restricted(g, {loop: Cut(extent, 1, g.sizes[loop] - extent)})
+    total = _sum_of_two(g.result_shape, g.yields[0].dtype)
+    return SplitSum(left.operands[1 - i], right.operands[1 - i], left.sig, right.sig, total)
 
 
 def _sum_of_two(shape: tuple[int, ...], dtype: str) -> Generic:
@@ -135,27 +144,13 @@ def _sum_of_two(shape: tuple[int, ...], dtype: str) -> Generic:
     )
 
 
-def _joined_loop(g: Generic, i: int, concat: Move) -> int | None:
+def joined_loop(g: Generic, i: int, concat: Move) -> int | None:
     """The loop that walks two operands joined, alone in one dim of operand i."""
     if einsum_of(g) is None or len(g.maps) != 2 or len(concat.sources) != 2:
         return None
     loop = g.maps[i][concat.args[0]].dim
     walked = sum(d == loop for e in g.maps[i] for d, _ in e.terms)
     return loop if walked == 1 and all(s[concat.args[0]] for s in concat.sources) else None
-
-
-def _parts_of_sum(g: Generic, i: int, concat: Move) -> list[tuple[Move, Move, Generic]] | None:
-    """For each of two operands joined along a sum: its slice, that of the other one, the sum."""
-    loop = _joined_loop(g, i, concat)
-    if loop is None or loop < g.rank:
-        return None
-    begin, found = 0, []
-    for source in concat.sources:
-        extent = source[concat.args[0]]
-        part = restricted(g, {loop: Cut(begin, 1, extent)})
-        found.append((part.operands[i], part.operands[1 - i], part.sig))
-        begin += extent
-    return found
 
 
 FUNCTIONS = attr_functions(
