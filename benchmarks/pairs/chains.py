@@ -191,5 +191,5 @@ def quadratic_form(n: Sizes) -> Pair:
     return Pair(
         lambda x, a, b: jnp.einsum("ti,ij,tj->t", x, a @ b, x),
         lambda x, a, b: ((x @ a) * (x @ b.T)).sum(1),
-        (real(16, n(1024)), real(n(1024), n(1024)), real(n(1024), n(1024))),
+        (real(16, n(512)), real(n(512), n(512)), real(n(512), n(512))),
     )
