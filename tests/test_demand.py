@@ -39,6 +39,10 @@ LESS = {
     "padded rows": (
         ["input x: f32[8, 32]", "weight w: f32[32, 32]",
          "z = matmul(pad(x, low=[0, 0], high=[56, 0], value=0.0), w)"], 8),
+    "tiled rows": (
+        ["input x: f32[64, 128]", "weight w: f32[128, 256]",
+         "r = generic(x, loops=[8, 64, 128], maps=[[d1, d2]], body=x0)",
+         "z = matmul(reshape(r, shape=[512, 128]), w)"], 8),
     "one row": (
         ["input v: f32[128]", "weight w: f32[128, 256]",
          "z = generic(v, w, loops=[64, 256, 128], maps=[[d2], [d2, d1]]" + SUM + "2)"], 64),

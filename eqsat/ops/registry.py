@@ -93,6 +93,7 @@ def _checks(r: Op) -> Iterator[tuple[bool, str]]:
         yield kind in READERS, f"`{key}` is of kind `{kind}`, not one of {', '.join(READERS)}"
     for part in ("shape", "numpy", "jax", "sample"):
         yield callable(getattr(r, part)), f"`{part}` is no function"
+    yield r.reads is None or callable(r.reads), "`reads` is no function"
     yield r.kind in FUSIONS, f"`kind` is one of {', '.join(FUSIONS)}, not `{r.kind}`"
     whole = type(r.operations) is int and r.operations >= 0
     yield whole, f"`operations` is a whole number, not {r.operations!r}"

@@ -135,7 +135,8 @@ def _steps(split: Reshape, pad: Move, join: Reshape, cut: Move) -> list[int] | N
         1 if s == n else (n - 1) // (s - 1) if s > 1 and not (n - 1) % (s - 1) else 0
         for s, n in zip(whole.source, whole.shape, strict=True)
     ]
-    return steps if all(steps) and whole == _spread(whole, steps) else None
+    is_wider = all(steps) and max(steps, default=1) > 1
+    return steps if is_wider and whole == _spread(whole, steps) else None
 
 
 def _spread(v: View, steps: list[int]) -> View | None:
