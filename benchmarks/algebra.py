@@ -12,7 +12,8 @@ where both are proven over an e-graph that is complete.
 With `--clock` both answers and `jax.jit` of both inputs are timed beside each other on one pinned
 core, at least 30 rounds, by process time. A pair is kept if the answer to the naive one takes at
 most 5 % longer than that to the better one; or, where `jax.jit` gains nothing by the better form,
-than `jax.jit` of the naive one. The answer's numbers are compared with those of `jax.jit`.
+than `jax.jit` of the naive one. An answer whose numbers differ from those of `jax.jit` is
+not kept.
 
 With `--log FILE` each row is a line of that file as soon as it is there, and is not made again.
 A search that fails is a row with its `problem`.
@@ -117,14 +118,13 @@ def measured(pair: Pair, runs: dict[str, Any], rounds: int) -> Row:
     found["to_jax"] = ratio("naive", "jax_naive")
     found["jax_gain"] = ratio("jax_naive", "jax_better")
     is_better = found["jax_gain"][0] > 1
-    found["kept"] = found["to_better"][0] <= WITHIN or (
-        not is_better and found["to_jax"][0] <= WITHIN
-    )
+    is_quick = found["to_better"][0] <= WITHIN or (not is_better and found["to_jax"][0] <= WITHIN)
+    found["kept"] = is_quick and error <= MOST_ERROR
     return found
 
 
 def _error(found: Any, wanted: Any) -> float:
-    """The largest difference over the largest number, over all results; fails above the bound."""
+    """The largest difference over the largest number, over all results."""
     import jax
     import numpy as np
 
@@ -132,8 +132,6 @@ def _error(found: Any, wanted: Any) -> float:
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
         error = max(error, float(np.abs(left - right).max() / (np.abs(right).max() or 1.0)))
-    if not error <= MOST_ERROR:
-        raise SystemExit(f"the answer differs from jax.jit of the input by {error:.3g}")
     return error
 
 
@@ -152,6 +150,7 @@ def line(r: Row) -> str:
         text += f"  clock {c['naive_us']:.0f} {c['better_us']:.0f}"
         text += f" jax {c['jax_naive_us']:.0f} {c['jax_better_us']:.0f}"
         text += "" if c["kept"] else " NOT KEPT"
+        text += "" if c["error"] <= MOST_ERROR else f", WRONG by {c['error']:.3g}"
     return text
 
 

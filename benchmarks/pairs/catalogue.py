@@ -29,7 +29,9 @@ class Input:
         """An array; dtype: of real numbers, instead of the input's own."""
         if self.below is not None:
             return rng.integers(0, self.below, self.shape).astype(self.dtype)
-        return rng.standard_normal(self.shape).astype(dtype or self.dtype)
+        # a product with one of them is of about unit size, so that recurrent layers are no chaos
+        scale = max(self.shape or (1,)) ** -0.5
+        return (rng.standard_normal(self.shape) * scale).astype(dtype or self.dtype)
 
     @property
     def spec(self) -> Any:
