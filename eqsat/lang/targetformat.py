@@ -94,6 +94,7 @@ class FusionRecord(Record):
     index_relation: Literal["identity", "permutation", "any"] | None = None
     result_relation: Literal["identity", "permutation", "any"] | None = None
     join: dict[Kind, list[Kind]] | None = None
+    calls: list[Kind] | None = None
     clone: list[Clone] | None = None
 
 

@@ -166,8 +166,9 @@ def fusion_of(base: Fusion, r: FusionRecord) -> Fusion:
     if r.join is not None:
         rows = dict(base.join) | {k: tuple(v) for k, v in r.join.items()}
         changes["join"] = tuple((str(k), tuple(map(str, v))) for k, v in rows.items())
-    if r.clone is not None:
-        changes["clone"] = tuple(map(str, r.clone))
+    for key in ("clone", "calls"):
+        if key in changes:
+            changes[key] = tuple(map(str, changes[key]))
     found = replace(base, **changes)
     added = [(row, kind) for row, kind in found.missing_joins if row not in (r.join or {})]
     more = {row: tuple(kind for r, kind in added if r == row) for row, _ in found.join}

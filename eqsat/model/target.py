@@ -122,6 +122,8 @@ class Fusion:
         *((kind, _FUSED) for kind in _FUSED),
         ("opaque", ()),
     )
+    # kinds that are calls of a library: what they share with other ops of a dispatch is in memory
+    calls: tuple[str, ...] = ()
     # what may be computed again in several dispatches: kinds, or fill, broadcast, cast, cheap,
     # dequantise, all
     clone: tuple[str, ...] = ("fill", "broadcast", "cast")

@@ -14,6 +14,7 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.nodeprices import NodePrices
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.planned import PlanPrices
+from eqsat.extract.candidates.space import MOVING
 from eqsat.model.control import Control
 from eqsat.model.devices import PS_PER_SECOND, Transfer
 from eqsat.model.generic import Generic
@@ -224,6 +225,33 @@ class Costs(NodePrices):
         bandwidth = self.level_of(max(whole, self.between(table))).bandwidth
         return round(nbytes * PS_PER_SECOND / bandwidth)
 
+    @cached_property
+    def _calls(self) -> frozenset[int]:
+        """Nodes that are calls of a library."""
+        kinds = self.target.fusion.calls
+        return frozenset(i for i, k in enumerate(self.space.kinds) if k in kinds)
+
+    def _handed_ps(self, members: tuple[int, ...]) -> int:
+        """To write, or to read, what library calls read of other members and these of them.
+
+        A call reads and writes in any order of dims, so conversions between are looked through.
+        """
+        if len(members) == 1 or self._calls.isdisjoint(members):
+            return 0
+        space, kinds, calls = self.space, self.space.kinds, self._calls
+        made = {b: m for m in members if kinds[m] != "leaf" for b in space.made[m]}
+        held: dict[int, int] = {}
+        for m in members:
+            if kinds[m] in MOVING:
+                continue
+            for b, c in zip(space.operands[m], space.egraph.nodes[m].children, strict=True):
+                behind = b
+                while behind in made and kinds[made[behind]] in MOVING:
+                    behind = space.operands[made[behind]][0]
+                if behind in made and (m in calls or made[behind] in calls):
+                    held[behind] = self.class_ps[c]
+        return sum(held.values())
+
     def _unkept_ps(self, members: tuple[int, ...]) -> int:
         """What a dispatch costs more that was to be a kernel and is none.
 
@@ -327,6 +355,11 @@ class Costs(NodePrices):
         traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
         if self._planned is not None:
             traffic += self._unkept_ps(members)
+        handed = self._handed_ps(members)
+        if handed:  # both sides of it are traffic; behind the calls' arithmetic only theirs hides
+            traffic += 2 * handed
+            calls = [self.compute_ps(m, runs[m]) for m in busy if runs and m in self._calls]
+            compute = max(compute, math.fsum(calls) + handed)
         slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])
         return traffic + slack + relayout + self.target.launch_ps, slack

@@ -9,7 +9,8 @@ and they are part of no merge. Smaller ones all stay, and so do those that may b
 which layouts a group reads decides what more it may hold.
 
 Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, or that
-only one dispatch may have; roots that pipelines look at; ops without a price of their own. Groups
+only one dispatch may have; roots that pipelines look at; calls of a library; ops without a price of
+their own. Groups
 with a gather differ in all their nodes, as it matters how its table is laid out.
 """
 
@@ -93,6 +94,7 @@ class Redundant(Checks):
         if kind == "conversion" and not alone and not self._iterations[node] and not takes_time:
             return frozenset()
         is_asked = self.legality.target.pipelines and self.legality.roots[node]
+        is_asked = is_asked or kind in self.legality.fusion.calls
         if kind not in COMPUTING or takes_time or is_asked:
             return frozenset([("node", node)])
         return frozenset([*alone, *((kind, v) for v in self.space.computes((node,)))])
