@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from eqsat.lang.syntax import Tree
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
 from eqsat.model.rules import AttrExpr, Compare, Field, Function, Name, Not, Value
 from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS
+from eqsat.ops.vocabulary import AttrFunction
 
 UNKNOWN = ""  # the kind of something that was wrong before; fits everywhere, so nothing follows
 PADS = {"any": "?", "none": "-"}
@@ -162,11 +163,25 @@ class Attributes:
             return None, known.given(())
         args = [self.of_kind(a, k) for a, k in zip(node.args, known.args, strict=False)]
         good = tuple(a for a in args if a is not None)
-        if len(good) < len(args):
+        if len(good) < len(args) or self._is_refused(known, node.args, good):
             return None, known.given(())
         return Function(name, good, self.tree.span(node)), known.given(
             [self._kind(a) for a in good]
         )
+
+    def _is_refused(
+        self, known: AttrFunction, nodes: Sequence[ast.expr], args: Sequence[AttrExpr]
+    ) -> bool:
+        """Whether a text that is written out is one the function cannot read (E026)."""
+        if known.refuses is None:
+            return False
+        for node, a in zip(nodes, args, strict=True):
+            text = a.value if isinstance(a, Value) else None
+            problem = known.refuses(text) if isinstance(text, str) else ""
+            if problem:
+                self.report("E026", node, problem, known.doc)
+                return True
+        return False
 
     def _kind(self, expr: AttrExpr) -> str:
         """The kind of an argument, if it is a variable."""

@@ -13,6 +13,7 @@ from eqsat.model.diag import fail
 from eqsat.ops.algebra import (
     demand,
     factors,
+    laws,
     reassociate,
     reductions,
     repeats,
@@ -75,6 +76,7 @@ MODULES = (
     simplify,
     sums,
     factors,
+    laws,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

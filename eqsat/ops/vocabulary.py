@@ -39,6 +39,7 @@ class AttrFunction:
     kind. cases: what it is for one choice of kinds each, where its result depends on them.
     is_fact: it asks what is known of a value of the input program (`ops.programs.facts`), and is a
     condition by itself, as nothing is known of what rules make.
+    refuses: what is wrong with a text that is written out as an argument, "" if nothing is.
     """
 
     args: tuple[str, ...]
@@ -50,6 +51,7 @@ class AttrFunction:
     columns: Mapping[str, str] = field(default_factory=dict)
     cases: tuple[AttrFunction, ...] = ()
     is_fact: bool = False
+    refuses: Callable[[str], str] | None = None
 
     def given(self, kinds: Sequence[str]) -> str:
         """What it gives for arguments of these kinds ("": not known), "" if that depends."""
