@@ -189,7 +189,7 @@ def concat_of_broadcast(n: Sizes) -> Pair:
 @pair("graph attention, Veličković et al., ICLR 2018; pyg-team/pytorch_geometric#2029")
 def scores_of_pairs(n: Sizes) -> Pair:
     """a · concat(h_i, h_j) for all pairs: two vectors, added as an outer sum."""
-    t, d = n(512), n(64)
+    t, d = n(256), n(64)
 
     def naive(h: jax.Array, a: jax.Array) -> jax.Array:
         left = jnp.broadcast_to(h[:, None, :], (t, t, d))
