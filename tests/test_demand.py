@@ -16,7 +16,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.run import Run
 
 SUM = ", body=mul(x0, x1), combine=add, rank="
-NEW = ("algebra/demand", "algebra/zeros", "algebra/repeats")
+NEW = ("algebra/demand", "algebra/folds", "algebra/zeros", "algebra/repeats")
 
 # lines of a program, and how many times fewer multiply-adds will do
 LESS = {
@@ -98,3 +98,45 @@ def test_nothing_grows_where_nothing_is_wasted(name: str) -> None:
         eqsat.optimize(program, rules=r, target="avx512-xla") for r in (["full"], without_new())
     )
     assert len(with_new.egraph.nodes) == len(old.egraph.nodes)
+
+
+# lines of a program, and shapes of which no value of the answer may be
+NEVER_MADE = {
+    "rows of a norm": (
+        ["input x: f32[400, 64]", "input m: f32[400]", "input s: f32[400]", "input b: f32[64]",
+         "input i: i32[8]",
+         "y = generic(x, m, s, b, loops=[400, 64], maps=[[d0, d1], [d0], [d0], [d1]], "
+         "body=add(mul(sub(x0, x1), x2), x3))", "z = gather(y, i, axis=0)"], (400, 64)),
+    "last of a look-up": (
+        ["input x: f32[400, 64]", "input i: i32[2, 50]", "y = gather(x, i, axis=0)",
+         "z = slice(y, start=[0, 49, 0], limit=[2, 50, 64])"], (2, 50, 64)),
+    "function of a repeated row": (
+        ["input x: f32[64]", "input w: f32[64, 32]",
+         "y = generic(x, loops=[400, 64], maps=[[d1]], body=exp(x0))",
+         "z = matmul(y, w)"], (400, 64)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEVER_MADE)
+def test_what_nobody_needs_is_not_made(name: str) -> None:
+    lines, shape = NEVER_MADE[name]
+    program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")
+    run = eqsat.optimize(program, rules=["full"], target="avx512-xla", verify=True)
+    assert run.verification is not None and run.verification.ok
+    assert run.egraph is not None and run.selection is not None
+    nodes = [run.egraph.nodes[i] for g in run.selection.groups for i in g.members]
+    made = [n.attr.value_shape(n.op) for n in nodes if n.op not in ("input", "weight")]
+    assert made and shape not in made
+
+
+def test_repeats_of_a_reduction_are_no_loop() -> None:
+    lines = [
+        "input x: f32[64]",
+        "z = generic(x, loops=[64, 16], maps=[[d0]], body=exp(x0), combine=max, rank=1)",
+    ]
+    program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")
+    run = eqsat.optimize(program, rules=["full"], target="avx512-xla", verify=True)
+    assert run.verification is not None and run.verification.ok
+    assert run.egraph is not None and run.selection is not None
+    nodes = [run.egraph.nodes[i] for g in run.selection.groups for i in g.members]
+    assert all(math.prod(n.attr.sizes) == 64 for n in nodes if isinstance(n.attr, Generic))

@@ -120,7 +120,10 @@ def right_tree(
             name = splat_name(term)
             refs: list[Side] = [Ref((name, i)) for i in range(arity[name])]
             inner = term.inner
-            return refs if isinstance(inner, Var) else [node(inner.op, [r]) for r in refs]
+            if isinstance(inner, Var):
+                return refs
+            others = [x for o in inner.operands[1:] for x in build(o)]
+            return [node(inner.op, [r, *others]) for r in refs]
         return [node(term.op, [x for o in term.operands for x in build(o)])]
 
     (found,) = build(rule.right)

@@ -7,6 +7,7 @@ side binds names; everything after it may only use them. All problems of a text 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
@@ -220,7 +221,7 @@ class _Terms:
             self.report("E012", node, f"`{op}` takes at least one operand, got none")
             return None
         if over:
-            return self._zipped(node.args[0])
+            return self._zipped(node.args)
         if want is not None:
             found: list[Term | None] = [self.term(a) for a in node.args]
         else:
@@ -228,18 +229,32 @@ class _Terms:
             self._check_splats(node)
         return None if None in found else tuple(t for t in found if t is not None)
 
-    def _is_unary(self, op: str) -> bool:
-        return op not in RULE_OPS or RULE_OPS[op].operands == 1
+    def _may_zip(self, op: str) -> bool:
+        """Whether `*op(xs, …)` may stand here: of more operands than one on a right side only."""
+        if op not in RULE_OPS:
+            return True
+        count = RULE_OPS[op].operands
+        return count == 1 or (count is not None and not self.binding)
 
     def _op(self, node: ast.Call) -> str:
         return node.func.id if isinstance(node.func, ast.Name) else self.tree.text(node.func)
 
-    def _zipped(self, node: ast.expr) -> tuple[Term, ...] | None:
-        if not isinstance(node, ast.Name):
-            self.report("E022", node, "a splat of an op runs over a splat variable: `*pack(xs, …)`")
+    def _zipped(self, nodes: Sequence[ast.expr]) -> tuple[Term, ...] | None:
+        """The splat variable that a zip runs over, and what every op of it reads besides."""
+        first, *others = nodes
+        if not isinstance(first, ast.Name):
+            message = "a splat of an op runs over a splat variable: `*pack(xs, …)`"
+            self.report("E022", first, message)
             return None
-        found = self._variable(node, "tensors")
-        return None if found is None else (found,)
+        for other in others:
+            if not isinstance(other, ast.Name):
+                self.report(
+                    "E022", other, "what all of them read is a variable: `*gather(xs, i, …)`"
+                )
+                return None
+        found = [self._variable(first, "tensors")]
+        found += [self._variable(o, "tensor") for o in others if isinstance(o, ast.Name)]
+        return None if None in found else tuple(v for v in found if v is not None)
 
     def _operand(self, node: ast.expr) -> Term | None:
         if not isinstance(node, ast.Starred):
@@ -247,7 +262,7 @@ class _Terms:
         span = self.tree.span(node)
         if isinstance(node.value, ast.Name):
             inner: Var | Apply | None = self._variable(node.value, "tensors")
-        elif isinstance(node.value, ast.Call) and self._is_unary(self._op(node.value)):
+        elif isinstance(node.value, ast.Call) and self._may_zip(self._op(node.value)):
             inner = self.apply(node.value, over="*")
         else:
             message = "a splat is a name or an op with one operand: `*xs`, `*pack(xs, …)`"

@@ -13,6 +13,7 @@ from eqsat.model.diag import fail
 from eqsat.ops.algebra import (
     demand,
     factors,
+    folds,
     laws,
     reassociate,
     reductions,
@@ -67,6 +68,7 @@ MODULES = (
     fills,
     algebra,
     demand,
+    folds,
     merging,
     repeats,
     spread,

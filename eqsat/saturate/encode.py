@@ -104,7 +104,8 @@ def _pairs(rule: Rule, arity: Mapping[str, int]) -> int:
 
 def _signatures(term: Term, arity: Mapping[str, int]) -> set[Signature]:
     if isinstance(term, Splat):
-        return {(term.inner.op, 1)} if isinstance(term.inner, Apply) else set()
+        inner = term.inner
+        return {(inner.op, len(inner.operands))} if isinstance(inner, Apply) else set()
     if isinstance(term, Var):
         return set()
     found = {(term.op, operand_count(term, arity))}
@@ -132,9 +133,9 @@ def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[s
         lines.append(f"(function made_{name} ({sorts}) i64 :merge (| old (>> new 63)))")
     lines += [f"(ruleset phase_{p})" for p in (*PHASES, "leave", "want")]
     lines += [
-        f"(rewrite ({constructor(op, 1)} 0 x) x :subsume :ruleset phase_leave)"
-        for op in OPTIONAL
-        if (op, 1) in found
+        f"(rewrite ({constructor(op, n)} 0 x{' y' * (n - 1)}) x :subsume :ruleset phase_leave)"
+        for op, n in OPTIONAL.items()
+        if (op, n) in found
     ]
     return "\n".join(lines)
 
@@ -351,7 +352,8 @@ class RuleText:
             if isinstance(term.inner, Var):
                 return names
             op = term.inner.op
-            return [self._node(op, [x], outs, actions) for x in names]
+            others = [x for o in term.inner.operands[1:] for x in self._make(o, outs, actions)]
+            return [self._node(op, [x, *others], outs, actions) for x in names]
         inner = [x for o in term.operands for x in self._make(o, outs, actions)]
         return [self._node(term.op, inner, outs, actions, is_root)]
 

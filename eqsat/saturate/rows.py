@@ -40,8 +40,8 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
-# ops of whose attribute a column may hold None: the operand is left as it is
-OPTIONAL = tuple(op for op, r in RULE_OPS.items() if r.operands == 1 and op != "result")
+# ops of whose attribute a column may hold None, with their operands: the first is left as it is
+OPTIONAL = {op: r.operands for op, r in RULE_OPS.items() if r.operands and op != "result"}
 Row = tuple[Attr | None, ...]
 Env = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
@@ -71,9 +71,7 @@ Slot = tuple[Apply, int | None]
 def slots(term: Term, arity: Mapping[str, int]) -> Iterator[Slot]:
     """The ops of a left side in pre-order, the order of their attributes in a match."""
     if isinstance(term, Splat) and isinstance(term.inner, Apply):
-        (over,) = term.inner.operands
-        assert isinstance(over, Var)
-        yield term.inner, arity[over.name]
+        yield term.inner, arity[splat_name(term)]
     if isinstance(term, Apply):
         yield term, None
         for o in term.operands:
@@ -84,7 +82,7 @@ def splat_name(s: Splat) -> str:
     """The splat variable that `*xs` or `*pack(xs, …)` runs over."""
     if isinstance(s.inner, Var):
         return s.inner.name
-    (x,) = s.inner.operands
+    x = s.inner.operands[0]
     assert isinstance(x, Var)
     return x.name
 
@@ -243,13 +241,14 @@ class Answers:
             return tuple(x.shape for x in env[term.inner.name])
         op = term.inner
         operands = env[splat_name(term)]
+        others = [s for o in op.operands[1:] for s in self._build(o, env, out)]
         columns = {k: self._column(op, k, self.value(v, env), len(operands)) for k, v in op.attrs}
         shapes: list[Shape | None] = []
         for i, x in enumerate(operands):
             given = {k: column[i] for k, column in columns.items()}
-            attr = self._attr(op, [x.shape], given)
+            attr = self._attr(op, [x.shape, *others], given)
             out.append(attr)
-            shapes.append(self._result_shape(op, attr, [x.shape]))
+            shapes.append(self._result_shape(op, attr, [x.shape, *others]))
         return tuple(shapes)
 
     def _column(self, op: Apply, key: str, value: Any, count: int) -> tuple[Any, ...]:

@@ -8,33 +8,35 @@ Source: XLA's AlgebraicSimplifier (slice of dot, of reduce); LLVM's demanded ele
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.model.affine import Map, dim
+from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Move
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.restrict import Cut, restricted
 from eqsat.ops.movement.moved_generics import MovedOperands
-from eqsat.ops.movement.moves import gather_of, unless_identity
+from eqsat.ops.movement.moves import gather_of, slice_of, unless_identity
 
 
 @dataclass(frozen=True)
-class GatheredOperand:
-    """The gather of one operand, and the op that reads it."""
+class PickedIndices:
+    """The gather of indices, and the gather that they name."""
 
+    indices: Move
     move: Move
-    sig: Generic
 
 
 @dataclass(frozen=True)
-class GatheredOperands:
-    """The gathers of both operands, and the op that reads them."""
+class SlicedGather:
+    """What is cut from a table and from indices, and the gather of that."""
 
-    first: Move
-    second: Move
-    sig: Generic
+    table: Move | None
+    indices: Move | None
+    move: Move
 
 
 # ---- slices --------------------------------------------------------------------------------------
@@ -56,33 +58,11 @@ def narrow(g: Generic, cut: Move) -> MovedOperands | None:
 
 
 # ---- gathers -------------------------------------------------------------------------------------
-def gather_operand(g: Generic, i: int, move: Move) -> GatheredOperand | None:
-    """gather(generic(… x …)) = generic(… gather(x) …) along a loop that x alone has.
+def gather_operands(g: Generic, move: Move) -> MovedOperands | None:
+    """gather(generic(xs)) = generic(gather(xs)) along the loop that is picked from.
 
     Where there are fewer indices than the loop is long.
     """
-    found = _gathered(g, move)
-    if found is None or list(found.moves) != [i]:
-        return None
-    return GatheredOperand(found.moves[i], found.sig)
-
-
-def gather_both(g: Generic, move: Move) -> GatheredOperands | None:
-    """gather(generic(x, y)) = generic(gather(x), gather(y)) along a loop that both have."""
-    found = _gathered(g, move)
-    if found is None or list(found.moves) != [0, 1]:
-        return None
-    return GatheredOperands(found.moves[0], found.moves[1], found.sig)
-
-
-@dataclass(frozen=True)
-class _Gathers:
-    moves: dict[int, Move]  # of the operands that have the loop
-    sig: Generic
-
-
-def _gathered(g: Generic, move: Move) -> _Gathers | None:
-    """The op over the loops of the indices in place of the loop they pick from."""
     (loop,) = move.args
     indices = move.sources[1]
     if len(g.yields) != 1 or g.tile or 0 in g.sizes or math.prod(indices) >= g.sizes[loop]:
@@ -90,23 +70,57 @@ def _gathered(g: Generic, move: Move) -> _Gathers | None:
     more = len(indices) - 1
     new = {d: d if d < loop else d + more for d in range(len(g.sizes)) if d != loop}
     picked = [dim(loop + n) for n in range(len(indices))]
-    moves: dict[int, Move] = {}
+    moves: list[Move | None] = []
     maps: list[Map] = []
-    for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):
+    for m, shape in zip(g.maps, g.shapes, strict=True):
         at = [q for q, e in enumerate(m) if any(d == loop for d, _ in e.terms)]
         # an index beyond the end picks the last slice: that has to be the same one
         if len(at) > 1 or any(m[q].dim != loop or shape[q] != g.sizes[loop] for q in at):
             return None
-        if at:
-            moves[i] = gather_of(shape, indices, at[0])
+        moves.append(gather_of(shape, indices, at[0]) if at else None)
         parts = [picked if q in at else [e.rename(new)] for q, e in enumerate(m)]
         maps.append(tuple(e for part in parts for e in part))
-    shapes = [moves[i].shape if i in moves else s for i, s in enumerate(g.shapes)]
+    if not any(moves):
+        return None
+    shapes = [m.shape if m else s for m, s in zip(moves, g.shapes, strict=True)]
     sizes = [*g.sizes[:loop], *indices, *g.sizes[loop + 1 :]]
     sig = canonical_generic(
         sizes, range(g.rank + more), maps, shapes, g.yields, (), g.dtypes, precision=g.precision
     )
-    return _Gathers(moves, sig)
+    return MovedOperands(tuple(moves), sig)
 
 
-FUNCTIONS = attr_functions(narrow, gather_operand, gather_both)
+def gather_of_gather(inner: Move, outer: Move) -> PickedIndices | None:
+    """gather(gather(x, i), j) = gather(x, gather(i, j)) where j picks from the dims of i."""
+    (axis,), (picked,) = inner.args, outer.args
+    table, indices = inner.sources
+    if not axis <= picked < axis + len(indices) or 0 in table or 0 in inner.shape:
+        return None
+    own = gather_of(indices, outer.sources[1], picked - axis)
+    return PickedIndices(own, gather_of(table, own.shape, axis))
+
+
+def slice_of_gather(gather: Move, cut: Move) -> SlicedGather | None:
+    """slice(gather(x, i)) = gather(slice(x), slice(i)): slices that are read, of fewer rows."""
+    (axis,) = gather.args
+    table, indices = gather.sources
+    behind = axis + len(indices)
+    if 0 in cut.shape or 0 in table:
+        return None
+
+    def part(source: Shape, dims: Sequence[int | None]) -> Move:
+        """The slice of a tensor each of whose dims is one of the result, or is left whole."""
+        bounds = [
+            (0, size, 1) if d is None else tuple(v[d] for v in cut.args)
+            for d, size in zip(dims, source, strict=True)
+        ]
+        start, limit, stride = zip(*bounds, strict=True) if bounds else ((), (), ())
+        return slice_of(source, start, limit, stride)
+
+    rows = part(table, [*range(axis), None, *range(behind, len(cut.shape))])
+    picked = part(indices, range(axis, behind))
+    move = gather_of(rows.shape, picked.shape, axis)
+    return SlicedGather(unless_identity(rows), unless_identity(picked), move)
+
+
+FUNCTIONS = attr_functions(narrow, gather_operands, gather_of_gather, slice_of_gather)

@@ -14,7 +14,6 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
 from eqsat.ops.algebra.einsum import einsum_of
-from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identity
 from eqsat.ops.generics.restrict import Cut, restricted
@@ -23,7 +22,7 @@ from eqsat.ops.movement.moves import concat_of
 
 @dataclass(frozen=True)
 class Turned:
-    """A contraction that reads forwards, and the copy that reverses its result."""
+    """An op that reads forwards, and the copy that reverses its result."""
 
     inner: Generic
     outer: Generic
@@ -50,19 +49,19 @@ class SplitSum:
 
 # ---- loops that run backwards --------------------------------------------------------------------
 def turn_round(g: Generic) -> Turned | None:
-    """A contraction that reads forwards what it read backwards, and the reversal of its result."""
+    """The op that reads forwards what it read backwards, and the reversal of its result."""
     return _turned(g, range(g.rank))
 
 
 def turn_sum_round(g: Generic) -> Generic | None:
-    """A contraction that sums forwards what it summed backwards."""
+    """The op that reduces forwards what it reduced backwards."""
     found = _turned(g, g.reductions)
     return None if found is None else found.inner
 
 
 def _turned(g: Generic, allowed: range) -> Turned | None:
     """With those of these loops turned round that run backwards wherever they are read."""
-    if contraction_roles(g) is None or g.tile or 0 in g.sizes:
+    if _is_copy(g) or len(g.yields) != 1 or g.tile or 0 in g.sizes:
         return None
     strides: dict[int, list[int]] = {}
     for m in g.maps:

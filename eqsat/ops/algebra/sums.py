@@ -165,8 +165,12 @@ def _body(scale: Expr, shift: Expr | None, i: int, count: int) -> Expr:
 
 # ---- loops that no operand has -------------------------------------------------------------------
 def without_idle_loops(g: Generic) -> SumFirst | None:
-    """Of a sum: what no operand varies along is computed once and spread out behind."""
-    if len(g.yields) != 1 or g.tile or g.rank == len(g.sizes) or 0 in g.sizes:
+    """What no operand varies along is computed once and spread out behind.
+
+    Of an op that computes: a copy is nothing but spread out.
+    """
+    is_copy = g.rank == len(g.sizes) and g.body.fn == "arg"
+    if len(g.yields) != 1 or g.tile or is_copy or 0 in g.sizes or not g.maps:
         return None
     seen = set().union(*(map_loops(m) for m in g.maps))
     kept = [d for d in range(g.rank) if d in seen or g.sizes[d] == 1]

@@ -133,7 +133,7 @@ def pack_operand(
     needed: dict[int, str] = {}
     for q, t, pad in zip(layout.pos, layout.tiles, layout.pads, strict=True):
         d = m[q].dim
-        neutral = None if d is None or d < g.rank or pad == "-" else _neutral_padding(g, d, pad)
+        neutral = None if d is None or d < g.rank or pad == "-" else neutral_padding(g, d, pad)
         if d is None or (neutral is None and d >= g.rank and pad != "-"):
             return None
         if neutral is not None:
@@ -164,7 +164,7 @@ def pack_operand(
     )
 
 
-def _neutral_padding(g: Generic, d: int, held: str) -> str | None:
+def neutral_padding(g: Generic, d: int, held: str) -> str | None:
     """A padding beyond reduction loop d that changes no result; what is `held` already is best."""
     for pad in dict.fromkeys((held, "0", *_neutrals(g))):
         if pad == "?":

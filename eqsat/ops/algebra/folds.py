@@ -1,0 +1,144 @@
+"""Reductions of what was repeated, padded or put together, without making that.
+
+Maxima, minima, conjunctions, disjunctions, and sums of integers, which wrap, are the same in any
+order; sums and products of floats are not, and have functions of their own.
+Source: XLA's AlgebraicSimplifier (reduce of broadcast, of pad, of concatenate), Enzyme-JAX.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from eqsat.model.affine import map_loops
+from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Move
+from eqsat.model.precision import NONE
+from eqsat.model.tensor import is_float
+from eqsat.ops.algebra.reductions import ORDERLESS
+from eqsat.ops.declare import attr_functions
+from eqsat.ops.generics.canonical import canonical_generic, identity
+from eqsat.ops.generics.propagate import neutral_padding
+from eqsat.ops.generics.restrict import Cut, restricted
+from eqsat.ops.meaning.scalar import integer_range, result_dtype
+from eqsat.ops.movement.moves import pad_value
+
+_SCALED = ("f64", "f32", "f16", "bf16")  # floats that hold a count
+_MOST_COUNT = 256  # up to which the narrowest of them holds every whole number
+
+
+@dataclass(frozen=True)
+class FoldedParts:
+    """The reductions of two operands, and what makes of both the reduction of all."""
+
+    left: Generic
+    right: Generic
+    total: Generic
+
+
+def _is_fold(g: Generic) -> bool:
+    """A reduction to one result that no kernel has been packed for."""
+    return len(g.yields) == 1 and bool(g.reductions) and not g.tile and 0 not in g.sizes
+
+
+def _is_orderless(g: Generic) -> bool:
+    return g.combine in ORDERLESS or not is_float(g.yields[0].dtype)
+
+
+# ---- what is repeated ----------------------------------------------------------------------------
+def fold_of_equals(g: Generic) -> Generic | None:
+    """A maximum of equal values is one of them, a sum of equal integers a multiple."""
+    return _without_repeats(g) if _is_fold(g) and _is_orderless(g) else None
+
+
+def sum_of_equals(g: Generic) -> Generic | None:
+    """A sum of equal floats is a multiple of one of them, up to rounding."""
+    return None if not _is_fold(g) or _is_orderless(g) else _without_repeats(g)
+
+
+def _without_repeats(g: Generic) -> Generic | None:
+    """The reduction without those of its loops that no operand has."""
+    seen = set().union(*map(map_loops, g.maps))
+    idle = [d for d in g.reductions if d not in seen and g.sizes[d] > 1]
+    y = g.yields[0]
+    if not idle or not g.maps or result_dtype(y.body, g.dtypes) != y.dtype:
+        return None
+    body = y.body
+    if g.combine not in ORDERLESS:
+        count = _count(math.prod(g.sizes[d] for d in idle), y.dtype)
+        if g.combine != "add" or count is None:
+            return None
+        body = call("mul", body, count)
+    sizes = [1 if d in idle else s for d, s in enumerate(g.sizes)]
+    yields = [replace(y, body=body)]
+    return canonical_generic(
+        sizes, range(g.rank), g.maps, g.shapes, yields, (), g.dtypes, precision=g.precision
+    )
+
+
+def _count(n: int, dtype: str) -> Expr | None:
+    """How many, as a constant of this element type; None if it does not hold it."""
+    if is_float(dtype):
+        fits = dtype in _SCALED and (dtype in ("f64", "f32") or n <= _MOST_COUNT)
+        return const(float(n)) if fits else None
+    return const(n) if dtype != "bool" and n <= integer_range(dtype)[1] else None
+
+
+# ---- what is padded ------------------------------------------------------------------------------
+def fold_without_pad(g: Generic, pad: Move) -> Generic | None:
+    """A reduction of padded values is one of the values where the padding changes nothing."""
+    if not _is_fold(g) or len(g.maps) != 1:
+        return None
+    text = pad_value(pad.args[2])
+    cuts: dict[int, Cut] = {}
+    for q, (low, high) in enumerate(zip(*pad.args[:2], strict=True)):
+        d, inside = g.maps[0][q].dim, pad.sources[0][q]
+        if not low and not high:
+            continue
+        if d is None or d not in g.reductions or not inside or not _walks_alone(g, d, q):
+            return None
+        if neutral_padding(g, d, text) != text:
+            return None
+        cuts[d] = Cut(low, 1, inside)
+    return restricted(g, cuts).sig if cuts else None
+
+
+def _walks_alone(g: Generic, loop: int, q: int) -> bool:
+    """Whether a loop walks all of dim q of the only operand, and no other dim."""
+    walked = sum(d == loop for e in g.maps[0] for d, _ in e.terms)
+    return walked == 1 and g.sizes[loop] == g.shapes[0][q]
+
+
+# ---- what is put together ------------------------------------------------------------------------
+def fold_parts(g: Generic, concat: Move) -> FoldedParts | None:
+    """A reduction of two tensors put together, in any order, is made of those of both."""
+    return _parts(g, concat) if _is_fold(g) and _is_orderless(g) else None
+
+
+def sum_parts(g: Generic, concat: Move) -> FoldedParts | None:
+    """A sum or product of floats of two tensors put together is made of those of both."""
+    return None if not _is_fold(g) or _is_orderless(g) else _parts(g, concat)
+
+
+def _parts(g: Generic, concat: Move) -> FoldedParts | None:
+    """Where the results are a small part of what would be put together."""
+    (axis,) = concat.args
+    d, y = g.maps[0][axis].dim, g.yields[0]
+    is_large = 2 * math.prod(g.result_shape) < math.prod(concat.shape)
+    if len(g.maps) != 1 or d is None or d not in g.reductions or not is_large:
+        return None
+    first = concat.sources[0][axis]
+    rest = g.sizes[d] - first
+    if not _walks_alone(g, d, axis) or len(concat.sources) != 2 or not first or not rest:
+        return None
+    same = identity(g.rank)
+    total = canonical_generic(
+        g.result_shape, range(g.rank), [same] * 2, [g.result_shape] * 2,
+        [Yield(call(g.combine, arg(0), arg(1)), y.dtype)], (), (y.dtype,) * 2, precision=NONE,
+    )  # fmt: skip
+    left, right = (restricted(g, {d: c}).sig for c in (Cut(0, 1, first), Cut(first, 1, rest)))
+    return FoldedParts(left, right, total)
+
+
+FUNCTIONS = attr_functions(fold_of_equals, sum_of_equals, fold_without_pad, fold_parts, sum_parts)
