@@ -99,14 +99,13 @@ def read_between_zeros(
         return None
     new: dict[int, int] = {}
     for q, step in enumerate(steps):
-        e = g.maps[i][q]
-        walked = sum(d == e.dim for other in g.maps[i] for d, _ in other.terms)
-        if step > 1 and (e.dim is None or e.dim < g.rank or walked != 1):
+        d = g.maps[i][q].dim
+        walked = sum(loop == d for other in g.maps[i] for loop, _ in other.terms)
+        is_whole = d is not None and walked == 1 and g.sizes[d] == g.shapes[i][q]
+        if step > 1 and (d is None or d < g.rank or not is_whole):
             return None
-        if step > 1 and e.dim is not None and g.sizes[e.dim] == g.shapes[i][q]:
-            new[e.dim] = step
-        elif step > 1:
-            return None
+        if step > 1 and d is not None:
+            new[d] = step
     sizes = [split.source[_at(g, i, d)] if d in new else s for d, s in enumerate(g.sizes)]
     maps = [m if j == i else tuple(_stepped(e, new) for e in m) for j, m in enumerate(g.maps)]
     shapes = [split.source if j == i else s for j, s in enumerate(g.shapes)]

@@ -31,6 +31,7 @@ from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
 from eqsat.ops.spelling.trips import with_trips
+from eqsat.ops.spelling.unread import without_waste
 from eqsat.ops.spelling.views import through_views
 
 MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
@@ -44,6 +45,7 @@ def canonical(program: Program) -> Program:
     """
     with uncollected():
         spelled = normal(drop_unit_dims(without_orders(program)))
+        spelled = normal(drop_unit_dims(without_waste(spelled)))
         return with_trips(_settled(without_equal_sums(spelled)))
 
 
