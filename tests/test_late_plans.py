@@ -79,7 +79,7 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
     assert known.is_asked.all() and len(known) == len(free)
     floors, times = free.problem.adds[:, 0], known.problem.adds[:, 0]
     assert (floors <= times).all()
-    assert np.median(floors / times) > 0.2
+    assert np.median(floors / times) > 0.15  # floors of plans; some dispatches have none
 
 
 @dataclass

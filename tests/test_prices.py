@@ -175,3 +175,16 @@ def test_one_product_that_is_cut_up_again_is_not_preferred(rows: int):
     assert time_ps(head + one + "return p\n") < apart
     gain = apart - time_ps(head + one + cut + "return y, z\n")
     assert gain < eqsat.target("avx512-xla").launch_ps
+
+
+def test_packed_products_without_a_plan_are_laid_out_for_xla():
+    """Measured: cut up in its dispatch, which has no plan, 2,008 us; as a kernel by itself 576."""
+    text = "input x: f32[16, 768]\nweight w: f32[768, 2304]\np = matmul(x, w)\n"
+    cuts = [
+        f"y{i} = slice(p, start=[0, {i}], limit=[16, {i + 768}], stride=[1, 1])" for i in (0, 9)
+    ]
+    run = eqsat.optimize(
+        parse_program(text + "\n".join(cuts) + "\nreturn y0, y9\n"), target="avx512"
+    )
+    assert run.schedule is not None
+    assert all(d.plan is not None for d in run.schedule.dispatches)

@@ -105,13 +105,15 @@ class NodePrices:
         """The kernel for a contraction that takes the least time, transposes included.
 
         XLA's library knows no packed forms: it is handed plain ones, so all of them is laid out.
+        That is so for what a target with kernels has no plan for, too.
         """
         attr = self.space.egraph.nodes[node].attr
         if not isinstance(attr, Generic) or contraction_roles(attr) is None:
             return None
         if attr.tile:
             share = self._shares.get(attr.tile, self.target.untiled_rate)
-            return KernelChoice(share, (0, 1, RESULT) if self.target.executor == "xla" else ())
+            by_xla = self.target.executor == "xla" or self.target.is_planned
+            return KernelChoice(share, (0, 1, RESULT) if by_xla else ())
         found = kernel_choices(self.target, attr)
         if len(found) == 1:
             return found[0]

@@ -112,7 +112,8 @@ class PlanFloors:
         gathers = members.any(facts.is_gather[index])
         traffic = np.where(gathers, 0.0, _sums(reads, class_ps[reads.index]))
         traffic = traffic + _sums(writes, class_ps[writes.index])
-        return np.maximum(traffic, _sums(members, facts.plain_ps[index]))
+        relayout = _sums(members, facts.relayout_ps[index])
+        return np.maximum(traffic, _sums(members, facts.plain_ps[index])) + relayout
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property
@@ -214,6 +215,7 @@ class _Facts:
         runs = enumerate(self.costs.iterations)
         plain = [0.0 if target.pipelines else self.costs.compute_ps(i, n) for i, n in runs]
         self.plain_ps = np.array(plain)
+        self.relayout_ps = np.array(self.costs.relayout_ps, dtype=float)
 
     def is_one_of(self, buffers: frozenset[int]) -> Mask:
         found = np.zeros(len(self.nbytes), dtype=bool)
