@@ -78,7 +78,7 @@ def discover(
 
         for name in programs or ():
             api.read(name)  # says what is wrong before a minute has passed
-        ruleset = load_rulesets(rules or ("full",)).without(without or ())
+        ruleset = load_rulesets(rules or ("full",)).without(*(without or ()))
         found = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
     if out is not None:
         out.write_text(found.file(f"found/{_set_name(out)}"), encoding="utf-8")

@@ -42,6 +42,7 @@ def gains(
         if is_over():
             return
         with_all = _searched(program, _joined(rules, found), target)
+        assert with_all.egraph is not None  # no phase was left out
         matches = {r.name: r.matches for r in with_all.egraph.rules}
         matching = [r for r in found if matches.get(r.name)]
         before = _time(_searched(program, rules, target)) if matching else 0.0
