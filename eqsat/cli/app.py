@@ -11,7 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, bench, calibrate, export, files, look, pareto, search, state
+from eqsat.cli import (
+    alone,
+    bench,
+    calibrate,
+    discover,
+    export,
+    files,
+    look,
+    pareto,
+    search,
+    state,
+)
 from eqsat.cli.interrupt import INTERRUPTED, KEPT
 from eqsat.cli.talk import say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
@@ -48,7 +59,7 @@ def _root(
 
 for commands in (
     search.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS, export.COMMANDS,
-    files.COMMANDS, alone.COMMANDS, calibrate.COMMANDS, bench.COMMANDS,
+    files.COMMANDS, discover.COMMANDS, alone.COMMANDS, calibrate.COMMANDS, bench.COMMANDS,
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)

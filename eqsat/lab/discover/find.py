@@ -1,0 +1,191 @@
+"""The whole search for rules that are missing, from ops to ranked proposals."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
+from eqsat.lab.discover.gain import Gain, gains
+from eqsat.lab.discover.pool import Pair, Pool, leaf_choices
+from eqsat.lab.discover.propose import Proposal, propose
+from eqsat.lab.discover.prove import Prover
+from eqsat.lab.discover.ruletext import Unwritten, file_text
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.limits import Limits
+from eqsat.model.rules import RuleSet
+from eqsat.model.stopping import Stop
+from eqsat.model.target import Target
+
+MOST_LEAVES, MOST_SIZE = 4, 5
+SHARE = 0.7  # of the time that finding may take; the rest is for ranking on programs
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be looked for.
+
+    ops: names of `FORMS`. leaves: how many a term may have. size: ops of a term at most. seconds:
+    for all of it. limits: of every proof.
+    """
+
+    ops: tuple[str, ...] = DEFAULT_FORMS
+    leaves: int = 2
+    size: int = 3
+    seconds: float = 60.0
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for op in self.ops:
+            if op not in FORMS:
+                help = f"{did_you_mean(op, FORMS)}; there are {', '.join(FORMS)}"
+                raise fail("E418", f"--ops: terms have no op `{op}`", help=help)
+        for key, value, most in (
+            ("leaves", self.leaves, MOST_LEAVES), ("size", self.size, MOST_SIZE),
+        ):  # fmt: skip
+            if not 1 <= value <= most:
+                help = "the number of terms grows with its power"
+                raise fail("E418", f"--{key} is 1 to {most}, not {value}", help=help)
+
+
+@dataclass
+class Found:
+    """What was found so far.
+
+    equal: pairs of terms with equal values; unproven: those of them that the rules left apart, in
+    the order in which each was tried; unwritten: why some became no rule. stop: "" if all terms
+    were tried, else "seconds" or "interrupted".
+    """
+
+    terms: int = 0
+    equal: int = 0
+    unproven: int = 0
+    proposals: list[Proposal] = field(default_factory=list)
+    gains: dict[str, Gain] = field(default_factory=dict)
+    unwritten: Counter[str] = field(default_factory=Counter)
+    stop: str = ""
+
+    def ranked(self) -> list[Proposal]:
+        """What gains most on the programs first, then what saves most work by itself."""
+
+        def rank(p: Proposal) -> tuple[float, bool, float, int, str]:
+            gain = self.gains.get(p.rule.name, Gain())
+            return -gain.total, not gain.matches, -p.saving, len(p.lines), p.rule.name
+
+        return sorted(self.proposals, key=rank)
+
+    def file(self, name: str) -> str:
+        """The rule set of all proposals, the best first."""
+        doc = "Equalities that eqsat discover found; read each before you use it."
+        return file_text(name, doc, [list(p.lines) for p in self.ranked()])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per proposal, the best first."""
+        return [self._row(p) for p in self.ranked()]
+
+    def _row(self, p: Proposal) -> dict[str, Any]:
+        gain = self.gains.get(p.rule.name, Gain())
+        return {
+            "rule": p.rule.name,
+            "says": p.rule.doc,
+            "general": p.draft.is_general,
+            "exact": "inexact" not in p.rule.tags,
+            "instances": p.instances,
+            "work": list(p.work),
+            "matches": gain.matches,
+            "gains": gain.by_program,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1, "terms": self.terms, "equal": self.equal, "unproven": self.unproven,
+            "stop": self.stop, "proposals": self.rows(), "unwritten": dict(self.unwritten),
+        }  # fmt: skip
+
+
+class Discovery:
+    """One search; `found` is whole at any time, so it may be ended at any time."""
+
+    def __init__(self, wish: Wish, rules: RuleSet, target: Target, stop: Stop | None = None):
+        self.wish, self.target, self.stop = wish, target, stop or Stop()
+        self.rules = rules
+        self.found = Found()
+        limits = replace(wish.limits, seconds=None)
+        self.prover = Prover(rules, target, limits)
+        self.begin = time.monotonic()
+        self.names = {r.name for r in rules.rules}
+
+    def run(self, programs: Sequence[str] = ()) -> Found:
+        """Find rules, and rank them on programs that `eqsat.read` knows by these names."""
+        self.stop.has_answer = True
+        for pool, pairs in self._pairs():
+            self._prove(pool, pairs)
+        if self._is_over(SHARE):
+            self.found.stop = "interrupted" if self.stop.is_requested else "seconds"
+        rules = [p.rule for p in self.found.proposals]
+        for name, gain in gains(rules, self.rules, self.target, programs, self._later):
+            self.found.gains[name] = gain
+        return self.found
+
+    def _pairs(self) -> Iterator[tuple[Pool, list[Pair]]]:
+        """Equal terms, the smallest of all choices of leaves first."""
+        has_indices = "gather" in self.wish.ops
+        choices = leaf_choices(self.wish.leaves, has_indices)
+        pools = [Pool(leaves, self.wish.ops, self.wish.seed) for leaves in choices]
+        for _ in range(self.wish.size):
+            for pool in pools:
+                if self._now():
+                    return
+                before = pool.terms
+                pairs = pool.grow(self._now)
+                self.found.terms += pool.terms - before
+                self.found.equal += len(pairs)
+                yield pool, sorted(pairs, key=lambda p: (p[0].size + p[1].size, str(p)))
+
+    def _prove(self, pool: Pool, pairs: list[Pair]) -> None:
+        """Propose what is not proven; each proposal helps to prove the rest."""
+        left = list(self.prover.unproven(pairs, pool.leaves, self._now))
+        while left and not self._now():
+            pair, *left = left
+            if self.prover.proves(pair, pool.leaves):
+                continue
+            self.found.unproven += 1
+            try:
+                made = propose(pair, pool, self.names, self.wish.seed)
+            except Unwritten as error:
+                self.found.unwritten[str(error)] += 1
+                continue
+            self.names.add(made.rule.name)
+            self.found.proposals.append(made)
+            self.prover.add(made.rule)
+            left = list(self.prover.unproven(left, pool.leaves, self._now))
+
+    # ---- time -----------------------------------------------------------------------------------
+    def _now(self) -> bool:
+        return self._is_over(SHARE)
+
+    def _later(self) -> bool:
+        return self._is_over(1.0)
+
+    def _is_over(self, share: float) -> bool:
+        spent = time.monotonic() - self.begin
+        return self.stop.is_requested or spent >= share * self.wish.seconds
+
+
+def discover(
+    wish: Wish,
+    rules: RuleSet,
+    target: Target,
+    programs: Sequence[str] = (),
+    stop: Stop | None = None,
+) -> Found:
+    """Small terms that are equal and that the rules do not prove equal, as hunted, ranked rules.
+
+    programs: names that `eqsat.read` takes; proposals are ranked by what they gain there. Where
+    time runs out or `stop` is requested, what was found until then is the answer.
+    """
+    return Discovery(wish, rules, target, stop).run(programs)

@@ -1,0 +1,169 @@
+"""All small terms over some leaves, grouped by their values on samples.
+
+Values are those of the ops' NumPy meaning: float64, integers exactly. Of terms with equal values
+the first and smallest stands for all in larger terms, so what is found is stated once, not once
+more inside of everything (as in Nandi et al., "Rewrite Rule Inference Using Equality Saturation",
+OOPSLA 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from eqsat.lab.discover.forms import FORMS, INDEX, MOST_DIMS
+from eqsat.lab.discover.terms import INDICES, Leaves, Term, program_of, write
+from eqsat.model.attr import ShapeError
+from eqsat.model.program import Builder
+from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
+from eqsat.ops.op import Array
+
+# primes of which no sum, double or neighbour is another: equal sizes are equal letters
+SIZES: Mapping[str, int] = {"m": 5, "k": 13, "n": 29}
+SAMPLES = 2
+NO_NUMBER = 0.7310585786300049  # stands for lanes that are no number, which have to agree as well
+DIGITS = 7  # of what terms are grouped by; equal values differ in the last of 16
+CLOSE = 1e-9
+Pair = tuple[Term, Term]  # with equal values: the one that stands for both, and another one
+Key = tuple[TensorType, tuple[str, ...]]
+
+
+def leaf_choices(count: int, has_indices: bool) -> Iterator[Leaves]:
+    """Leaves x, y … : a matrix, and any other matrices and rows of its dims or one more."""
+    names = "xyzw"[:count]
+    for rest in combinations_with_replacement(("kn", "mk", "k", "m"), count - 1):
+        found = list(zip(names, ("mk", *rest), strict=True))
+        yield Leaves(tuple([*found, (INDICES, "n")] if has_indices else found))
+
+
+class Pool:
+    """Terms over these leaves, size by size."""
+
+    def __init__(self, leaves: Leaves, forms: Sequence[str], seed: int):
+        self.leaves, self.forms = leaves, forms
+        self.builder = Builder("pool")
+        rng = np.random.default_rng(seed)
+        self.probes: dict[tuple[int, ...], Array] = {}
+        self.rng = np.random.default_rng(seed + 1)
+        self.nodes = leaves.add_to(self.builder, SIZES, frozenset(leaves.names))
+        self.values: dict[int, list[Array]] = {
+            n: [_drawn(rng, self.builder.type(n)) for _ in range(SAMPLES)]
+            for n in self.nodes.values()
+        }
+        self.first: dict[Key, Term] = {self._key(n): t for t, n in self.nodes.items()}
+        self.by_size: list[list[Term]] = [list(self.nodes)]
+        self.terms = 0
+
+    def grow(self, is_over: Callable[[], bool]) -> list[Pair]:
+        """All terms with one op more; those whose values a term has already, beside that one."""
+        size = len(self.by_size)
+        fresh: list[Term] = []
+        pairs: list[Pair] = []
+        for term in self._larger(size):
+            if is_over():
+                break
+            node = self._written(term)
+            if node is None:
+                continue
+            self.terms += 1
+            key = self._key(node)
+            known = self.first.setdefault(key, term)
+            if known is term:
+                fresh.append(term)
+            elif self._agree(self.nodes[known], node):
+                pairs.append((known, term))
+        self.by_size.append(fresh)
+        return pairs
+
+    def others(self, term: Term) -> Iterator[Term]:
+        """Terms of its type with other values, the largest first."""
+        wanted = self.builder.type(self.nodes[term])
+        known = (t for terms in reversed(self.by_size) for t in terms if t.form)
+        for t in known:
+            alike = self.builder.type(self.nodes[t]) == wanted and t.leaves <= term.leaves
+            if alike and not self._agree(self.nodes[t], self.nodes[term]):
+                yield t
+
+    def is_exact(self, pair: Pair) -> bool:
+        """Whether the values of both are equal to the bit."""
+        a, b = (self.values[self.nodes[t]] for t in pair)
+        return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
+
+    # ---- larger terms ---------------------------------------------------------------------------
+    def _larger(self, size: int) -> Iterator[Term]:
+        for name in self.forms:
+            form = FORMS[name]
+            if form.arity == 1:
+                for t in self.by_size[size - 1]:
+                    yield from self._applied(name, (t,))
+                continue
+            for left in range(size):
+                for a in self.by_size[left]:
+                    for b in self.by_size[size - 1 - left]:
+                        yield from self._applied(name, (a, b))
+
+    def _applied(self, name: str, operands: tuple[Term, ...]) -> Iterator[Term]:
+        types = [self.builder.type(self.nodes[o]) for o in operands]
+        indices = [t.dtype == INDEX for t in types]
+        if any(indices) and (name != "gather" or indices[0]):
+            return
+        for way in FORMS[name].ways(types, SIZES):
+            yield Term(name, "", way, operands)
+
+    def _written(self, term: Term) -> int | None:
+        """The node of a term that is new; None if it is none, or two of its dims are one size."""
+        known = len(self.builder.nodes)
+        try:
+            node = write(term, self.builder, self.nodes, SIZES)
+        except ShapeError:
+            return None
+        shape = self.builder.type(node).shape
+        wide = len(shape) > MOST_DIMS or len(set(shape)) < len(shape)
+        if wide or (node < known and node in self.values):
+            return None
+        made = self.builder.nodes[node]
+        inner = zip(*(self.values[o] for o in made.operands), strict=True)
+        self.values[node] = [evaluate_node(made.op, made.attr, xs)[0] for xs in inner]
+        return node
+
+    # ---- values ---------------------------------------------------------------------------------
+    def _key(self, node: int) -> Key:
+        """What terms of equal values have in common: the values, seen along random directions."""
+        found = []
+        for x in self.values[node]:
+            flat = np.nan_to_num(np.ravel(x).astype(np.float64), nan=NO_NUMBER)
+            if flat.shape not in self.probes:
+                self.probes[flat.shape] = self.rng.uniform(0.5, 1.5, flat.shape)
+            found.append(f"{float(flat @ self.probes[flat.shape]):.{DIGITS}e}")
+        return self.builder.type(node), tuple(found)
+
+    def _agree(self, a: int, b: int) -> bool:
+        pairs = zip(self.values[a], self.values[b], strict=True)
+        return all(close(x, y) for x, y in pairs)
+
+
+def close(a: Array, b: Array) -> bool:
+    """Whether two results are equal but for the order in which they were computed."""
+    scale = float(np.max(np.abs(a[np.isfinite(a)]), initial=0.0))
+    return np.allclose(a, b, rtol=CLOSE, atol=CLOSE * scale, equal_nan=True)
+
+
+def _drawn(rng: np.random.Generator, type: TensorType) -> Array:
+    if type.dtype == INDEX:
+        return rng.integers(0, min(SIZES.values()), type.shape, dtype=np.int32)
+    return rng.standard_normal(type.shape)
+
+
+def holds_at(pair: Pair, leaves: Leaves, sizes: Mapping[str, int], seed: int) -> bool:
+    """Whether both terms are equal at other sizes; also where one of them does not fit."""
+    try:
+        program = program_of(pair, leaves, sizes)
+    except ShapeError:
+        return True
+    rng = np.random.default_rng(seed)
+    inputs = [_drawn(rng, program.nodes[i].type) for i in program.inputs]
+    a, b = evaluate_program(program, inputs, {})
+    return a.shape == b.shape and close(a, b)
