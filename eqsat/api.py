@@ -191,7 +191,7 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = None if bodies is None else bodies.known
+    known = () if bodies is None else bodies.known
     graph = saturate(program, run.rules, run.target, run.limits, deadline=until, known=known)
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
@@ -255,7 +255,8 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
             run.seconds[name] = (run.seconds.get(name) or 0.0) + took
         return runs
 
-    bodies = search_bodies(run.canonical, search)
+    inexact = any("inexact" in r.tags for r in run.rules.rules)
+    bodies = search_bodies(run.canonical, search, inexact)
     # a family's bodies are searched at the sizes it is priced at, so the whole is, too
     return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
 

@@ -4,6 +4,9 @@ Around it a loop or branch is one op that no rule looks into. The input program 
 bodies' baselines; saturation is told that it equals the one with what the searches of its bodies
 found (`Equalities`). So the answer is never worse than the input, and budgets hold for everything
 together.
+
+A loop also equals programs with a smaller loop, or with none (`ops.programs.loopforms`). Saturation
+starts from them beside the program itself, so rules apply to what left a loop.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eqsat.model.attr import Attr
-from eqsat.model.control import COND, Control
+from eqsat.model.control import COND, Control, controls
+from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph, RuleStat
 from eqsat.model.equalities import Equalities
 from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.program import Builder, Program
+from eqsat.ops.programs.loopforms import loop_forms
+from eqsat.ops.spelling.chains import canonical
 from eqsat.schedule.carried import carried_layouts, packed_type, with_packed_state
 from eqsat.schedule.hoist import Hoisted, NotStackable, hoist, with_fixed_weights
 
@@ -29,17 +35,24 @@ if TYPE_CHECKING:
 
 RULE = "body"  # who made a loop with searched bodies, where rules are named
 _DOC = "the bodies of a loop or branch, searched by themselves"
+LEAVING = "leave-loop"  # who made what a loop is equal to with less in its body
+_LEAVING_DOC = "what is the same in every step, or can be computed for all of them, leaves the loop"
+INADMISSIBLE = "E410"
 Search = Callable[[Program], "Sequence[Run]"]  # a body → its searches, the wanted one first
 
 
 @dataclass(frozen=True)
 class Site:
-    """A loop or branch of the canonical program, and others in its place.
+    """A loop or branch of the canonical program, or of what equals one, and others in its place.
 
-    Numbers are nodes of the canonical program.
+    Numbers are nodes of the canonical program and of what is known beside it. home: the node of
+    the loop or branch of the canonical program. own: as it came in.
     """
 
     node: int
+    home: int
+    own: Other
+    attr: Control  # as it was read
     index: tuple[int, ...]  # what selects a branch
     given: tuple[int, ...]  # the other operands, as the input program has them
     others: tuple[Other, ...]
@@ -61,12 +74,13 @@ class Other:
 class Bodies:
     """The canonical program with scheduled bodies, and the runs that scheduled them.
 
-    known: the loops and branches with what the searches found. runs: `%7/body` → the search of
-    that body. has_baseline: whether every body as it came in is admissible on the target.
+    known: what loops and branches are equal to, with what the searches found. runs: `%7/body` →
+    the search of that body. has_baseline: whether every body as it came in is admissible on the
+    target.
     """
 
     canonical: Program
-    known: Equalities
+    known: tuple[Equalities, ...]
     sites: tuple[Site, ...]
     runs: Mapping[str, Run]
     has_baseline: bool
@@ -78,17 +92,18 @@ class Bodies:
         """
         nodes = (egraph.nodes[m] for g in selection.groups for m in g.members)
         used = {n.attr for n in (*nodes, *(egraph.nodes[i] for i in selection.ahead))}
-        found = dict(self.runs)
+        found: dict[str, Run] = {}
         for site in self.sites:
-            for other in (o for o in site.others if o.loop.attr in used):
-                labels = other.loop.attr.labels
-                found |= {f"%{site.node}/{k}": r for k, r in zip(labels, other.runs, strict=True)}
+            for form in (o for o in (site.own, *site.others) if o.loop.attr in used):
+                labels = form.loop.attr.labels
+                found |= {f"%{site.home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
         return found
 
     def counted_in(self, egraph: EGraph) -> EGraph:
         """With the work of the bodies' searches counted beside that of the whole."""
         rules = {r.name: r for r in egraph.rules}
-        for run in {id(r): r for r in self.runs.values()}.values():
+        searched = [r for s in self.sites for form in (s.own, *s.others) for r in form.runs]
+        for run in {id(r): r for r in searched}.values():
             for r in run.egraph.rules if run.egraph is not None else ():
                 rules[r.name] = _sum(rules[r.name], r) if r.name in rules else r
         return replace(egraph, rules=tuple(rules.values()))
@@ -100,35 +115,83 @@ def _sum(a: RuleStat, b: RuleStat) -> RuleStat:
     )
 
 
-def search_bodies(program: Program, search: Search) -> Bodies:
-    """Search every body of a canonical program; equal ones once."""
-    return _Planner(program, search).plan()
+def search_bodies(program: Program, search: Search, inexact: bool) -> Bodies:
+    """Search every body of a canonical program; equal ones once.
+
+    inexact: what leaves a loop may sum floats in another order.
+    """
+    return _Planner(program, search, inexact).plan()
 
 
 class _Planner:
-    def __init__(self, program: Program, search: Search):
+    def __init__(self, program: Program, search: Search, inexact: bool):
         self.program, self.search = program, search
         self.builder = Builder(program.name)
+        self.inexact = inexact
         self.found: dict[Program, Sequence[Run]] = {}
+        self.fixed: set[int] = set()  # nodes computed from weights
         self.sites: dict[int, Site] = {}
-        self.runs: dict[str, Run] = {}
         self.has_baseline = True
 
     def plan(self) -> Bodies:
-        new: dict[int, int] = {}
-        fixed = _from_weights(self.program)
-        for i, n in enumerate(self.program.nodes):
+        new = self._write(self.program, {})
+        built = self.builder.build([new[r] for r in self.program.results])
+        whole = replace(self.program, nodes=built.nodes, results=built.results)
+        runs = {
+            f"%{s.home}/{label}": run
+            for s in self.sites.values()
+            for label, run in zip(s.own.loop.attr.labels, s.own.runs, strict=True)
+        }
+        has_baseline = all(r.baseline_schedule is not None for r in runs.values())
+        known = (self._left(), self._equalities())
+        return Bodies(whole, known, tuple(self.sites.values()), runs, has_baseline)
+
+    def _write(
+        self, program: Program, given: Mapping[int, int], home: int | None = None
+    ) -> dict[int, int]:
+        """Add a program, with searched bodies, on nodes for its inputs; its nodes' numbers.
+
+        home: the loop that the program stands for.
+        """
+        new = dict(given)
+        fixed = _from_weights(program, {i for i, x in given.items() if x in self.fixed})
+        for i, n in enumerate(program.nodes):
+            if i in new:
+                continue
             operands = tuple(new[o] for o in n.operands)
             if isinstance(n.attr, Control) and n.attr.programs:
-                new[i] = self._site(n.attr, operands, [o in fixed for o in n.operands])
+                new[i] = self._site(n.attr, operands, [o in fixed for o in n.operands], home)
             elif n.op == "result" and operands[0] in self.sites:
                 new[i] = self._result(operands[0], n.attr)
             else:
                 new[i] = self.builder.add(n.op, operands, n.attr)
-        built = self.builder.build([new[r] for r in self.program.results])
-        whole = replace(self.program, nodes=built.nodes, results=built.results)
-        sites = tuple(self.sites.values())
-        return Bodies(whole, self._equalities(sites), sites, self.runs, self.has_baseline)
+        self.fixed |= {new[i] for i in fixed}
+        return new
+
+    # ---- what leaves a loop ----------------------------------------------------------------------
+    def _left(self) -> Equalities:
+        """The programs that loops are equal to, beside the canonical program."""
+        first = len(self.builder.nodes)
+        equal: list[tuple[int, int]] = []
+        instead_of: list[tuple[int, int]] = []
+        for site in list(self.sites.values()):
+            for form in map(canonical, loop_forms(site.attr, self.inexact)):
+                given = dict(zip(form.inputs, site.given, strict=True))
+                try:
+                    new = self._write(form, given, site.home)
+                except EqsatError as e:
+                    if e.diagnostics[0].code != INADMISSIBLE:
+                        raise
+                    continue  # the target cannot compute it
+                results = [new[r] for r in form.results]
+                loops = [new[i] for i, _ in controls(form)]
+                instead_of += [(n, site.node) for n in (loops or results[:1])]
+                equal += [(r, self._result(site.node, Result(i))) for i, r in enumerate(results)]
+        nodes = tuple(self.builder.nodes[first:])
+        facts = tuple(equal), tuple(instead_of)
+        return Equalities(LEAVING, _LEAVING_DOC, first, nodes, *facts, is_open=True)
+
+    # ---- bodies ----------------------------------------------------------------------------------
 
     def _result(self, node: int, attr: Attr) -> int:
         """A result of an op; the op itself if it has no other."""
@@ -136,7 +199,9 @@ class _Planner:
             return node
         return self.builder.add("result", (node,), attr)
 
-    def _site(self, attr: Control, operands: tuple[int, ...], fixed: Sequence[bool]) -> int:
+    def _site(
+        self, attr: Control, operands: tuple[int, ...], fixed: Sequence[bool], home: int | None
+    ) -> int:
         """Add the op with the baselines of its bodies; its single result if it has only one."""
         first = int(attr.op == COND)
         index, given = operands[:first], operands[first:]
@@ -150,10 +215,10 @@ class _Planner:
         node = self.builder.add(attr.op, (*index, *own.operands(given, made)), own.attr)
         different = [other for other in others if other.loop.attr != own.attr]
         different += self._packed(attr, own, runs)
-        self.sites[node] = Site(node, index, given, tuple(different))
-        for label, found in zip(attr.labels, runs, strict=True):
-            self.runs[f"%{node}/{label}"] = found[0]
-            self.has_baseline &= found[0].baseline_schedule is not None
+        if node not in self.sites:
+            as_it_is = Other(own, tuple(found[0] for found in runs))
+            home = node if home is None else home
+            self.sites[node] = Site(node, home, as_it_is, attr, index, given, tuple(different))
         return self._first(own.attr, node)
 
     def _searched(
@@ -202,11 +267,11 @@ class _Planner:
         return made[0] if len(attr.result_types) == 1 else node
 
     # ---- what the searches found -----------------------------------------------------------------
-    def _equalities(self, sites: Sequence[Site]) -> Equalities:
+    def _equalities(self) -> Equalities:
         first = len(self.builder.nodes)
         equal: list[tuple[int, int]] = []
         instead_of: list[tuple[int, int]] = []
-        for site, other in ((s, o) for s in sites for o in s.others):
+        for site, other in ((s, o) for s in self.sites.values() for o in s.others):
             node = self._with(site, other)
             instead_of.append((node, site.node))
             equal += self._results(node, site, other)
@@ -239,9 +304,12 @@ class _Planner:
                 yield value, self._result(site.node, Result(i))
 
 
-def _from_weights(program: Program) -> set[int]:
-    """Nodes computed from weights and constants alone, a weight among them."""
-    found: set[int] = set()
+def _from_weights(program: Program, known: set[int]) -> set[int]:
+    """Nodes computed from weights and constants alone, a weight among them.
+
+    known: inputs that are such.
+    """
+    found = set(known)
     constant: set[int] = set()
     for i, n in enumerate(program.nodes):
         if n.op == "weight":

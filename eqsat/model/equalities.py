@@ -1,9 +1,10 @@
-"""What is known to equal values of a program before it is searched: more nodes, and who says so."""
+"""What is known to equal values of a program beside its rules: more nodes, and who says so."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat.model.program import Node
 
@@ -14,7 +15,10 @@ class Equalities:
 
     nodes: numbered on from the program's, which they read. equal: (one of `nodes`, the value of the
     program that it is). instead_of: (one of `nodes`, the value in whose place it stands), also
-    where the two are of other types.
+    where the two are of other types. is_open: rules look at it as at the program itself; else it is
+    added to what they have found.
+
+    Several are numbered on from each other, and each may read what those before it hold.
     """
 
     rule: str
@@ -23,11 +27,18 @@ class Equalities:
     nodes: tuple[Node, ...]
     equal: tuple[tuple[int, int], ...]
     instead_of: tuple[tuple[int, int], ...]
+    is_open: bool = False
+
+    @property
+    def uses(self) -> tuple[int, ...]:
+        """How often each of `nodes` is an operand of one of them."""
+        count = Counter(o for n in self.nodes for o in n.operands)
+        return tuple(count[i] for i in range(self.first, self.first + len(self.nodes)))
 
     def renumbered(
         self, kept: Mapping[int, int], stands_for: Mapping[int, int], first: int
-    ) -> Equalities:
-        """Those of the values that another program keeps.
+    ) -> tuple[Equalities, dict[int, int]]:
+        """Those of the values that another program keeps, and the new numbers of `nodes`.
 
         kept: number there of each; stands_for: also of what has another in its place there.
         """
@@ -40,11 +51,14 @@ class Equalities:
                 number[i] = first + len(nodes)
                 operands = tuple(number[o] for o in n.operands)
                 nodes.append(Node(n.op, operands, n.attr, n.types))
-        return Equalities(
-            self.rule, self.doc, first, tuple(nodes),
-            tuple((number[n], kept[value]) for n, value in self.equal if value in kept),
-            tuple((number[n], kept[value]) for n, value in instead_of),
-        )  # fmt: skip
+        found = replace(
+            self,
+            first=first,
+            nodes=tuple(nodes),
+            equal=tuple((number[n], kept[value]) for n, value in self.equal if value in kept),
+            instead_of=tuple((number[n], kept[value]) for n, value in instead_of),
+        )
+        return found, {i: number[i] for i in sorted(needed) if i >= self.first}
 
     def _around(self, some: set[int]) -> set[int]:
         """These nodes, what is made of them, and what all that reads."""

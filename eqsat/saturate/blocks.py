@@ -7,7 +7,7 @@ next; a weight is compared by its type, everything else by what it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat.model.equalities import Equalities
@@ -55,9 +55,15 @@ class Short:
         """The block of the full program that a block of this one is."""
         return block if block <= self.border else block + self.left_out
 
-    def knows(self, known: Equalities) -> Equalities:
+    def knows(self, known: Sequence[Equalities]) -> tuple[Equalities, ...]:
         """Of what is known of the full program, that of the blocks it has."""
-        return known.renumbered(self.number, self.stands_for, len(self.program.nodes))
+        kept, stands_for, first = dict(self.number), dict(self.stands_for), len(self.program.nodes)
+        found = []
+        for facts in known:
+            own, number = facts.renumbered(kept, stands_for, first)
+            kept, stands_for, first = kept | number, stands_for | number, first + len(own.nodes)
+            found.append(own)
+        return tuple(found)
 
 
 def find_blocks(program: Program, facts: Facts | None = None) -> Blocks | None:

@@ -56,13 +56,15 @@ def constructor(op: str, arity: int) -> str:
     return f"op_{op}" if _operands(op) == 1 else f"op_{op}_{arity}"
 
 
-def variants(rules: Iterable[Rule], program: Program) -> tuple[list[RuleAtArity], set[Signature]]:
+def variants(
+    rules: Iterable[Rule], nodes: Iterable[Node]
+) -> tuple[list[RuleAtArity], set[Signature]]:
     """Each rule at every arity that can occur, `*a, x, *b` at every position; and all signatures.
 
-    A rule whose left side names an op that neither the program nor a rule makes is left out.
+    A rule whose left side names an op that no node is of and no rule makes is left out.
     """
     rules = tuple(rules)
-    found = {(n.op, len(n.operands)) for n in program.nodes}
+    found = {(n.op, len(n.operands)) for n in nodes}
     found |= {("unpack", 1) for r in rules if asked_of(r, "is_unpacked")}  # asked for, made or not
     chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
     numbered = list(enumerate(rules))
@@ -88,7 +90,7 @@ def too_wide(rules: Iterable[Rule], program: Program) -> set[str]:
     would take 27 GB.
     """
     pairs: Counter[str] = Counter()
-    for v in variants(rules, program)[0]:
+    for v in variants(rules, program.nodes)[0]:
         pairs[v.rule.name] += _pairs(v.rule, dict(v.arity))
     return {name for name, count in pairs.items() if count > MOST_PAIRS}
 
@@ -124,6 +126,7 @@ def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[s
     """
     lines = ["(sort T)", *(f"(relation few_{b} (T))" for b in bounds)]
     lines += [f"(relation fact_{name} (T))" for name in facts]
+    lines.append(f"(relation {INSTEAD_OF} (T T))")
     lines += [f"(function {name} (T) i64 :merge (max old new))" for name in ("uses", "unpacked")]
     for op, arity in sorted(found):
         sorts = " ".join(["i64"] + ["T"] * arity)
@@ -170,23 +173,35 @@ def program_lines(
     for i, n in enumerate(program.nodes):
         term = _call(n, interner)
         lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} -1)")
-        uses = facts.uses[i]
-        if uses:
-            lines.append(f"(set (uses {value_name(i)}) {uses})")
-            lines += [f"(few_{b} {value_name(i)})" for b in bounds if uses <= b]
+        lines += _use_lines(i, facts.uses[i], bounds)
         lines += [f"(fact_{f} {value_name(i)})" for f, held in facts.holds.items() if held[i]]
     return lines
 
 
+def _use_lines(i: int, uses: int, bounds: Sequence[int]) -> list[str]:
+    if not uses:
+        return []
+    few = [f"(few_{b} {value_name(i)})" for b in bounds if uses <= b]
+    return [f"(set (uses {value_name(i)}) {uses})", *few]
+
+
 def equality_lines(
-    known: Equalities, program: Program, number: int, interner: Interner
+    known: Equalities,
+    before: Sequence[Node],
+    number: int,
+    interner: Interner,
+    bounds: Sequence[int] = (),
 ) -> list[str]:
-    """What is known beside the program as terms, made by the variant `number`, and their unions."""
-    lines = [f"(relation {INSTEAD_OF} (T T))"]
-    matched = {n: interner.id(program.nodes[value].attr) for n, value in known.instead_of}
-    for i, n in enumerate(known.nodes, known.first):
+    """What is known beside the program as terms, made by the variant `number`, and their unions.
+
+    before: the nodes that those of `known` are numbered on from.
+    """
+    lines: list[str] = []
+    matched = {n: interner.id(before[value].attr) for n, value in known.instead_of}
+    for i, (n, uses) in enumerate(zip(known.nodes, known.uses, strict=True), known.first):
         term, by = _call(n, interner), number << SOURCE_BITS | matched.get(i, 0)
         lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} {by})")
+        lines += _use_lines(i, uses, bounds) if known.is_open else []
     for pairs, what in ((known.equal, "union"), (known.instead_of, INSTEAD_OF)):
         lines += [f"({what} {value_name(a)} {value_name(b)})" for a, b in pairs]
     return lines

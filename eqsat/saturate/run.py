@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,7 +38,7 @@ def saturate(
     limits: Limits | None = None,
     reuse_blocks: bool = True,
     deadline: float | None = None,
-    known: Equalities | None = None,
+    known: Sequence[Equalities] = (),
 ) -> EGraph:
     """The e-graph of everything the rules can reach from `program` under the target's vocabulary.
 
@@ -45,7 +46,7 @@ def saturate(
     (`EGraph.left_out`, stop `matches`). Of many equal blocks four or six are searched, if that
     gives the same e-graph (`EGraph.blocks` says so); if there is a clock, half of the time is kept
     for the direct search.
-    known: what else equals values of the program; no rule looks at it.
+    known: what else equals values of the program.
     deadline: a `time.monotonic()` at which to stop (`wall`), between steps; the e-graph holds the
     program at least. Raises EqsatError: E110 if a rule builds an ill-typed term, E408 if the
     program has more nodes than `limits` allow.
@@ -74,7 +75,7 @@ def saturate(
         if short is None:
             break
         try:
-            own = None if known is None else short.knows(known)
+            own = short.knows(known)
             run = search(short.program, short.facts, clock=clock.halved(), known=own)
             graph = _with_blocks(program, blocks, short, run)
         except (TooLarge, NotComplete) as e:

@@ -102,7 +102,7 @@ class Saturation:
         limits: Limits,
         clock: Clock,
         left_out: Collection[str] = (),
-        known: Equalities | None = None,
+        known: Sequence[Equalities] = (),
     ):
         self.program, self.facts, self.rules, self.clock = program, facts, rules, clock
         self.known = known
@@ -122,8 +122,9 @@ class Saturation:
         kept = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
-        self.variants, self.signatures = variants(kept, program)
-        self.signatures |= {(n.op, len(n.operands)) for n in known.nodes} if known else set()
+        seen = [n for facts in known if facts.is_open for n in facts.nodes]
+        self.variants, self.signatures = variants(kept, [*program.nodes, *seen])
+        self.signatures |= {(n.op, len(n.operands)) for facts in known for n in facts.nodes}
         self.rows = [Answers(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)
@@ -159,9 +160,7 @@ class Saturation:
                 stop = ""
         # what is left alone has no class of its own, also where a limit cuts the search short
         self._call("(run-schedule (saturate (run phase_leave)))")
-        if self.known is not None:  # last, so that no rule looks at what is a whole answer already
-            number = len(self.variants)
-            self._lines(equality_lines(self.known, self.program, number, self.interner))
+        self._tell(is_open=False)  # last, so that no rule looks at what is a whole answer already
         return rounds, stop
 
     def _staged(self) -> list[RuleText]:
@@ -262,6 +261,15 @@ class Saturation:
             if text not in self.waiting:
                 self._call(text.text)
         self._lines(program_lines(self.program, self.facts, self.interner, self.bounds))
+        self._tell(is_open=True)
+
+    def _tell(self, is_open: bool) -> None:
+        """Add what is known beside the rules: what they look at, or the rest."""
+        nodes = list(self.program.nodes)
+        for i, told in enumerate(self.known, len(self.variants)):
+            if told.is_open == is_open:
+                self._lines(equality_lines(told, nodes, i, self.interner, self.bounds))
+            nodes += told.nodes
 
     def _lines(self, lines: Sequence[str]) -> None:
         for i in range(0, len(lines), CHUNK):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.attr import ShapeError
+from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.program import Program, infer
@@ -65,7 +66,7 @@ def tables(run: Saturation) -> Tables:
         rules = range(len(run.variants) << SOURCE_BITS)  # what else is known has no stages
         made = {k: by | EXTRA if by in rules and k not in first else by for k, by in made.items()}
     lets = (functions[value_name(i)].rows[0].output for i in range(len(run.program.nodes)))
-    pairs = functions[INSTEAD_OF].rows if run.known else ()
+    pairs = functions[INSTEAD_OF].rows
     instead_of = {ids[row.inputs[0]]: ids[row.inputs[1]] for row in pairs}
     return Tables(nodes, made, [ids[v] for v in lets], instead_of)
 
@@ -188,7 +189,7 @@ def _nodes(
     """Nodes in order; each names the node its rule matched: same class, remembered attribute."""
     number = {id(r): i for i, r in enumerate(run.rules.rules)}
     rules = [(number[id(v.rule)], v.rule.left.op) for v in run.variants]
-    rules.append((len(number), ""))  # what is known beside the rules: of the same op
+    rules += [(len(number) + k, "") for k in range(len(run.known))]  # beside them: of the same op
     at: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for i, (cls, attr, op, _, _) in enumerate(order):
         at[cls, attr, op].append(i)
@@ -199,7 +200,10 @@ def _nodes(
             made_by[i], matched = rules[(by & ~EXTRA) >> SOURCE_BITS]
             extra[i] = bool(by & EXTRA)
             home = cls if matched else instead_of.get(cls, cls)
-            fitting = at.get((home, by & ((1 << SOURCE_BITS) - 1), matched or op), ())
+            source = by & ((1 << SOURCE_BITS) - 1)
+            loop = run.interner[source] if source and not matched else None
+            was = loop.op if isinstance(loop, Control) else matched or op
+            fitting = at.get((home, source, was), ())
             sources[i] = next((j for j in fitting if j != i), -1)
     _cut_cycles(sources)
     return [
@@ -228,7 +232,7 @@ def _stats(run: Saturation, nodes: list[ENode]) -> tuple[RuleStat, ...]:
         RuleStat(r.name, r.at, r.doc, work.matches[r.name], made[i], round(work.seconds[r.name], 6))
         for i, r in enumerate(run.rules.rules)
     ]
-    if run.known is not None:
+    for facts in run.known:
         count = made[len(stats)]
-        stats.append(RuleStat(run.known.rule, "", run.known.doc, count, count, 0.0))
+        stats.append(RuleStat(facts.rule, "", facts.doc, count, count, 0.0))
     return tuple(stats)

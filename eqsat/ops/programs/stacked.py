@@ -11,9 +11,14 @@ from dataclasses import replace
 
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Attr, Shape
-from eqsat.model.generic import Generic
+from eqsat.model.expr import arg
+from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.precision import NONE
+from eqsat.model.program import Builder, Node
+from eqsat.ops.generics.canonical import generic_node
+from eqsat.ops.movement.moves import gather_of
 
 
 class NotStackable(Exception):
@@ -38,7 +43,43 @@ def stacked_attr(op: str, attr: Attr, length: int, stacks: Sequence[bool]) -> At
             return Reshape((length, *attr.source), (length, *attr.shape))
         case Move() if all(stacks):
             return _move(op, attr, length)
+        case Move() if op == "gather" and attr.args == (0,) and not stacks[0]:
+            table, rows = attr.sources
+            return gather_of(table, (length, *rows), 0)
     raise NotStackable(op)
+
+
+def stacked_node(
+    b: Builder, n: Node, operands: tuple[int, ...], stacks: Sequence[bool], length: int
+) -> int:
+    """The op of another program on these operands, some of them stacks; NotStackable as above."""
+    if n.op == "concat" and any(stacks):
+        pairs = zip(operands, stacks, strict=True)
+        operands = tuple([o if is_stack else repeated(b, o, length) for o, is_stack in pairs])
+        stacks = [True] * len(operands)
+    attr = stacked_attr(n.op, n.attr, length, stacks) if any(stacks) else n.attr
+    return b.add(n.op, operands, attr)
+
+
+def has_stacked_form(n: Node, stacks: Sequence[bool], length: int) -> bool:
+    """Whether `stacked_node` can write it."""
+    try:
+        whole = [True] * len(stacks) if n.op == "concat" else stacks
+        stacked_attr(n.op, n.attr, length, whole)
+    except NotStackable:
+        return False
+    return True
+
+
+def repeated(b: Builder, x: int, length: int) -> int:
+    """A stack of which every slice is the value x."""
+    t = b.type(x)
+    loops = range(1, len(t.shape) + 1)
+    reads = [(x, tuple(dim(d) for d in loops))]
+    sizes = (length, *t.shape)
+    return generic_node(
+        b, sizes, range(len(sizes)), reads, [Yield(arg(0), t.dtype)], precision=NONE
+    )
 
 
 def _behind(dims: Sequence[int]) -> tuple[int, ...]:
