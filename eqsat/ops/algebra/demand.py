@@ -61,7 +61,7 @@ def narrow(g: Generic, cut: Move) -> MovedOperands | None:
 def gather_operands(g: Generic, move: Move) -> MovedOperands | None:
     """gather(generic(xs)) = generic(gather(xs)) along the loop that is picked from.
 
-    Where there are fewer indices than the loop is long.
+    Where there are fewer indices than the loop is long. Of what is the same along it, none is read.
     """
     (loop,) = move.args
     indices = move.sources[1]
@@ -80,8 +80,6 @@ def gather_operands(g: Generic, move: Move) -> MovedOperands | None:
         moves.append(gather_of(shape, indices, at[0]) if at else None)
         parts = [picked if q in at else [e.rename(new)] for q, e in enumerate(m)]
         maps.append(tuple(e for part in parts for e in part))
-    if not any(moves):
-        return None
     shapes = [m.shape if m else s for m, s in zip(moves, g.shapes, strict=True)]
     sizes = [*g.sizes[:loop], *indices, *g.sizes[loop + 1 :]]
     sig = canonical_generic(
