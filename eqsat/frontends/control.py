@@ -110,10 +110,13 @@ def _while(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
 
 def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     branches = eqn.params["branches"]
-    if eqn.params.get("branches_platforms") is not None:
+    platforms = eqn.params.get("branches_platforms")
+    if platforms is not None and _everywhere(platforms) is None:
         raise _Kept
-    if args[0].is_constant:  # known already: no branch is left
-        at = min(max(int(args[0].constant), 0), len(branches) - 1)
+    if args[0].is_constant or platforms is not None:  # known already: no branch is left
+        at = _everywhere(platforms or ())
+        if at is None:
+            at = min(max(int(args[0].constant), 0), len(branches) - 1)
         own = [reader.constant(c) for c in branches[at].consts]
         return reader.run(branches[at].jaxpr, own, args[1:])
     consts = _Consts(reader)
@@ -121,6 +124,12 @@ def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     bodies = [_Body(reader, b, fixed, consts.types(), []) for b in branches]
     index = reader.ctx.materialise(args[0])
     return _Maker(COND).node(reader, consts.nodes, [], bodies, (index,))
+
+
+def _everywhere(platforms: Sequence[Any]) -> int | None:
+    """The branch that every platform takes but kernels of Pallas, whose bodies no program holds."""
+    own = [i for i, names in enumerate(platforms) if names != ("mosaic",)]
+    return own[0] if len(own) == 1 and platforms[own[0]] is None else None
 
 
 CONTROL: dict[str, Lower] = {"scan": _scan, "while": _while, "cond": _cond}

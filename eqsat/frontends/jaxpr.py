@@ -14,7 +14,7 @@ from eqsat.frontends.keys import is_key, key_kind
 from eqsat.frontends.opaque import OpaqueCall, kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import EquationGroup, is_foreign, units
-from eqsat.frontends.values import Context, Tensor, round_to, tensor_type, weight_key
+from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, did_you_mean, fail
@@ -22,6 +22,7 @@ from eqsat.model.foreign import Opaque
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.iotas import weight_key
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from eqsat.ops.generics.canonical import (
     planned_nest,
 )
 from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.iotas import weight_key
 from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 
 
@@ -235,11 +235,3 @@ def tensor_type(aval: Any, what: str) -> TensorType:
             "pass them as arguments, and return `jax.random.key_data(key)`",
         )
     return TensorType(name, tuple(int(d) for d in aval.shape))
-
-
-def weight_key(array: Any) -> str:
-    """Content hash of an array: 16 hex digits of SHA-256 over type, shape and bytes."""
-    value = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{value.dtype}{list(np.shape(array))}".encode())
-    digest.update(value.tobytes())
-    return digest.hexdigest()[:16]

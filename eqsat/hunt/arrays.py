@@ -29,6 +29,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.meaning.scalar import held_dtype, integer_range
 
 SPECIALS = (np.inf, -np.inf, np.nan)
@@ -79,6 +80,9 @@ def fill_leaves(
         else _stray(rng, draw, x.shape)
         for key, x in held.items()
     }
+    for key in [k for k in held if isinstance(k, Leaf) and is_iota(k)]:
+        held[key] = np.arange(held[key].size).astype(held[key].dtype)
+        is_open[key] = np.zeros(held[key].shape, bool)
     _enforce(rng, trees, held, is_open)
     return Contents(held, is_open)
 

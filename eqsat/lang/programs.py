@@ -50,6 +50,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops.meaning.iotas import iota_key, is_line
 from eqsat.ops.programs.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
 
 _LEAF = re.compile(
@@ -111,16 +112,20 @@ def parse_term(
 ) -> Program:
     """A term over inputs (name, type text; `places` has their spans) as a program of one result.
 
-    A type text that starts with `weight`, as in `weight f32[6, 4]`, makes the operand a weight.
+    A type text that starts with `weight`, as in `weight f32[6, 4]`, makes the operand a weight;
+    with `iota`, as in `iota i32[8]`, one that holds 0, 1, …
 
     want: the types the term must have (E305).
     """
     reader = _ProgramReader(name)
     for operand, text in given:
-        is_weight = text.startswith("weight ")
-        found = reader.type(text.removeprefix("weight "), places[operand])
+        kind, _, rest = text.partition(" ")
+        is_weight = kind in ("weight", "iota")
+        found = reader.type(rest if is_weight else text, places[operand])
+        is_iota = kind == "iota" and found is not None and is_line(found)
+        key = iota_key(found) if is_iota and found is not None else ""
         op = "weight" if is_weight else "input"
-        reader.leaf(op, operand, operand, found, places[operand])
+        reader.leaf(op, operand, operand, found, places[operand], key=key)
     reader.results = reader.value(placed, keep=False, want=want)
     return reader.finish(placed.lines)
 

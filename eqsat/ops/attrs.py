@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops.algebra import (
+    deltas,
     demand,
     factors,
     folds,
@@ -79,6 +80,7 @@ MODULES = (
     sums,
     factors,
     laws,
+    deltas,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

@@ -122,6 +122,7 @@ class Answers:
             self._bind(env, attrs, uses)
             shapes = (a.value_shape(n.op) for (n, _), a in zip(self.slots, attrs, strict=False))
             self.matched = next((s for s in shapes if s is not None), None)
+            self._bind_roots(env, uses)
             return [row for e in self._each(env, list(self.rule.foreach)) for row in self._row(e)]
         except NoRow:
             return []
@@ -136,6 +137,18 @@ class Answers:
             else:
                 self._bind_list(env, node, attrs[at : at + count])
             at += 1 if count is None else count
+
+    def _bind_roots(self, env: Env, uses: dict[str, int]) -> None:
+        """The names of whole patterns, which no op around them binds."""
+        for term in (self.rule.left, *self.rule.also):
+            if term.name:
+                shape = self.matched if term is self.rule.left else None
+                env[term.name] = self._operand(term.name, shape, uses)
+
+    @staticmethod
+    def _operand(name: str, shape: Shape | None, uses: dict[str, int]) -> Operand:
+        held = frozenset(f for f in FACTS if uses.get(fact_key(f, name)))
+        return Operand(shape, uses.get(name, 0), facts=held)
 
     def _bind_list(self, env: Env, node: Apply, attrs: list[Attr]) -> None:
         """`*op(xs, …)`: a whole key binds the list of attributes, a field is equal in all."""
@@ -192,9 +205,7 @@ class Answers:
                 at += n
                 continue
             if o.name:
-                shape = shapes[at] if shapes else None
-                held = frozenset(f for f in FACTS if uses.get(fact_key(f, o.name)))
-                env[o.name] = Operand(shape, uses.get(o.name, 0), facts=held)
+                env[o.name] = self._operand(o.name, shapes[at] if shapes else None, uses)
             at += 1
 
     # ---- let, where, foreach ------------------------------------------------------------------

@@ -59,6 +59,9 @@ def saturate(
     rules = replace(rules, rules=tuple(r for r in rules.rules if not is_moot(r, facts)))
     asked = [name for name in FACTS if any(asked_of(r, name) for r in rules.rules)]
     known_facts = facts_of(program, asked)
+    none_hold = {name for name, held in known_facts.holds.items() if not any(held)}
+    idle = {r.name for r in rules.rules if any(asked_of(r, name) for name in none_hold)}
+    rules = replace(rules, rules=tuple(r for r in rules.rules if r.name not in idle))
     wide = too_many(rules.rules, program, program.uses, limits.matches)
     wide |= too_wide(rules.rules, program)
     search = partial(Saturation, rules=rules, target=target, limits=limits, left_out=wide)

@@ -18,7 +18,7 @@ from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.frontends.mlir.unknown import argument_sizes
-from eqsat.frontends.values import Context, Tensor, weight_key
+from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
 from eqsat.model.border import Border
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
@@ -27,6 +27,7 @@ from eqsat.model.layout import Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.iotas import weight_key
 from eqsat.ops.programs.border_layouts import put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included

@@ -91,6 +91,7 @@ FUNCTIONS |= {
     "uses": AttrFunction(("tensor",), "int", "uses in the input program", lambda x: x.uses),
     "wasted": _fact("wasted", "of this value of the input program less than nine tenths are read"),
     "defined": _fact("defined", "of the input program, and no lane of it may hold anything"),
+    "counts": _fact("counts", "a weight of the input program that holds 0, 1, 2 …"),
     "is_contraction": AttrFunction(
         ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
     ),

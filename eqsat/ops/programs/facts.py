@@ -18,6 +18,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.region import Region, whole_region
 from eqsat.model.symbols import sizes_of
+from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.op import Reads
 from eqsat.ops.programs.binding import bind_program
 from eqsat.ops.registry import all_ops
@@ -126,4 +127,16 @@ def defined(program: Program) -> tuple[bool, ...]:
     return tuple(found)
 
 
-FACTS: Mapping[str, Callable[[Program], tuple[bool, ...]]] = {"wasted": wasted, "defined": defined}
+# ---- counts --------------------------------------------------------------------------------------
+def counts(program: Program) -> tuple[bool, ...]:
+    """Which values are weights that hold 0, 1, 2 …"""
+    return tuple(
+        n.op == "weight" and isinstance(n.attr, Leaf) and is_iota(n.attr) for n in program.nodes
+    )
+
+
+FACTS: Mapping[str, Callable[[Program], tuple[bool, ...]]] = {
+    "wasted": wasted,
+    "defined": defined,
+    "counts": counts,
+}
