@@ -129,8 +129,12 @@ def draw(
 
 def random_facts(rule: Rule, rng: Random) -> list[tuple[str, int]]:
     """What the rule asks of values of a program; mostly it holds, so that there is a match."""
-    asked = [(f, name) for f in FACTS for name in sorted(asked_of(rule, f))]
-    return [(fact_key(f, name), int(rng.random() < 0.8)) for f, name in asked]
+    return [(key, int(rng.random() < 0.8)) for key, _ in all_facts(rule)]
+
+
+def all_facts(rule: Rule) -> list[tuple[str, int]]:
+    """What the rule asks of values of a program, all of which holds."""
+    return [(fact_key(f, name), 1) for f in FACTS for name in sorted(asked_of(rule, f))]
 
 
 # ---- what the target answers --------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
-from eqsat.hunt.instances import MANY, Instance, random_facts, random_tiles, target_functions
+from eqsat.hunt.instances import MANY, Instance, all_facts, random_tiles, target_functions
 from eqsat.model.attr import Attr
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Result
@@ -122,7 +122,7 @@ def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:
     single = {n: (type_of[i],) for n, i in m.nodes.items() if n not in m.named}
     several = {n: tuple(type_of[i] for i in found) for n, found in m.splats.items()}
     arity = tuple(sorted((n, len(found)) for n, found in m.splats.items()))
-    uses = (*((name, rng.choice((1, MANY))) for name in m.nodes), *random_facts(rule, rng))
+    uses = (*((name, rng.choice((1, MANY))) for name in m.nodes), *all_facts(rule))
     functions = target_functions(rng, random_tiles(rng))
     tensors = tuple({**single, **several}.items())
     return Instance(rule, arity, m.attrs, tensors, uses, functions)
