@@ -7,6 +7,9 @@ import math
 from collections import Counter
 from functools import cache
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import eqsat
@@ -177,3 +180,26 @@ def test_a_chain_reaches_its_best_order(seed: int):
 def test_a_chain_of_equal_sizes_does_not_grow():
     dims = (64,) * 9
     assert reached_work(chain(dims)) == (least_work(dims), 8 + 7)
+
+
+# ---- masks ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    [
+        ("left-identity", lambda x: jnp.tanh(jnp.eye(6) @ x)),
+        ("right-diagonal", lambda x: x @ jnp.diag(x[0])),
+        ("sum-over-a-diagonal", lambda x: jnp.trace(x)),
+        ("left-diagonal-apart", lambda x: (x + 0.5 * jnp.eye(6)) @ x),
+        ("left-one-hot-picks", lambda x: jax.nn.one_hot(x[0].astype("int32"), 6) @ x),
+    ],
+)
+def test_masks_of_jax_are_read(name: str, fn):
+    x = np.arange(36, dtype="f4").reshape(6, 6) % 7
+    run = eqsat.optimize(fn, x, rules=["algebra/deltas"], target="reference")
+    assert name in {s.name for s in run.egraph.rules if s.matches}
+    np.testing.assert_allclose(run.compile()(x), fn(x), rtol=1e-5)
+
+
+def test_a_diagonal_is_a_slice():
+    run = eqsat.optimize(jnp.diagonal, np.eye(6, dtype="f4"), target="reference")
+    assert not any(n.op == "opaque" for n in run.program.nodes)
