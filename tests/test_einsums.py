@@ -188,7 +188,7 @@ def test_a_chain_of_equal_sizes_does_not_grow():
     [
         ("left-identity", lambda x: jnp.tanh(jnp.eye(6) @ x)),
         ("right-diagonal", lambda x: x @ jnp.diag(x[0])),
-        ("sum-over-a-diagonal", lambda x: jnp.trace(x)),
+        ("sum-over-a-diagonal", jnp.trace),
         ("left-diagonal-apart", lambda x: (x + 0.5 * jnp.eye(6)) @ x),
         ("left-one-hot-picks", lambda x: jax.nn.one_hot(x[0].astype("int32"), 6) @ x),
     ],
