@@ -19,6 +19,7 @@ from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.equalities import Equalities
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
@@ -191,7 +192,7 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = () if bodies is None else bodies.known
+    known = _facts(program, () if bodies is None else bodies.known)
     graph = saturate(program, run.rules, run.target, run.limits, deadline=until, known=known)
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
@@ -201,6 +202,20 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     if bodies is not None:
         graph = bodies.counted_in(graph)
     return replace(run, egraph=with_open_results(graph), family=family)
+
+
+def _facts(program: Program, loops: tuple[Equalities, ...]) -> tuple[Equalities, ...]:
+    """What is known of a program beside the rules: of its loops, and of weights that are shared.
+
+    Of weights only where no blocks repeat: facts of one block are copied to the others, and one
+    weight may be read in several.
+    """
+    from eqsat.ops.programs.sharedweights import shared_weights
+    from eqsat.saturate.blocks import find_blocks
+
+    first = len(program.nodes) + sum(len(facts.nodes) for facts in loops)
+    shared = None if program.symbols else shared_weights(program, first)
+    return loops if shared is None or find_blocks(program) is not None else (*loops, shared)
 
 
 def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: float) -> Run:
