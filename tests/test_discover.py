@@ -6,12 +6,12 @@ import pytest
 
 from eqsat.cli import run
 from eqsat.hunt.examples import check_examples
-from eqsat.lab.discover.find import Wish, discover
+from eqsat.lab.discover.find import Ask, discover
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.lang.targets import load_target
 from eqsat.model.stopping import Stop
 
-SUMS = Wish(("matmul", "sum"), size=2, seconds=600.0)
+SUMS = Ask(("matmul", "sum"), size=2, seconds=600.0)
 
 
 def _found(wish, name="algebra/simplify", stop=None):

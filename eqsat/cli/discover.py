@@ -13,7 +13,7 @@ from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import say
 
 if TYPE_CHECKING:
-    from eqsat.lab.discover.find import Found, Wish
+    from eqsat.lab.discover.find import Ask, Found
 
 SECONDS = 60.0
 
@@ -91,14 +91,12 @@ def discover(
     return KEPT if found.stop == "interrupted" else 0
 
 
-def _wish(
-    ops: list[str] | None, leaves: int, size: int, limit: list[str] | None, seed: int
-) -> Wish:
-    from eqsat.lab.discover.find import DEFAULT_FORMS, Wish
+def _wish(ops: list[str] | None, leaves: int, size: int, limit: list[str] | None, seed: int) -> Ask:
+    from eqsat.lab.discover.find import DEFAULT_FORMS, Ask
 
     limits = o.search_limits(limit)
     seconds = SECONDS if limits.seconds is None else limits.seconds
-    return Wish(
+    return Ask(
         tuple(dict.fromkeys(o.names(ops))) or DEFAULT_FORMS, leaves, size, seconds, seed, limits
     )
 

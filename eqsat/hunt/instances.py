@@ -27,10 +27,10 @@ from eqsat.saturate.rows import (
     NoRow,
     Row,
     RuleAtArity,
-    asked_of,
     fact_key,
     mark,
     splat_name,
+    variables_asked,
 )
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -134,7 +134,7 @@ def random_facts(rule: Rule, rng: Random) -> list[tuple[str, int]]:
 
 def all_facts(rule: Rule) -> list[tuple[str, int]]:
     """What the rule asks of values of a program, all of which holds."""
-    return [(fact_key(f, name), 1) for f in FACTS for name in sorted(asked_of(rule, f))]
+    return [(fact_key(f, name), 1) for f in FACTS for name in sorted(variables_asked(rule, f))]
 
 
 # ---- what the target answers --------------------------------------------------------------------

@@ -19,7 +19,7 @@ from eqsat.hunt.vary import vary
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, AttrExpr, Name, Rule
 from eqsat.ops.attrs import RULE_OPS
-from eqsat.saturate.rows import asked_of, is_closed, slots
+from eqsat.saturate.rows import is_closed, slots, variables_asked
 
 TRIES = 60  # draws per instance asked for
 FIRST = 8000  # draws beside, as the first match may be rare
@@ -153,7 +153,7 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
                 if isinstance(pattern, Name):
                     known.setdefault(pattern.name, _value(node, key, attrs, count))
     shown += [(name, bound_value_text(value)) for name, value in known.items()]
-    asked = asked_of(instance.rule, "uses")
+    asked = variables_asked(instance.rule, "uses")
     return (*shown, *((f"uses({n})", str(u)) for n, u in instance.uses if n in asked))
 
 

@@ -33,7 +33,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
 from eqsat.model.tensor import TensorType, is_float
-from eqsat.saturate.rows import Row, asked_of
+from eqsat.saturate.rows import Row, variables_asked
 
 MOST_ROWS = 6  # of one match that are compared
 CONFIRMATIONS = 4  # other values tried when rounding could be what differs
@@ -98,7 +98,9 @@ class _Trial:
             (name, i): t for name, ts in instance.tensors for i, t in enumerate(ts)
         }
         self.is_inexact = "inexact" in rule.tags
-        self.defined = asked_of(rule, "defined")  # has no garbage, where the instance matches
+        self.defined = variables_asked(
+            rule, "defined"
+        )  # has no garbage, where the instance matches
 
     def outcome(self, rows: Sequence[Row]) -> Attempt:
         padded = any(

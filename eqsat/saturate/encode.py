@@ -14,7 +14,7 @@ from eqsat.model.rules import PHASES, Apply, Rule, Splat, Term, Var
 from eqsat.ops.attrs import RULE_OPS
 from eqsat.ops.programs.facts import FACTS, Facts
 from eqsat.saturate.joins import few_uses
-from eqsat.saturate.rows import OPTIONAL, RuleAtArity, asked_of, mark, slots, splat_name
+from eqsat.saturate.rows import OPTIONAL, RuleAtArity, mark, slots, splat_name, variables_asked
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
 SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
@@ -65,7 +65,9 @@ def variants(
     """
     rules = tuple(rules)
     found = {(n.op, len(n.operands)) for n in nodes}
-    found |= {("unpack", 1) for r in rules if asked_of(r, "is_unpacked")}  # asked for, made or not
+    found |= {
+        ("unpack", 1) for r in rules if variables_asked(r, "is_unpacked")
+    }  # asked for, made or not
     chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
     numbered = list(enumerate(rules))
     grows = True
@@ -261,11 +263,11 @@ class RuleText:
         self.facts: list[str] = []
         self.marked = [
             (name, i)
-            for name in sorted(asked_of(variant.rule, "is_unpacked"))
+            for name in sorted(variables_asked(variant.rule, "is_unpacked"))
             for i in range(self.arity[name])
         ]
-        self.used = sorted(asked_of(variant.rule, "uses"))
-        self.known = [(f, x) for f in FACTS for x in sorted(asked_of(variant.rule, f))]
+        self.used = sorted(variables_asked(variant.rule, "uses"))
+        self.known = [(f, x) for f in FACTS for x in sorted(variables_asked(variant.rule, f))]
         self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
         self.outs: list[str] = []  # attribute variables of the right side, one for each node made
         self.text = self._text()

@@ -370,7 +370,7 @@ def functions_of(rule: Rule) -> set[str]:
     return {p.name for e in sides for p in _parts(e) if isinstance(p, Function)}
 
 
-def asked_of(rule: Rule, function: str) -> set[str]:
+def variables_asked(rule: Rule, function: str) -> set[str]:
     """The variables that a rule asks a function about, such as their uses in the input."""
     sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
     calls = (p for e in sides for p in _parts(e) if isinstance(p, Function))

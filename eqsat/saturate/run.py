@@ -19,7 +19,7 @@ from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
 from eqsat.saturate.levels import NotPeriodic
-from eqsat.saturate.rows import asked_of, is_moot
+from eqsat.saturate.rows import is_moot, variables_asked
 from eqsat.saturate.search import Saturation, target_facts
 from eqsat.saturate.snapshot import snapshot, tables
 from eqsat.saturate.unroll import TooLarge, unroll
@@ -58,10 +58,10 @@ def saturate(
     assert limits.matches is not None
     facts = target_facts(target)
     rules = replace(rules, rules=tuple(r for r in rules.rules if not is_moot(r, facts)))
-    asked = [name for name in FACTS if any(asked_of(r, name) for r in rules.rules)]
+    asked = [name for name in FACTS if any(variables_asked(r, name) for r in rules.rules)]
     known_facts = facts_of(program, asked)
     none_hold = {name for name, held in known_facts.holds.items() if not any(held)}
-    idle = {r.name for r in rules.rules if any(asked_of(r, name) for name in none_hold)}
+    idle = {r.name for r in rules.rules if any(variables_asked(r, name) for name in none_hold)}
     rules = replace(rules, rules=tuple(r for r in rules.rules if r.name not in idle))
     wide = too_many(rules.rules, program, program.uses, limits.matches)
     wide |= too_wide(rules.rules, program)

@@ -73,7 +73,7 @@ def _within(a: Vector, caps: Vector) -> bool:
 
 
 @dataclass
-class Region:
+class OpenBoxes:
     """The values that may still hold a trade-off, as boxes {v ≤ caps}, and those proven empty."""
 
     boxes: list[Vector]
@@ -167,7 +167,7 @@ def find_tradeoffs(
     `floors` are trivial bounds; `known` are values of answers at hand, shown where nothing better
     was found. `deadline` is of time.monotonic().
     """
-    region = Region([caps])
+    region = OpenBoxes([caps])
     for k, low in enumerate(floors):
         region.exclude((*[OPEN] * k, low - 1, *[OPEN] * (len(floors) - k - 1)))
     goals = range(len(caps))
@@ -188,7 +188,7 @@ def find_tradeoffs(
 
 
 def _question(
-    ask: Ask, region: Region, priority: Vector, about: tuple[Vector, Vector], deadline: float
+    ask: Ask, region: OpenBoxes, priority: Vector, about: tuple[Vector, Vector], deadline: float
 ) -> str:
     """Ask for the best answer of a box under caps; "wall" or "interrupted" ends the search."""
     box, caps = about
@@ -217,7 +217,7 @@ def _question(
     return "interrupted" if reply.status == "interrupted" else ""
 
 
-def _learn(region: Region, priority: Vector, caps: Vector, reply: Reply) -> None:
+def _learn(region: OpenBoxes, priority: Vector, caps: Vector, reply: Reply) -> None:
     """What an answer's bounds prove empty: better in one goal, no worse in those asked before."""
     proven = list(caps)
     for goal in priority:
@@ -227,7 +227,7 @@ def _learn(region: Region, priority: Vector, caps: Vector, reply: Reply) -> None
         proven[goal] = min(proven[goal], reply.values[goal])
 
 
-def _result(region: Region, points: int, stop: str, known: list[Vector]) -> Tradeoffs:
+def _result(region: OpenBoxes, points: int, stop: str, known: list[Vector]) -> Tradeoffs:
     shown = list(region.points)
     if region.boxes:  # answers at hand are better than nothing
         extra = [k for k in known if not any(_within(p, k) for p in shown)]

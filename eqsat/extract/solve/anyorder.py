@@ -14,7 +14,7 @@ from typing import ClassVar
 from eqsat.extract.solve.firsts import first_entries
 from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
-from eqsat.extract.solve.watch import Facts, FirstMaking, watches
+from eqsat.extract.solve.watch import FirstMaking, PeakFacts, watches
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class AnyOrder(ExtractionProblem):
         return tuple(first_entries(self))
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> PeakFacts:
         """What must-analysis tells about its items."""
-        return Facts(self)
+        return PeakFacts(self)
 
     @cached_property
     def watches(self) -> tuple[FirstMaking, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.bitsets import bits, mask, sum_bits
-from eqsat.extract.solve.watch import Facts
+from eqsat.extract.solve.watch import PeakFacts
 from eqsat.model.deadline import tick
 
 HORIZON = 32  # later items that are asked for
@@ -40,7 +40,7 @@ class Room:
     `needs`: per option, bytes of its own while it runs.
     """
 
-    facts: Facts
+    facts: PeakFacts
     nbytes: int
     needs: list[int]
     known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class Moment:
     is_whole: bool
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> PeakFacts:
         return self.room.facts
 
     @cached_property

@@ -1,7 +1,7 @@
 """Which options fit into so many bytes, in any order, and how many bytes every answer needs.
 
 Bytes are those of what is there all the time (arguments, results, weights), and of what is live
-when a dispatch runs. Of both, must-analysis (`watch.Facts`) tells what no answer does without:
+when a dispatch runs. Of both, must-analysis (`watch.PeakFacts`) tells what no answer does without:
 
 * a weight is kept if some needed item is made from it by every option that may do so;
 * when an option runs, what it reads and writes is live, and so is an item that was made before, and
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from eqsat.extract.bitsets import bits, sum_bits
 from eqsat.extract.solve.carried import Moment, Room
 from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.watch import Facts
+from eqsat.extract.solve.watch import PeakFacts
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Fits:
     problem: AnyOrder
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> PeakFacts:
         return self.problem.facts
 
     # ---- weights -----------------------------------------------------------------------------

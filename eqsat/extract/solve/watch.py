@@ -66,7 +66,7 @@ def watches(problem: AnyOrder) -> tuple[FirstMaking, ...]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PeakFacts:
     """Who makes and reads which items, and in what order they are made in every answer.
 
     An item is named by its value, or by its buffer with a minus and one off. Sets of them are bits.

@@ -10,8 +10,8 @@ from typing import Any
 
 from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
 from eqsat.lab.discover.gain import Gain, gains
-from eqsat.lab.discover.pool import Pair, Pool, leaf_choices
-from eqsat.lab.discover.propose import Proposal, propose
+from eqsat.lab.discover.pool import Pair, TermPool, leaf_choices
+from eqsat.lab.discover.propose import Proposal, proposal_of
 from eqsat.lab.discover.prove import Prover
 from eqsat.lab.discover.ruletext import Unwritten, file_text
 from eqsat.model.diag import did_you_mean, fail
@@ -25,7 +25,7 @@ SHARE = 0.7  # of the time that finding may take; the rest is for ranking on pro
 
 
 @dataclass(frozen=True)
-class Wish:
+class Ask:
     """What is to be looked for.
 
     ops: names of `FORMS`. leaves: how many a term may have. size: ops of a term at most. seconds:
@@ -110,7 +110,7 @@ class Found:
 class Discovery:
     """One search; `found` is whole at any time, so it may be ended at any time."""
 
-    def __init__(self, wish: Wish, rules: RuleSet, target: Target, stop: Stop | None = None):
+    def __init__(self, wish: Ask, rules: RuleSet, target: Target, stop: Stop | None = None):
         self.wish, self.target, self.stop = wish, target, stop or Stop()
         self.rules = rules
         self.found = Found()
@@ -131,11 +131,11 @@ class Discovery:
             self.found.gains[name] = gain
         return self.found
 
-    def _pairs(self) -> Iterator[tuple[Pool, list[Pair]]]:
+    def _pairs(self) -> Iterator[tuple[TermPool, list[Pair]]]:
         """Equal terms, the smallest of all choices of leaves first."""
         has_indices = "gather" in self.wish.ops
         choices = leaf_choices(self.wish.leaves, has_indices)
-        pools = [Pool(leaves, self.wish.ops, self.wish.seed) for leaves in choices]
+        pools = [TermPool(leaves, self.wish.ops, self.wish.seed) for leaves in choices]
         for _ in range(self.wish.size):
             for pool in pools:
                 if self._now():
@@ -146,7 +146,7 @@ class Discovery:
                 self.found.equal += len(pairs)
                 yield pool, sorted(pairs, key=lambda p: (p[0].size + p[1].size, str(p)))
 
-    def _prove(self, pool: Pool, pairs: list[Pair]) -> None:
+    def _prove(self, pool: TermPool, pairs: list[Pair]) -> None:
         """Propose what is not proven; each proposal helps to prove the rest."""
         left = list(self.prover.unproven(pairs, pool.leaves, self._now))
         while left and not self._now():
@@ -155,7 +155,7 @@ class Discovery:
                 continue
             self.found.unproven += 1
             try:
-                made = propose(pair, pool, self.names, self.wish.seed)
+                made = proposal_of(pair, pool, self.names, self.wish.seed)
             except Unwritten as error:
                 self.found.unwritten[str(error)] += 1
                 continue
@@ -177,7 +177,7 @@ class Discovery:
 
 
 def discover(
-    wish: Wish,
+    wish: Ask,
     rules: RuleSet,
     target: Target,
     programs: Sequence[str] = (),

@@ -39,7 +39,7 @@ def leaf_choices(count: int, has_indices: bool) -> Iterator[Leaves]:
         yield Leaves(tuple([*found, (INDICES, "n")] if has_indices else found))
 
 
-class Pool:
+class TermPool:
     """Terms over these leaves, size by size."""
 
     def __init__(self, leaves: Leaves, forms: Sequence[str], seed: int):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eqsat.hunt.examples import check_example, example_target
 from eqsat.hunt.search import hunt
-from eqsat.lab.discover.pool import Pair, Pool, holds_at
+from eqsat.lab.discover.pool import Pair, TermPool, holds_at
 from eqsat.lab.discover.ruletext import (
     RuleDraft,
     Unwritten,
@@ -54,7 +54,7 @@ class Proposal:
         return self.work[0] / max(self.work[1], 1)
 
 
-def propose(pair: Pair, pool: Pool, names: set[str], seed: int) -> Proposal:
+def proposal_of(pair: Pair, pool: TermPool, names: set[str], seed: int) -> Proposal:
     """A rule that says the pair; Unwritten if there is none, or the hunt finds it wrong."""
     leaves = pool.leaves
     for sizes in OTHER_SIZES:
@@ -76,7 +76,7 @@ def propose(pair: Pair, pool: Pool, names: set[str], seed: int) -> Proposal:
 
 
 def _hunted(
-    found: RuleDraft, is_exact: bool, pool: Pool, names: set[str], seed: int
+    found: RuleDraft, is_exact: bool, pool: TermPool, names: set[str], seed: int
 ) -> Proposal | str:
     """The rule, read back from its text, or what is wrong with it."""
     name = _name(found.left, names)
@@ -100,11 +100,11 @@ def _hunted(
         if failed is not None:
             return failed.message
     leaves = pool.leaves
-    work = (work_of(found.left, leaves), work_of(found.right, leaves))
+    work = (term_work(found.left, leaves), term_work(found.right, leaves))
     return Proposal(rule, found, leaves, tuple(lines), hunted.instances, work)
 
 
-def _examples(found: RuleDraft, pool: Pool) -> list[list[str]]:
+def _examples(found: RuleDraft, pool: TermPool) -> list[list[str]]:
     """What the rule reaches, and a term of the same type with other values that it must not."""
     pair, leaves = (found.left, found.right), pool.leaves
     shown = [example_lines("found", "reaches", pair, leaves, found.is_general)]
@@ -117,7 +117,7 @@ def _examples(found: RuleDraft, pool: Pool) -> list[list[str]]:
     return shown
 
 
-def _known(found: RuleDraft, pool: Pool) -> Term:
+def _known(found: RuleDraft, pool: TermPool) -> Term:
     return found.left if found.left in pool.nodes else found.right
 
 
@@ -129,10 +129,10 @@ def _directed(pair: Pair, leaves: Leaves) -> Pair:
 
 
 def _rank(term: Term, leaves: Leaves) -> tuple[int, int]:
-    return work_of(term, leaves), term.size
+    return term_work(term, leaves), term.size
 
 
-def work_of(term: Term, leaves: Leaves) -> int:
+def term_work(term: Term, leaves: Leaves) -> int:
     """Scalar operations, and elements that are read and written, of a term of large operands."""
     return program_work(canonical(program_of((term,), leaves, WORK_SIZES)))
 

@@ -17,7 +17,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.movement import Move
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
-from eqsat.ops.generics.restrict import Cut, restricted
+from eqsat.ops.generics.restrict import LoopRange, restricted
 from eqsat.ops.movement.moved_generics import MovedOperands
 from eqsat.ops.movement.moves import gather_of, slice_of, unless_identity
 
@@ -40,7 +40,7 @@ class SlicedGather:
 
 
 # ---- slices --------------------------------------------------------------------------------------
-def narrow(g: Generic, cut: Move) -> MovedOperands | None:
+def narrow_operands(g: Generic, cut: Move) -> MovedOperands | None:
     """slice(generic(xs)) = generic(slice(xs)): the iterations whose results are kept, and no other.
 
     Any steps. Of a dim that several loops walk, as in a convolution, what the rest of them reads.
@@ -49,7 +49,9 @@ def narrow(g: Generic, cut: Move) -> MovedOperands | None:
         return None
     start, _, step = cut.args
     cuts = {
-        d: Cut(start[d], step[d], cut.shape[d]) for d in range(g.rank) if cut.shape[d] != g.sizes[d]
+        d: LoopRange(start[d], step[d], cut.shape[d])
+        for d in range(g.rank)
+        if cut.shape[d] != g.sizes[d]
     }
     if not cuts:
         return None
@@ -121,4 +123,4 @@ def slice_of_gather(gather: Move, cut: Move) -> SlicedGather | None:
     return SlicedGather(unless_identity(rows), unless_identity(picked), move)
 
 
-FUNCTIONS = attr_functions(narrow, gather_operands, gather_of_gather, slice_of_gather)
+FUNCTIONS = attr_functions(narrow_operands, gather_operands, gather_of_gather, slice_of_gather)

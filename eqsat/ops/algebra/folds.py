@@ -20,7 +20,7 @@ from eqsat.ops.algebra.reductions import ORDERLESS
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, identity
 from eqsat.ops.generics.propagate import neutral_padding
-from eqsat.ops.generics.restrict import Cut, restricted
+from eqsat.ops.generics.restrict import LoopRange, restricted
 from eqsat.ops.meaning.scalar import integer_range, result_dtype
 from eqsat.ops.movement.moves import pad_value
 
@@ -91,7 +91,7 @@ def fold_without_pad(g: Generic, pad: Move) -> Generic | None:
     if not _is_fold(g) or len(g.maps) != 1:
         return None
     text = pad_value(pad.args[2])
-    cuts: dict[int, Cut] = {}
+    cuts: dict[int, LoopRange] = {}
     for q, (low, high) in enumerate(zip(*pad.args[:2], strict=True)):
         d, inside = g.maps[0][q].dim, pad.sources[0][q]
         if not low and not high:
@@ -100,7 +100,7 @@ def fold_without_pad(g: Generic, pad: Move) -> Generic | None:
             return None
         if neutral_padding(g, d, text) != text:
             return None
-        cuts[d] = Cut(low, 1, inside)
+        cuts[d] = LoopRange(low, 1, inside)
     return restricted(g, cuts).sig if cuts else None
 
 
@@ -137,7 +137,9 @@ def _parts(g: Generic, concat: Move) -> FoldedParts | None:
         g.result_shape, range(g.rank), [same] * 2, [g.result_shape] * 2,
         [Yield(call(g.combine, arg(0), arg(1)), y.dtype)], (), (y.dtype,) * 2, precision=NONE,
     )  # fmt: skip
-    left, right = (restricted(g, {d: c}).sig for c in (Cut(0, 1, first), Cut(first, 1, rest)))
+    left, right = (
+        restricted(g, {d: c}).sig for c in (LoopRange(0, 1, first), LoopRange(first, 1, rest))
+    )
     return FoldedParts(left, right, total)
 
 

@@ -16,7 +16,7 @@ from eqsat.model.precision import NONE
 from eqsat.ops.algebra.einsum import einsum_of
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identity
-from eqsat.ops.generics.restrict import Cut, restricted
+from eqsat.ops.generics.restrict import LoopRange, restricted
 from eqsat.ops.movement.moves import concat_of
 
 
@@ -113,7 +113,7 @@ def result_of_equal_parts(g: Generic, i: int, concat: Move) -> RepeatedResult | 
     loop = joined_loop(g, i, concat)
     if loop is None or loop >= g.rank or loop in map_loops(g.maps[1 - i]):
         return None
-    sig = restricted(g, {loop: Cut(0, 1, concat.sources[0][concat.args[0]])}).sig
+    sig = restricted(g, {loop: LoopRange(0, 1, concat.sources[0][concat.args[0]])}).sig
     return RepeatedResult(sig, concat_of([sig.result_shape] * 2, loop))
 
 
@@ -129,8 +129,8 @@ def parts_in_sum(g: Generic, i: int, concat: Move) -> SplitSum | None:
     if loop is None or loop < g.rank:
         return None
     extent = concat.sources[0][concat.args[0]]
-    left = restricted(g, {loop: Cut(0, 1, extent)})
-    right = restricted(g, {loop: Cut(extent, 1, g.sizes[loop] - extent)})
+    left = restricted(g, {loop: LoopRange(0, 1, extent)})
+    right = restricted(g, {loop: LoopRange(extent, 1, g.sizes[loop] - extent)})
     total = _sum_of_two(g.result_shape, g.yields[0].dtype)
     return SplitSum(left.operands[1 - i], right.operands[1 - i], left.sig, right.sig, total)
 

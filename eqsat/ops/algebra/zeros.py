@@ -15,7 +15,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
-from eqsat.ops.generics.restrict import Cut, Restricted, restricted
+from eqsat.ops.generics.restrict import LoopRange, Restricted, restricted
 from eqsat.ops.movement.moved_generics import zero_text
 from eqsat.ops.movement.moves import pad_of, pad_value, unless_identity
 from eqsat.ops.movement.view import View, view_of
@@ -68,11 +68,11 @@ def pad_behind(g: Generic, i: int, pad: Move) -> PadBehind | None:
     return PadBehind(unless_identity(found.operands[1 - i]), found.sig, around)
 
 
-def _padded_loops(g: Generic, i: int, pad: Move) -> dict[int, Cut] | None:
+def _padded_loops(g: Generic, i: int, pad: Move) -> dict[int, LoopRange] | None:
     """Where the value itself lies in the loops that walk it; None if another one walks there."""
     if contraction_roles(g) is None or g.tile or pad_value(pad.args[2]) != "0" or 0 in g.sizes:
         return None
-    cuts: dict[int, Cut] = {}
+    cuts: dict[int, LoopRange] = {}
     for q, (low, high) in enumerate(zip(*pad.args[:2], strict=True)):
         if not low and not high:
             continue
@@ -80,7 +80,7 @@ def _padded_loops(g: Generic, i: int, pad: Move) -> dict[int, Cut] | None:
         walked = sum(d == e.dim for other in g.maps[i] for d, _ in other.terms)
         if e.dim is None or walked != 1 or not extent or g.sizes[e.dim] != g.shapes[i][q]:
             return None
-        cuts[e.dim] = Cut(low, 1, extent)
+        cuts[e.dim] = LoopRange(low, 1, extent)
     return cuts or None
 
 

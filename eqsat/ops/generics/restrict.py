@@ -15,7 +15,7 @@ from eqsat.ops.movement.moves import slice_of
 
 
 @dataclass(frozen=True)
-class Cut:
+class LoopRange:
     """What is left of a loop, or of a dim: `start`, `start + step`, …, so many."""
 
     start: int
@@ -31,7 +31,7 @@ class Restricted:
     sig: Generic
 
 
-def restricted(g: Generic, cuts: Mapping[int, Cut]) -> Restricted:
+def restricted(g: Generic, cuts: Mapping[int, LoopRange]) -> Restricted:
     """The nest over these parts of loops, each of one iteration at least; others stay whole.
 
     Of a dim that several loops walk it reads what the rest of them walks.
@@ -45,10 +45,12 @@ def restricted(g: Generic, cuts: Mapping[int, Cut]) -> Restricted:
     return Restricted(tuple(move for move, _ in read), sig)
 
 
-def _read(m: Map, shape: Shape, sizes: Sequence[int], cuts: Mapping[int, Cut]) -> tuple[Move, Map]:
+def _read(
+    m: Map, shape: Shape, sizes: Sequence[int], cuts: Mapping[int, LoopRange]
+) -> tuple[Move, Map]:
     """What the loops that are left read of an operand, and how they read that."""
     found = [
-        _piece(e, sizes, cuts) if any(d in cuts for d, _ in e.terms) else (Cut(0, 1, size), e)
+        _piece(e, sizes, cuts) if any(d in cuts for d, _ in e.terms) else (LoopRange(0, 1, size), e)
         for e, size in zip(m, shape, strict=True)
     ]
     kept = [c for c, _ in found]
@@ -57,15 +59,17 @@ def _read(m: Map, shape: Shape, sizes: Sequence[int], cuts: Mapping[int, Cut]) -
     return move, tuple(e for _, e in found)
 
 
-def _piece(e: Affine, sizes: Sequence[int], cuts: Mapping[int, Cut]) -> tuple[Cut, Affine]:
+def _piece(
+    e: Affine, sizes: Sequence[int], cuts: Mapping[int, LoopRange]
+) -> tuple[LoopRange, Affine]:
     """The indices that a sum of loops takes, and their places among these."""
-    own = {d: cuts.get(d, Cut(0, 1, sizes[d])) for d, _ in e.terms}
+    own = {d: cuts.get(d, LoopRange(0, 1, sizes[d])) for d, _ in e.terms}
     first = e.constant + sum(s * own[d].start for d, s in e.terms)
     terms = [(d, s * own[d].step) for d, s in e.terms if sizes[d] > 1]
     if not terms:  # one index: any loop of extent 1 walks it
-        return Cut(first, 1, 1), dim(e.terms[0][0])
+        return LoopRange(first, 1, 1), dim(e.terms[0][0])
     back = sum(-s * (sizes[d] - 1) for d, s in terms if s < 0)
     reach = sum(abs(s) * (sizes[d] - 1) for d, s in terms)
     step = math.gcd(*(s for _, s in terms))
     places = affine([(d, s // step) for d, s in terms], back // step)
-    return Cut(first - back, step, reach // step + 1), places
+    return LoopRange(first - back, step, reach // step + 1), places

@@ -20,8 +20,8 @@ from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.generics.canonical import canonical_generic, generic_node
-from eqsat.ops.programs.loopparts import Parts, Sum, above, fixed_ahead
-from eqsat.ops.programs.stacked import repeated, stacked_node
+from eqsat.ops.programs.loopparts import LoopParts, Sum, depending, fixed_ahead
+from eqsat.ops.programs.stacked import along_steps, stacked_node
 
 FEWEST = 2  # steps of a loop that is worth changing
 
@@ -45,9 +45,9 @@ def loop_forms(attr: Control, inexact: bool) -> list[Program]:
     return list(dict.fromkeys(found))
 
 
-def _parts(attr: Control, inexact: bool) -> list[Parts]:
+def _parts(attr: Control, inexact: bool) -> list[LoopParts]:
     """What leaves, by how much: all that can, and what is the same in every step."""
-    whole = Parts(attr, inexact)
+    whole = LoopParts(attr, inexact)
     if not (whole.ahead or whole.behind or whole.sums or whole.is_empty):
         return []
     fixed = whole.only_fixed()
@@ -116,7 +116,7 @@ class _Inner:
 class _Scan:
     """The program around what is left of a scan."""
 
-    def __init__(self, attr: Control, parts: Parts):
+    def __init__(self, attr: Control, parts: LoopParts):
         self.attr, self.parts, self.body = attr, parts, parts.body
         self.b = Builder("loop")
         self.given = _operands(self.b, attr)
@@ -171,7 +171,7 @@ class _Scan:
     def _stack(self, i: int) -> int:
         """The values of a node in all steps."""
         found = self.new[i]
-        return repeated(self.b, found, self.attr.length) if i in self.parts.fixed else found
+        return along_steps(self.b, found, self.attr.length) if i in self.parts.fixed else found
 
     # ---- the loop that is left -----------------------------------------------------------------
     def _loop(self, stacked: Sequence[int]) -> dict[int, int]:
@@ -307,7 +307,7 @@ class _While:
     ) -> dict[int, int]:
         """Compute these nodes of a body outside; those that are read inside, by their node."""
         new = dict(zip(p.inputs, given, strict=True))
-        for i in sorted(ahead | above(p, ahead)):
+        for i in sorted(ahead | depending(p, ahead)):
             n = p.nodes[i]
             if i not in new:
                 new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)

@@ -37,7 +37,7 @@ class Sum:
     combine: str
 
 
-class Parts:
+class LoopParts:
     """The values of a scan's body by when they are computed; all by their node.
 
     ahead: before the loop. behind: after it. free: what can be ahead. fixed: of the free ones, what
@@ -71,7 +71,7 @@ class Parts:
         self.ahead = self._ahead()
         self.behind = self._behind()
 
-    def only_fixed(self) -> Parts:
+    def only_fixed(self) -> LoopParts:
         """With no more ahead than what is the same in every step, and nothing behind."""
         found = copy(self)
         found.sums, found.is_empty = {}, False
@@ -97,7 +97,7 @@ class Parts:
     def _needed(self) -> set[int]:
         """What results are computed from, without the ops that add to sums."""
         wanted = [r for k, r in enumerate(self.body.results) if k not in self.sums]
-        return above(
+        return depending(
             self.body, wanted + [s.added for s in self.sums.values() if s.added is not None]
         )
 
@@ -173,7 +173,7 @@ class Parts:
         found: set[int] = set()
         for i in sorted(self.free & self.needed):
             if self.is_empty or self._pays(i) or self._follows(i, found):
-                found |= above(self.body, [i])
+                found |= depending(self.body, [i])
         return {i for i in found if self.body.nodes[i].operands}
 
     def _pays(self, i: int) -> bool:
@@ -203,7 +203,7 @@ class Parts:
     def _behind(self) -> set[int]:
         nodes = self.body.nodes
         closed: set[int] = set()  # what can be computed behind, as all can that reads it
-        core = above(self.body, [self.body.results[k] for k in self.carried])
+        core = depending(self.body, [self.body.results[k] for k in self.carried])
         for i in sorted(self.needed - core - self.ahead, reverse=True):
             later = set(self.readers[i]) & self.needed - self.ends
             if nodes[i].operands and i in self.stackable and later <= closed:
@@ -252,11 +252,11 @@ def fixed_ahead(body: Program, changing: Iterable[int]) -> set[int]:
         if not reached.isdisjoint(n.operands):
             reached.add(i)
         elif pays_once(body, i) or (n.op == "result" and found.issuperset(n.operands)):
-            found |= above(body, [i])
+            found |= depending(body, [i])
     return {i for i in found if body.nodes[i].operands}
 
 
-def above(body: Program, some: Iterable[int]) -> set[int]:
+def depending(body: Program, some: Iterable[int]) -> set[int]:
     """These nodes and all that they are computed from."""
     found = set(some)
     for i in range(len(body.nodes) - 1, -1, -1):

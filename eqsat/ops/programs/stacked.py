@@ -55,7 +55,7 @@ def stacked_node(
     """The op of another program on these operands, some of them stacks; NotStackable as above."""
     if n.op == "concat" and any(stacks):
         pairs = zip(operands, stacks, strict=True)
-        operands = tuple([o if is_stack else repeated(b, o, length) for o, is_stack in pairs])
+        operands = tuple([o if is_stack else along_steps(b, o, length) for o, is_stack in pairs])
         stacks = [True] * len(operands)
     attr = stacked_attr(n.op, n.attr, length, stacks) if any(stacks) else n.attr
     return b.add(n.op, operands, attr)
@@ -71,7 +71,7 @@ def has_stacked_form(n: Node, stacks: Sequence[bool], length: int) -> bool:
     return True
 
 
-def repeated(b: Builder, x: int, length: int) -> int:
+def along_steps(b: Builder, x: int, length: int) -> int:
     """A stack of which every slice is the value x."""
     t = b.type(x)
     loops = range(1, len(t.shape) + 1)
