@@ -73,9 +73,9 @@ def _product(program: Program, i: int, n: Node) -> _Product | None:
     used = [d for m in g.maps for e in m for d, _ in e.terms]
     for axis, e in enumerate(g.maps[1 - at]):
         d = e.dim
-        if d is not None and d < g.rank and used.count(d) == 1:
-            if g.shapes[1 - at][axis] == g.sizes[d]:
-                return _Product(i, 1 - at, n.operands[1 - at], n.operands[at], d, axis)
+        is_free = d is not None and d < g.rank and used.count(d) == 1
+        if d is not None and is_free and g.shapes[1 - at][axis] == g.sizes[d]:
+            return _Product(i, 1 - at, n.operands[1 - at], n.operands[at], d, axis)
     return None
 
 
