@@ -24,7 +24,7 @@ MOST_STACKED = 8  # values side by side: rules are compiled once per number of o
 
 
 @dataclass(frozen=True)
-class _Product:
+class _OfWeight:
     """A contraction of a value with a weight; `rows` is the loop that only the value has."""
 
     node: int
@@ -48,7 +48,7 @@ def shared_weights(program: Program, first: int) -> Equalities | None:
 
     None if no weight is read by two products of which neither needs the other.
     """
-    groups: dict[tuple[object, ...], list[_Product]] = {}
+    groups: dict[tuple[object, ...], list[_OfWeight]] = {}
     for i, n in enumerate(program.nodes):
         p = _product(program, i, n)
         if p is not None:
@@ -62,7 +62,7 @@ def shared_weights(program: Program, first: int) -> Equalities | None:
     return _numbered(b, len(program.nodes), first, equal) if equal else None
 
 
-def _product(program: Program, i: int, n: Node) -> _Product | None:
+def _product(program: Program, i: int, n: Node) -> _OfWeight | None:
     g = n.attr
     if not isinstance(g, Generic) or g.tile or contraction_roles(g) is None or 0 in g.sizes:
         return None
@@ -75,13 +75,13 @@ def _product(program: Program, i: int, n: Node) -> _Product | None:
         d = e.dim
         is_free = d is not None and d < g.rank and used.count(d) == 1
         if d is not None and is_free and g.shapes[1 - at][axis] == g.sizes[d]:
-            return _Product(i, 1 - at, n.operands[1 - at], n.operands[at], d, axis)
+            return _OfWeight(i, 1 - at, n.operands[1 - at], n.operands[at], d, axis)
     return None
 
 
-def _independent(program: Program, group: Iterable[_Product]) -> Iterator[list[_Product]]:
+def _independent(program: Program, group: Iterable[_OfWeight]) -> Iterator[list[_OfWeight]]:
     """Products of different values, none computed from another one; `MOST_STACKED` at a time."""
-    found: list[_Product] = []
+    found: list[_OfWeight] = []
     behind: set[int] = set()  # what needs one of them
     start = 0
     for p in group:
@@ -97,7 +97,7 @@ def _independent(program: Program, group: Iterable[_Product]) -> Iterator[list[_
         yield found[k : k + MOST_STACKED]
 
 
-def _stacked(b: Builder, program: Program, some: list[_Product]) -> list[tuple[int, int]]:
+def _stacked(b: Builder, program: Program, some: list[_OfWeight]) -> list[tuple[int, int]]:
     """Write the product of all these values; each part of it and the product that it is."""
     if len(some) < 2:
         return []
