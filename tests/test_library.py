@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executed import worst_error
 from library import arrays, module, tiny
 from nests import mismatch, values_of
 
 import eqsat
-from eqsat.execute.compare import worst_error
 from eqsat.execute.draw import drawn_weights
 from eqsat.model.nest import NoNest
 from eqsat.ops.contractions.roles import kind

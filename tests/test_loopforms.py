@@ -261,7 +261,9 @@ def searched(name: str, **given: Any) -> eqsat.Run:
 @pytest.mark.parametrize("name", ["lstm", "loss", "invariant", "products"])
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]
-    run = searched(name, rules=("full",), verify=True)
+    # that the forms are offered needs no algebra, which takes the recurrence of gates 48 seconds
+    rules = ("default",) if name == "lstm" else ("full",)
+    run = searched(name, rules=rules, verify=True)
     assert run.verification is not None and run.verification.ok
     assert run.schedule is not None and run.baseline_schedule is not None
     assert run.schedule.time_ps < run.baseline_schedule.time_ps

@@ -98,9 +98,8 @@ class _Trial:
             (name, i): t for name, ts in instance.tensors for i, t in enumerate(ts)
         }
         self.is_inexact = "inexact" in rule.tags
-        self.defined = variables_asked(
-            rule, "defined"
-        )  # has no garbage, where the instance matches
+        # variables without garbage, where the instance matches
+        self.defined = variables_asked(rule, "defined")
 
     def outcome(self, rows: Sequence[Row]) -> Attempt:
         padded = any(

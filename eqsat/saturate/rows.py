@@ -120,9 +120,6 @@ class Answers:
             return []  # the canonical form of it is in the same class
         try:
             self._bind(env, attrs, uses)
-            shapes = (a.value_shape(n.op) for (n, _), a in zip(self.slots, attrs, strict=False))
-            self.matched = next((s for s in shapes if s is not None), None)
-            self._bind_roots(env, uses)
             return [row for e in self._each(env, list(self.rule.foreach)) for row in self._row(e)]
         except NoRow:
             return []
@@ -137,6 +134,9 @@ class Answers:
             else:
                 self._bind_list(env, node, attrs[at : at + count])
             at += 1 if count is None else count
+        shapes = (a.value_shape(n.op) for (n, _), a in zip(self.slots, attrs, strict=False))
+        self.matched = next((s for s in shapes if s is not None), None)
+        self._bind_roots(env, uses)
 
     def _bind_roots(self, env: Env, uses: dict[str, int]) -> None:
         """The names of whole patterns, which no op around them binds."""
