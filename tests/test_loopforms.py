@@ -261,7 +261,7 @@ def searched(name: str, **given: Any) -> eqsat.Run:
 @pytest.mark.parametrize("name", ["lstm", "loss", "invariant", "products"])
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]
-    # that the forms are offered needs no algebra, which takes the recurrence of gates most of a minute
+    # that forms are offered needs no algebra, with which the gates take most of a minute
     rules = ("default",) if name == "lstm" else ("full",)
     run = searched(name, rules=rules, verify=True)
     assert run.verification is not None and run.verification.ok
