@@ -173,7 +173,7 @@ def test_programs_of_2000_ops(name: str, blocks: int | None) -> None:
 
 def test_layers_that_read_tables_by_turns_are_spelled_alike() -> None:
     """a · cos - b · sin: which product comes first is said by age, which is alike in all layers."""
-    m, c = module("llama"), replace(tiny("llama"), layers=6)
+    m, c = module("llama"), replace(tiny("llama"), layers=7)
     ids = np.zeros(c.tokens, dtype=np.int32)
     params = arrays(m.model_shapes(c))
     run = eqsat.optimize(
@@ -181,7 +181,8 @@ def test_layers_that_read_tables_by_turns_are_spelled_alike() -> None:
     )
     found = find_blocks(canonical(run.program))
     assert found is not None
-    assert found.count == c.layers - 1  # the first computes the tables
+    # The first computes the tables; of the last only what the last token reads.
+    assert found.count == c.layers - 2
 
 
 def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
