@@ -159,12 +159,15 @@ class Run:
     def is_input(self) -> bool:
         """Whether the chosen program is what came in: the same ops, and nothing computed ahead.
 
-        Only how they are fused may differ. False before a schedule is made.
+        Only how they are fused may differ. False before a schedule is made, and where the program
+        that was searched leaves out work that the function itself does.
         """
+        from eqsat.ops.spelling.chains import leaves_work_out
+
         chosen = self.schedule
         if chosen is None or any(chosen.program.nodes[i].operands for i in chosen.ahead):
             return False
-        return is_same(chosen.program, self.canonical)
+        return is_same(chosen.program, self.canonical) and not leaves_work_out(self.program)
 
     def compile(self) -> Any:
         """A jitted JAX function with the calling convention of the traced one.

@@ -155,6 +155,23 @@ def test_what_is_computed_ahead_is_not_the_input():
     assert not run.is_input
 
 
+@pytest.mark.parametrize(
+    ("function", "dots"),
+    [(lambda x, w: (x @ w)[-1:], "1x24xf32"), (lambda x, w: (x @ w, (w.T @ x.T).T), "")],
+)
+def test_an_answer_that_leaves_work_out_is_not_the_function(function, dots):
+    """The last row alone is computed, and one of two equal products."""
+    run = eqsat.optimize(function, X, W, target="avx512-xla")
+    assert run.schedule is not None
+    assert is_same(run.schedule.program, run.canonical)
+    assert not run.is_input
+    lines = run.compile().lower(X, W).as_text().splitlines()
+    found = [line for line in lines if "dot_general" in line]
+    assert len(found) == 1
+    assert dots in found[0].rpartition("->")[2]
+    same(run.compile()(X, W), function(X, W))
+
+
 def test_programs_are_the_same_whatever_their_numbers():
     head = "program p\ninput a: f32[4, 4]\ninput b: f32[4, 4]\n"
     one = parse_program(head + "x = exp(a)\ny = tanh(b)\nreturn x, y\n", "a.eqs")

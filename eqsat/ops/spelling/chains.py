@@ -19,7 +19,7 @@ from eqsat.model.cycles import uncollected
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.limits import MOST_OPERANDS
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, is_same, prune
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra.reductions import without_nested_reductions
 from eqsat.ops.contractions.roles import contraction_roles
@@ -44,9 +44,23 @@ def canonical(program: Program) -> Program:
     Orders of loops that its author wrote are left out: they are the search's to choose.
     """
     with uncollected():
-        spelled = normal(drop_unit_dims(without_orders(program)))
-        spelled = normal(drop_unit_dims(without_waste(spelled)))
-        return with_trips(_settled(without_equal_sums(spelled)))
+        return with_trips(_settled(without_equal_sums(_cut(_spelled(program)))))
+
+
+def leaves_work_out(program: Program) -> bool:
+    """Whether `canonical` computes less: what nobody reads, or a sum that is there twice."""
+    with uncollected():
+        spelled = _spelled(program)
+        cut = _cut(spelled)
+        return not (is_same(cut, spelled) and is_same(without_equal_sums(cut), cut))
+
+
+def _spelled(program: Program) -> Program:
+    return normal(drop_unit_dims(without_orders(program)))
+
+
+def _cut(program: Program) -> Program:
+    return normal(drop_unit_dims(without_waste(program)))
 
 
 def _settled(program: Program) -> Program:
