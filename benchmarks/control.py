@@ -102,9 +102,9 @@ MODELS: dict[str, Callable[[], Model]] = {
 def measure(name: str) -> dict[str, Any]:
     """Everything about one model."""
     import jax
+    from hunts.worst import worst_error
 
     import eqsat
-    from eqsat.execute.compare import worst_error
     from eqsat.model.control import CONTROL, every_program
 
     function, args, weights = MODELS[name]()

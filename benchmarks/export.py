@@ -32,10 +32,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import iree_oracle  # noqa: E402
 import onnx_oracle  # noqa: E402
+from hunts.worst import worst_error  # noqa: E402
 
 import eqsat  # noqa: E402
 from eqsat.api import Source  # noqa: E402
-from eqsat.execute.compare import worst_error  # noqa: E402
 from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
 from eqsat.execute.reference import reference  # noqa: E402
 from eqsat.execute.rounding import error_limit, moves  # noqa: E402

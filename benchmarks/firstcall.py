@@ -111,7 +111,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default="auto")
     parser.add_argument("--only", nargs="*", default=list(WANTED), choices=list(WANTED))
     parser.add_argument("--cores", type=int, default=2)

@@ -188,8 +188,10 @@ def shared_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     found: dict[str, list[str]] = defaultdict(list)
     for path, tree in trees.items():
         for n in tree.body:
-            public = isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
-            if (isinstance(n, ast.ClassDef) or public) and path not in found[n.name]:
+            if not isinstance(n, ast.ClassDef | ast.FunctionDef):
+                continue
+            told = isinstance(n, ast.ClassDef) or not n.name.startswith("_")
+            if told and path not in found[n.name]:
                 found[n.name].append(path)
     for name, paths in sorted(found.items()):
         if len(paths) > 1 and not _is_shared(name, paths):

@@ -72,7 +72,7 @@ def row(source: eqsat.Source, target: str, time_limit: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds of each search")

@@ -176,7 +176,7 @@ def _module() -> Any:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default="avx512-xla")
     parser.add_argument("--time-limit", type=float, default=5.0, help="seconds of the solver")
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")

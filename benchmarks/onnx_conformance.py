@@ -22,7 +22,7 @@ from onnxcases import cases, operators, run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--only", default="", help="Cases whose name holds this word.")
     args = parser.parse_args()

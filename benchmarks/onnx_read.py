@@ -63,13 +63,13 @@ def error(path: Path, found: Any, given: dict[str, Any]) -> float:
     """Of the float64 reference of what was read, against onnxruntime."""
     import onnxruntime
 
-    (wanted,) = onnxruntime.InferenceSession(path).run(None, given)
+    wanted = np.asarray(onnxruntime.InferenceSession(path).run(None, given)[0])
     (got,) = evaluate_program(found.program, list(given.values()), found.weights, found.opaque)
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

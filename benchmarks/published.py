@@ -46,14 +46,14 @@ def row(rule: Rule, rules: Sequence[str]) -> Row:
     """What a rule is here, and the predicted times of both answers where it is not proven."""
     found: Row = {"rule": rule.name, "source": rule.source}
     try:
-        sides = [program_of(f, rule) for f in (rule.left, rule.right)]
+        left, right = (program_of(f, rule) for f in (rule.left, rule.right))
     except EqsatError as problem:
         return found | {"status": MISSING, "problem": str(problem.diagnostics[0].message)}
-    if is_proven(*sides, rules):
+    if is_proven(left, right, rules):
         return found | {"status": PROVEN}
-    left, right = (predicted_us(p, rules) for p in sides)
-    status = MATCHED if left <= right * (1 + SAME) else MISSING
-    return found | {"status": status, "left_us": left, "right_us": right}
+    left_us, right_us = (predicted_us(p, rules) for p in (left, right))
+    status = MATCHED if left_us <= right_us * (1 + SAME) else MISSING
+    return found | {"status": status, "left_us": left_us, "right_us": right_us}
 
 
 def program_of(function: Any, rule: Rule) -> Program:

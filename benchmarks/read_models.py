@@ -34,6 +34,7 @@ def read(name: str) -> dict[str, Any]:
     import keras
 
     from eqsat.frontends.jaxpr import trace
+    from eqsat.model.foreign import Opaque
 
     with keras.StatelessScope(initialize_variables=False):
         model = getattr(keras.applications, name)(weights=None)
@@ -48,7 +49,7 @@ def read(name: str) -> dict[str, Any]:
     start = time.process_time()
     program = trace(call, (weights, x), weights=("weights",), name=name).program
     seconds = time.process_time() - start
-    kept = Counter(n.attr.primitive for n in program.nodes if n.op == "opaque")
+    kept = Counter(n.attr.primitive for n in program.nodes if isinstance(n.attr, Opaque))
     return {
         "model": name,
         "ops": program.op_count,

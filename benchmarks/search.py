@@ -61,7 +61,7 @@ def _row(case: tuple[str, str, str], runs: list[dict[str, Any]]) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, help="runs per row (median is kept)")
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     options = parser.parse_args()

@@ -78,6 +78,7 @@ def wrong(count: int) -> list[Row]:
     rows: list[Row] = []
     for name, run in searched():
         taken = 0
+        assert run.schedule is not None
         for fault, program in wrong_programs(run.schedule.program, random.Random(name)):
             row = forced(run, name, fault, program)
             if row is not None:
@@ -105,6 +106,7 @@ def searched() -> Iterator[tuple[str, eqsat.Run]]:
 def forced(run: eqsat.Run, name: str, fault: str, program: Any) -> Row | None:
     """One fault; None if it changes nothing."""
     source, schedule = run.source, run.schedule
+    assert schedule is not None
     weights = {**drawn_weights(source.program, source.weights), **source.weights}
     inputs = random_inputs(source.program, np.random.default_rng(1))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from hunts.worst import worst_error
 
 from eqsat.execute.calls import Callee, compiled
-from eqsat.execute.compare import distance, element, misshapen, size
 from eqsat.execute.verify import verify
 from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
@@ -23,20 +23,6 @@ from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.meaning import scalar
 
 RNG = np.random.default_rng(5)
-
-
-def worst_error(got: np.ndarray, wanted: np.ndarray) -> tuple[float, str]:
-    """(relative error, text of the worst element); inf if shapes, integers, NaN or inf differ."""
-    if got.shape != wanted.shape:
-        return float("inf"), misshapen(got, wanted)
-    if not wanted.size:
-        return 0.0, ""
-    found = distance(got, wanted)
-    worst = int(np.argmax(found))
-    error = float(found.flat[worst]) / size(wanted)
-    if wanted.dtype.kind in "iub" and error:
-        error = float("inf")
-    return error, element(got, wanted, worst)
 
 
 def real(*shape):

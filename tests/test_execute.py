@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole, worst_error
+from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole
+from hunts.worst import worst_error
 from jax import lax
 
 from eqsat.execute.expressions import evaluate_body_in_jax

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executed import worst_error
+from hunts.worst import worst_error
 from library import arrays, module, tiny
 from nests import mismatch, values_of
 

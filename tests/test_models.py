@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from executed import worst_error
+from hunts.worst import worst_error
 
 import eqsat
 from eqsat.frontends.jaxpr import Traced, trace
