@@ -89,9 +89,14 @@ def _is_chain(e: Einsum, f: Einsum, near: Factor, far: Factor, c: Factor) -> boo
 
 
 def _differs(pair: Nested, near: Factor, far: Factor, c: Factor) -> bool:
-    """Whether one order of a chain may cost less than the other: not where all sizes are one."""
+    """Whether one order of a chain may cost less than the other: not where all sizes are one.
+
+    A vector at an end has one column.
+    """
     batch = near.used & far.used & c.used
-    return len({pair.sizes[d] for d in (near.used | far.used | c.used) - batch}) > 1
+    sizes = {pair.sizes[d] for d in (near.used | far.used | c.used) - batch}
+    is_vector = any(not end.used - near.used for end in (far, c))
+    return len(sizes | ({1} if is_vector else set())) > 1
 
 
 FUNCTIONS = attr_functions(reassociate)
