@@ -21,6 +21,7 @@ from eqsat.ops.algebra import (
     repeats,
     simplify,
     spread,
+    structure,
     sums,
     zeros,
 )
@@ -81,6 +82,7 @@ MODULES = (
     factors,
     laws,
     deltas,
+    structure,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

@@ -34,17 +34,15 @@ class SpreadBehind:
 
 
 def read_unspread(g: Generic, i: int, e: Generic) -> Generic | None:
-    """The contraction that reads x where operand i spreads it out along loops no other one has.
+    """The contraction that reads x where operand i spreads it out along loops of its result.
 
-    Nothing varies along these loops then, and `compute-once` takes them out.
+    Where the other operand has these loops, as grouped queries have, they are its own then; where
+    it has not, nothing varies along them, and `compute-once` takes them out.
     """
     if not _is_spread(e) or contraction_roles(g) is None or g.tile or 0 in g.sizes:
         return None
     maps = list(g.maps)
     maps[i] = compose_maps(e.maps[0], g.maps[i])
-    left = set().union(*map(map_loops, maps))
-    if not any(d not in left and size > 1 for d, size in enumerate(g.result_shape)):
-        return None
     if not set(g.reductions) & map_loops(g.maps[i]) <= map_loops(maps[i]):
         return None  # what is the same along a sum is for `algebra/sums`
     shapes = [e.shapes[0] if j == i else s for j, s in enumerate(g.shapes)]
