@@ -91,8 +91,7 @@ def _walked(groups: Reshape, cut: Move) -> list[Affine] | None:
         if any(a >= n for a, n in zip(last, shape, strict=True)):
             return None  # it crosses the end of a row
         found |= {
-            d: affine([(q, b)] if b else [], a)
-            for d, a, b in zip(dims, start, step, strict=True)
+            d: affine([(q, b)] if b else [], a) for d, a, b in zip(dims, start, step, strict=True)
         }
         steps_through |= sum(b > 0 for b in step) > 1 and cut.shape[q] > 1
     return [found[d] for d in range(len(groups.source))] if steps_through else None

@@ -1,0 +1,96 @@
+"""Pairs of equal programs in other spellings: the rules reach the one with less work from the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import eqsat
+from eqsat.frontends.jaxpr import trace
+from eqsat.model.generic import Generic
+from eqsat.model.program import Program
+from eqsat.ops.spelling.chains import canonical
+from eqsat.saturate import saturate
+from tests.test_algebra import NO_TILES
+
+Function = Callable[..., Any]
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def least_work(program: Program) -> int:
+    """Iterations of all loops of the cheapest tree that `full` reaches."""
+    graph = saturate(program, eqsat.rules("full"), NO_TILES)
+    assert graph.stop == "saturated"
+    works: dict[int, float] = {}
+    changed = True
+    while changed:
+        changed = False
+        for n in graph.nodes:
+            work = _work(n.attr) + sum(works.get(c, math.inf) for c in n.children)
+            if work < works.get(n.eclass, math.inf):
+                works[n.eclass], changed = work, True
+    return int(works[graph.roots[0]])
+
+
+def own_work(program: Program) -> int:
+    """Iterations of all loops of the program as it is."""
+    return sum(_work(n.attr) for n in program.nodes)
+
+
+def traced(function: Function, shapes: Shapes) -> Program:
+    """The program as the search sees it."""
+    specs = tuple(jax.ShapeDtypeStruct(s, "float32") for s in shapes)
+    return canonical(trace(function, specs).program)
+
+
+def _work(attr: object) -> int:
+    return math.prod(attr.sizes) if isinstance(attr, Generic) else 0
+
+
+def _grouped(q: Any, k: Any) -> Any:
+    """Queries of 6 heads, keys of 2: 3 heads share one."""
+    return jnp.einsum("btnh,bsnh->btns", q, jnp.repeat(k, 3, axis=2))
+
+
+PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
+    "kronecker-product-transposed": (
+        lambda a, b, x: x @ jnp.kron(a, b).T,
+        lambda a, b, x: jnp.einsum("mjl,ij->mil", x.reshape(7, 6, 5), a) @ b.T,
+        ((4, 6), (8, 5), (7, 30))),
+    "kronecker-product-batched": (
+        lambda a, b, x: jnp.einsum("ij,bjn->bin", jnp.kron(a, b), x),
+        lambda a, b, x: jnp.einsum("ij,bjln->biln", a, jnp.einsum("kl,bjln->bjkn", b, x.reshape(2, 6, 5, 7))),
+        ((4, 6), (8, 5), (2, 30, 7))),
+    "kronecker-product-in-a-chain": (
+        lambda a, b, x: jnp.tanh(jnp.kron(a, b) @ x + 1.0),
+        lambda a, b, x: jnp.tanh((a @ x.reshape(6, 6) @ b.T) + 1.0),
+        ((6, 6), (6, 6), (36,))),
+    "diagonal-of-a-transposed-product": (
+        lambda a, b: jnp.diagonal(a.T @ b),
+        lambda a, b: (a * b).sum(0),
+        ((5, 12), (5, 12))),
+    "diagonal-above": (
+        lambda a, b: jnp.diagonal(a @ b, offset=3),
+        lambda a, b: (a[:9] * b.T[3:]).sum(1),
+        ((12, 5), (5, 12))),
+    "diagonals-of-a-batch": (
+        lambda a, b: jnp.diagonal(a @ b, axis1=1, axis2=2),
+        lambda a, b: (a * b.transpose(0, 2, 1)).sum(2),
+        ((3, 12, 5), (3, 5, 12))),
+    "square-matrices-times-a-vector": (
+        lambda a, b, v: v @ (a @ b),
+        lambda a, b, v: (v @ a) @ b,
+        ((16, 16), (16, 16), (16,))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_less_work_is_reached(name: str) -> None:
+    naive, better, shapes = PAIRS[name]
+    program, wanted = traced(naive, shapes), own_work(traced(better, shapes))
+    assert least_work(program) <= wanted < own_work(program)
