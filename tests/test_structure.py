@@ -1,4 +1,4 @@
-"""Pairs of equal programs in other spellings: the rules reach the one with less work from the other."""
+"""Equal programs in other spellings: the rules reach the one with less work from the other."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
         ((4, 6), (8, 5), (7, 30))),
     "kronecker-product-batched": (
         lambda a, b, x: jnp.einsum("ij,bjn->bin", jnp.kron(a, b), x),
-        lambda a, b, x: jnp.einsum("ij,bjln->biln", a, jnp.einsum("kl,bjln->bjkn", b, x.reshape(2, 6, 5, 7))),
+        lambda a, b, x: jnp.einsum(
+            "ij,bjkn->bikn", a, jnp.einsum("kl,bjln->bjkn", b, x.reshape(2, 6, 5, 7))),
         ((4, 6), (8, 5), (2, 30, 7))),
     "kronecker-product-in-a-chain": (
         lambda a, b, x: jnp.tanh(jnp.kron(a, b) @ x + 1.0),
