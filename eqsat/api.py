@@ -186,14 +186,18 @@ def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: flo
 
 def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     """With its e-graph; that of a family is searched once for all sizes, then taken at these."""
+    from eqsat.ops.programs.sharedweights import RULE as STACKING
     from eqsat.saturate import saturate
 
     now = time.monotonic()
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = _facts(program, () if bodies is None else bodies.known)
-    graph = saturate(program, run.rules, run.target, run.limits, deadline=until, known=known)
+    known = _facts(program, run.rules, () if bodies is None else bodies.known)
+    graph = saturate(
+        program, run.rules, run.target, run.limits, deadline=until, known=known,
+        reuse_blocks=all(facts.rule != STACKING for facts in known),
+    )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
 
@@ -204,18 +208,37 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     return replace(run, egraph=with_open_results(graph), family=family)
 
 
-def _facts(program: Program, loops: tuple[Equalities, ...]) -> tuple[Equalities, ...]:
-    """What is known of a program beside the rules: of its loops, and of weights that are shared.
+def _facts(
+    program: Program, rules: RuleSet, loops: tuple[Equalities, ...]
+) -> tuple[Equalities, ...]:
+    """What is known of a program beside the rules: of loops, of parts that are alike, of weights.
 
-    Of weights only where no blocks repeat: facts of one block are copied to the others, and one
-    weight may be read in several.
+    Of weights only where no blocks repeat, or none of them needs another one; then they are all
+    searched: facts of one block are copied to the others, and one weight may be read in several.
     """
+    from eqsat.ops.programs.likeparts import like_parts
     from eqsat.ops.programs.sharedweights import shared_weights
     from eqsat.saturate.blocks import find_blocks
 
-    first = len(program.nodes) + sum(len(facts.nodes) for facts in loops)
-    shared = None if program.symbols else shared_weights(program, first)
-    return loops if shared is None or find_blocks(program) is not None else (*loops, shared)
+    if program.symbols:
+        return loops
+
+    def first() -> int:
+        return len(program.nodes) + sum(len(facts.nodes) for facts in known)
+
+    known = list(loops)
+    alike = like_parts(program, first(), _is_inexact(rules))
+    known += [] if alike is None else [alike]
+    shared = shared_weights(program, first())
+    blocks = None if shared is None else find_blocks(program)
+    if shared is not None and (blocks is None or not blocks.carried):
+        known.append(shared)
+    return tuple(known)
+
+
+def _is_inexact(rules: RuleSet) -> bool:
+    """Whether sums of floats may be taken in another order."""
+    return any("inexact" in r.tags for r in rules.rules)
 
 
 def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: float) -> Run:
@@ -270,8 +293,7 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
             run.seconds[name] = (run.seconds.get(name) or 0.0) + took
         return runs
 
-    inexact = any("inexact" in r.tags for r in run.rules.rules)
-    bodies = search_bodies(run.canonical, search, inexact)
+    bodies = search_bodies(run.canonical, search, _is_inexact(run.rules))
     # a family's bodies are searched at the sizes it is priced at, so the whole is, too
     return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
 

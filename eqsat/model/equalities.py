@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.program import Node
@@ -28,6 +28,36 @@ class Equalities:
     equal: tuple[tuple[int, int], ...]
     instead_of: tuple[tuple[int, int], ...]
     is_open: bool = False
+
+    @classmethod
+    def beside(
+        cls,
+        rule: str,
+        doc: str,
+        nodes: Sequence[Node],
+        count: int,
+        first: int,
+        equal: Sequence[tuple[int, int]],
+    ) -> Equalities:
+        """Open facts (a node, the value of the program that it is), without what no fact needs.
+
+        nodes: the `count` ones of the program, then those of the facts, to be numbered from `first`
+        on.
+        """
+        needed = {n for n, _ in equal}
+        for i in range(len(nodes) - 1, count - 1, -1):
+            if i in needed:
+                needed.update(nodes[i].operands)
+        number = {i: i for i in range(count)}
+        made: list[Node] = []
+        for i in range(count, len(nodes)):
+            if i in needed:
+                number[i] = first + len(made)
+                n = nodes[i]
+                operands = tuple(number[o] for o in n.operands)
+                made.append(Node(n.op, operands, n.attr, n.types))
+        pairs = tuple((number[n], value) for n, value in equal)
+        return cls(rule, doc, first, tuple(made), pairs, pairs, is_open=True)
 
     @property
     def uses(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Program → Equalities: products of several values with one weight are parts of one product.
 
 x w and y w are rows of concat(x, y) w, element by element the same sums: the weight is read once.
+Any value that is larger than what it is multiplied with stands for a weight.
 As a rule this feeds itself, as what it makes is a product with the weight again (319,613 e-nodes of
 a program of three ops). So it is stated once per weight before the search. The other side of TASO's
 merged products (Jia et al., SOSP 2019).
@@ -8,6 +9,7 @@ merged products (Jia et al., SOSP 2019).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -59,17 +61,20 @@ def shared_weights(program: Program, first: int) -> Equalities | None:
     for group in groups.values():
         for some in _independent(program, group) if len(group) > 1 else ():
             equal += _stacked(b, program, some)
-    return _numbered(b, len(program.nodes), first, equal) if equal else None
+    if not equal:
+        return None
+    return Equalities.beside(RULE, _DOC, b.nodes, len(program.nodes), first, equal)
 
 
 def _product(program: Program, i: int, n: Node) -> _OfWeight | None:
     g = n.attr
     if not isinstance(g, Generic) or g.tile or contraction_roles(g) is None or 0 in g.sizes:
         return None
-    weights = [k for k, o in enumerate(n.operands) if program.nodes[o].op == "weight"]
-    if len(weights) != 1 or len(set(n.operands)) != 2:
+    if len(n.operands) != 2 or len(set(n.operands)) != 2:
         return None
-    (at,) = weights
+    at = _shared(program, n)
+    if at is None:
+        return None
     used = [d for m in g.maps for e in m for d, _ in e.terms]
     for axis, e in enumerate(g.maps[1 - at]):
         d = e.dim
@@ -77,6 +82,15 @@ def _product(program: Program, i: int, n: Node) -> _OfWeight | None:
         if d is not None and is_free and g.shapes[1 - at][axis] == g.sizes[d]:
             return _OfWeight(i, 1 - at, n.operands[1 - at], n.operands[at], d, axis)
     return None
+
+
+def _shared(program: Program, n: Node) -> int | None:
+    """Which operand may be worth reading once: the weight, or else the larger one."""
+    weights = [k for k, o in enumerate(n.operands) if program.nodes[o].op == "weight"]
+    if len(weights) == 1:
+        return weights[0]
+    a, b = (math.prod(program.nodes[o].type.shape) for o in n.operands)
+    return None if a == b else int(b > a)
 
 
 def _independent(program: Program, group: Iterable[_OfWeight]) -> Iterator[list[_OfWeight]]:
@@ -121,17 +135,3 @@ def _stacked(b: Builder, program: Program, some: list[_OfWeight]) -> list[tuple[
         equal.append((b.add("slice", (product,), cut), q.node))
         start = end
     return equal
-
-
-def _numbered(b: Builder, count: int, first: int, equal: list[tuple[int, int]]) -> Equalities:
-    """What the builder holds beside the program's `count` nodes, numbered from `first` on."""
-    moved = first - count
-
-    def number(i: int) -> int:
-        return i if i < count else i + moved
-
-    nodes = tuple(
-        Node(n.op, tuple(map(number, n.operands)), n.attr, n.types) for n in b.nodes[count:]
-    )
-    pairs = tuple((number(a), value) for a, value in equal)
-    return Equalities(RULE, _DOC, first, nodes, pairs, pairs, is_open=True)
