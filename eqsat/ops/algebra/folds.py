@@ -1,4 +1,4 @@
-"""Reductions of what was repeated, padded or put together, without making that.
+"""Reductions of what was repeated, padded or put together, without making that, or of one element.
 
 Maxima, minima, conjunctions, disjunctions, and sums of integers, which wrap, are the same in any
 order; sums and products of floats are not, and have functions of their own.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from eqsat.model.affine import map_loops
+from eqsat.model.affine import Affine, map_loops
 from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
@@ -85,6 +85,30 @@ def _count(n: int, dtype: str) -> Expr | None:
     return const(n) if dtype != "bool" and n <= integer_range(dtype)[1] else None
 
 
+# ---- what is one element -------------------------------------------------------------------------
+def fold_of_one(g: Generic) -> Generic | None:
+    """A reduction over one element yields it: of any function, but for sums of floats."""
+    return _of_one(g) if g.combine != "add" or _is_orderless(g) else None
+
+
+def sum_of_one(g: Generic) -> Generic | None:
+    """A sum of one float is that float, up to the sign of zero: 0.0 + -0.0 is 0.0."""
+    return None if g.combine != "add" or _is_orderless(g) else _of_one(g)
+
+
+def _of_one(g: Generic) -> Generic | None:
+    """The generic without its reductions, if these all have extent 1."""
+    y = g.yields[0]
+    if not _is_fold(g) or any(g.sizes[d] != 1 for d in g.reductions):
+        return None
+    if result_dtype(y.body, g.dtypes) != y.dtype:
+        return None
+    maps = [tuple(Affine(()) if e.dim in g.reductions else e for e in m) for m in g.maps]
+    return canonical_generic(
+        g.sizes[: g.rank], range(g.rank), maps, g.shapes, [y], (), g.dtypes, precision=NONE
+    )
+
+
 # ---- what is padded ------------------------------------------------------------------------------
 def fold_without_pad(g: Generic, pad: Move) -> Generic | None:
     """A reduction of padded values is one of the values where the padding changes nothing."""
@@ -143,4 +167,6 @@ def _parts(g: Generic, concat: Move) -> FoldedParts | None:
     return FoldedParts(left, right, total)
 
 
-FUNCTIONS = attr_functions(fold_of_equals, sum_of_equals, fold_without_pad, fold_parts, sum_parts)
+FUNCTIONS = attr_functions(
+    fold_of_equals, sum_of_equals, fold_of_one, sum_of_one, fold_without_pad, fold_parts, sum_parts
+)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Reshape
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.algebra.constants import Types, known
@@ -194,6 +195,39 @@ def permuted_copy(g: Generic) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True)
+class MovedCopy:
+    """x without its dims of extent 1, transposed, with those of the result; None: not needed."""
+
+    inner: Reshape | None
+    perm: tuple[int, ...] | None
+    outer: Reshape | None
+
+
+def moved_copy(g: Generic) -> MovedCopy | None:
+    """How the result is all of the operand, if dims of extent 1 come or go in between."""
+    is_moved = [(y.body, y.dtype) for y in g.yields] == [(arg(0), g.dtypes[0])]
+    if len(g.maps) != 1 or g.rank != len(g.sizes) or g.tile or not is_moved:
+        return None
+    if g.result_shape == g.shapes[0] and g.maps[0] == identity(g.rank):
+        return None
+    long = [d for d, n in enumerate(g.sizes) if n != 1]
+    read = [e for e, n in zip(g.maps[0], g.shapes[0], strict=True) if n != 1]
+    small = tuple(n for n in g.shapes[0] if n != 1)
+    if sorted(e.dim if e.dim is not None else -1 for e in read) != long:
+        return None
+    loops = [e.dim for e in read]
+    perm = tuple(map(loops.index, long))
+    moved = tuple(small[p] for p in perm)
+    if moved != tuple(g.sizes[d] for d in long) or small == g.shapes[0] == g.result_shape:
+        return None
+    return MovedCopy(
+        None if small == g.shapes[0] else Reshape(g.shapes[0], small),
+        None if perm == tuple(range(len(perm))) else perm,
+        None if moved == g.result_shape else Reshape(moved, g.result_shape),
+    )
+
+
+@dataclass(frozen=True)
 class HoistedPart:
     """A part of a body as a generic of its own, over the loops it needs, and what reads it."""
 
@@ -264,5 +298,5 @@ def _anywhere(m: Map) -> Map:
 
 
 FUNCTIONS = attr_functions(
-    simplify, shorter_chain, read_before_cast, without_unread, hoist_part, permuted_copy
+    simplify, shorter_chain, read_before_cast, without_unread, hoist_part, permuted_copy, moved_copy
 )

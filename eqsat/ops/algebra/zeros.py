@@ -7,15 +7,19 @@ Source: XLA's AlgebraicSimplifier (dot of pad), TensorRight (Arora et al., POPL 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from eqsat.model.affine import Affine, affine
+from eqsat.model.expr import BottomUp, Expr, rebuilt
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Move, Reshape
+from eqsat.model.tensor import is_float
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_body, canonical_generic
 from eqsat.ops.generics.restrict import LoopRange, Restricted, restricted
+from eqsat.ops.meaning.scalar import typing
 from eqsat.ops.movement.moved_generics import zero_text
 from eqsat.ops.movement.moves import pad_of, pad_value, unless_identity
 from eqsat.ops.movement.view import View, view_of
@@ -36,6 +40,26 @@ class PadBehind:
     other: Move | None
     sig: Generic
     pad: Move
+
+
+def without_added_zeros(g: Generic) -> Generic | None:
+    """The generic whose bodies add and subtract no zeros: the same up to the sign of a zero."""
+    types = typing(g.dtypes)
+
+    def step(e: Expr, args: Sequence[Expr]) -> Expr:
+        found = rebuilt(e, args)
+        if found.fn not in ("add", "sub"):
+            return found
+        a, b = found.args
+        # constants stand last in a commutative body
+        is_zero = b.fn == "const" and b.value == 0 and is_float(types(a) or "bool")
+        return a if is_zero else found
+
+    bodies = [BottomUp(step)(y.body) for y in g.yields]
+    if all(b == y.body for b, y in zip(bodies, g.yields, strict=True)):
+        return None
+    yields = (replace(y, body=canonical_body(b)) for b, y in zip(bodies, g.yields, strict=True))
+    return replace(g, yields=tuple(yields))
 
 
 def unpad_sum(g: Generic, i: int, pad: Move) -> Unpadded | None:
@@ -157,4 +181,6 @@ def _spread(v: View, steps: list[int]) -> View | None:
     return whole
 
 
-FUNCTIONS = attr_functions(unpad_sum, unpad_sums, pad_behind, read_between_zeros)
+FUNCTIONS = attr_functions(
+    without_added_zeros, unpad_sum, unpad_sums, pad_behind, read_between_zeros
+)
