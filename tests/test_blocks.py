@@ -227,6 +227,20 @@ def test_other_rule_sets(name: str, rules: str):
     both(built(name), eqsat.rules(rules), TILES["two"])
 
 
+def test_results_that_are_values_of_the_block_in_front():
+    """In each block u is h of the block in front: unpacking undoes packing."""
+    layer = (
+        "u{i} = unpack(pack(h{i}, pos=[0], tiles=[8], pad=0.0), pos=[0], tiles=[8], pad=any,"
+        " shape=[12])\nh{j} = mul(add(h{i}, tanh(u{i})), 0.5)"
+    )
+    results = ", ".join(f"u{i}" for i in range(8))
+    program = chain("input h0: f32[12]", layer, f"return {results}, h{{n}}", 8)
+    graph, _ = both(program, eqsat.rules("layout/pack"), TILES["one"])
+    assert graph.blocks
+    assert graph.blocks.searched < graph.blocks.count
+    assert len(set(graph.roots)) == 9
+
+
 @pytest.fixture(scope="module")
 def encoder() -> Program:
     return _encoder(5)

@@ -269,8 +269,11 @@ class _Copy:
         return self.leaves.moved(attr, block - (self.last if own > self.one else self.two))
 
     def _values(self) -> list[int]:
+        # the last copy too: its values may have become equal to some of the block in front of it
         inner = {
-            c[b]: (c[self.last], b) for c in self.blocks.columns for b in range(self.two, self.last)
+            c[b]: (c[self.last], b)
+            for c in self.blocks.columns
+            for b in range(self.two, self.last + 1)
         }
         at = [self.found.values[i] for i in range(len(self.found.values))]
         found = []
