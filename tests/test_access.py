@@ -150,6 +150,19 @@ def test_windows_and_diagonals_are_any():
     assert relation("[4, 4]", "[d0, d0]", "[4, 4]") == "any"
 
 
+def test_padding_of_the_outer_dim_is_read_in_step_in_any_shape():
+    """Rows beyond the last one do not tell the shapes of a value apart."""
+    packed = access("pack", Layout((3, 40), (0,), (4,), (0, 1), ("any",)), 0, (3, 40))
+    assert packed is not None
+    for made in ((3, 40), (3, 20, 2), (1, 3, 8, 5)):
+        found = seen_as(packed, (3, 40), made)
+        assert found.is_in_step((0, 2, 1), range(len(made)))
+        assert not found.is_in_step((0, 1, 2), range(len(made)))
+    inner = access("pack", Layout((40, 3), (1,), (4,), (0, 1), ("any",)), 0, (40, 3))
+    assert inner is not None
+    assert not seen_as(inner, (40, 3), (20, 2, 3)).is_in_step((0, 1, 2), range(3))
+
+
 def test_a_lookup_by_bare_loops_is_a_permutation():
     rows = gather_of((8, 16, 32), (5,), 0)
     read = whole((5, 16, 32))

@@ -316,17 +316,22 @@ def _normal(index: Iterable[Digit], loops: Shape) -> Index:
 def _reshaped(
     indices: Sequence[Index], shown: Shape, made: Shape, loops: Shape
 ) -> tuple[Index, ...]:
-    """The indices of a row-major tensor of shape `shown`, as those of the same bytes as `made`."""
+    """The indices of a row-major tensor of shape `shown`, as those of the same bytes as `made`.
+
+    An index of the outermost dim may reach beyond it, as padding does; so does the new one.
+    """
     flat: list[Digit] = []
     for index, size in zip(indices, shown, strict=True):
-        if _size(index) == size:
+        if _size(index) == size or (_size(index) > size and _size(flat) == 1):
             flat += index
         else:
             flat.append(Digit(Computed("other", (index,)), 1, size))
     found, below = [], math.prod(made)
-    for size in made:
+    outermost = next((i for i, size in enumerate(made) if size > 1), -1)
+    for i, size in enumerate(made):
         below //= max(size, 1)
-        found.append(_part(tuple(flat), below, size, loops))
+        most = max(size, cdiv(_size(flat), below)) if i == outermost else size
+        found.append(_part(tuple(flat), below, most, loops))
     return tuple(found)
 
 
