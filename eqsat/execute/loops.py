@@ -7,16 +7,16 @@ remaining dim is either one loop or a window sum such as `2*d0 + d4`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from eqsat.execute.contractions import contraction
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
-from eqsat.execute.operands import cast_factors, operand_types, to_loops
-from eqsat.execute.precision import dot_general
-from eqsat.model.affine import Affine, Map, dim, map_loops
+from eqsat.execute.operands import cast_factors
+from eqsat.model.affine import Affine, Map, affine, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
@@ -27,18 +27,24 @@ from eqsat.ops.meaning.programs import element_dtype
 UNROLL_LIMIT = 128  # window positions written out one by one; more are gathered
 
 
-def generic(g: Generic, operands: Sequence[Any], pads: Pads = NO_PADS) -> list[Any]:
+def generic(
+    g: Generic,
+    operands: Sequence[Any],
+    pads: Pads = NO_PADS,
+    products: Collection[int] = (),
+) -> list[Any]:
     """One array per yield, each of shape `g.result_shape`.
 
     pads: operands that are zeros around an array, which a convolution reads without them.
+    products: operands that are results of contractions.
     """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
-    g, arrays = _project_all(g, operands)
+    g, arrays = _project_all(_forwards(g), operands)
     windows = _window_loops(g)
     few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT
     if cast_factors(g) is not None:
-        found = _dot(g, arrays)
+        found = contraction(g, arrays, products)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
         if found is None and not (few and windows == list(g.reductions)):
             found = convolve(*unpadded(g, arrays, operands, pads))
@@ -57,6 +63,26 @@ def _empty(g: Generic, combine: str, dtype: str) -> Any:
 
 
 # -- operands ------------------------------------------------------------------------------------
+
+
+def _forwards(g: Generic) -> Generic:
+    """The same generic without reductions that run backwards in whatever reads them.
+
+    Elements are combined in an order that XLA chooses, so that no copy is needed for this one.
+    """
+    steps: dict[int, set[bool]] = {}
+    for d, s in (t for m in g.maps for e in m for t in e.terms):
+        steps.setdefault(d, set()).add(s < 0)
+    back = {d for d in g.reductions if steps.get(d) == {True}}
+    if not back:
+        return g
+
+    def turned(e: Affine) -> Affine:
+        shift = sum(s * (g.sizes[d] - 1) for d, s in e.terms if d in back)
+        terms = [(d, -s if d in back else s) for d, s in e.terms]
+        return affine(terms, e.constant + shift)
+
+    return replace(g, maps=tuple(tuple(map(turned, m)) for m in g.maps))
 
 
 def _project_all(g: Generic, operands: Sequence[Any]) -> tuple[Generic, list[Any]]:
@@ -107,42 +133,6 @@ def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
     if len(e.terms) == 1:
         return dim(e.terms[0][0])
     return e._replace(constant=e.constant - _reach(e, sizes)[0])
-
-
-# -- contractions --------------------------------------------------------------------------------
-
-
-def _dot(g: Generic, arrays: Sequence[Any]) -> Any | None:
-    """`lax.dot_general`, or None if a loop is a window, a diagonal, or in one factor only."""
-    loops = [[e.dim for e in m] for m in g.maps]
-    if any(None in ls or len(set(ls)) != len(ls) for ls in loops):
-        return None
-    lhs, rhs = loops
-    reduced = set(g.reductions)
-    if not (reduced <= set(lhs) and reduced <= set(rhs)):
-        return None
-    batch = [d for d in lhs if d in rhs and d not in reduced]
-    k = sorted(reduced)
-    a, b = operand_types(g, arrays)
-    if _is_exchanged(g, lhs, rhs):
-        lhs, rhs, a, b = rhs, lhs, b, a
-    numbers = (
-        ([lhs.index(d) for d in k], [rhs.index(d) for d in k]),
-        ([lhs.index(d) for d in batch], [rhs.index(d) for d in batch]),
-    )
-    total = dot_general(a, b, numbers, g.precision, element_dtype(g.yields[0].dtype))
-    order = batch + [d for d in lhs if d not in batch + k] + [d for d in rhs if d not in batch + k]
-    return to_loops(total, [d for d in order if d is not None], g.result_shape)
-
-
-def _is_exchanged(g: Generic, lhs: Sequence[int | None], rhs: Sequence[int | None]) -> bool:
-    """Whether the product of the exchanged operands comes out in the order of the result's loops.
-
-    A product is written as batch, lhs, rhs; XLA:CPU is slow to transpose it afterwards.
-    """
-    free = [[d for d in one if d not in other] for one, other in ((lhs, rhs), (rhs, lhs))]
-    first, last = ([d for d in loops if d is not None and g.sizes[d] > 1] for loops in free)
-    return bool(first and last) and max(last) < min(first)
 
 
 # -- everything else -----------------------------------------------------------------------------

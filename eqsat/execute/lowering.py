@@ -8,6 +8,7 @@ from typing import Any
 from eqsat.execute.control import control
 from eqsat.execute.convolution import Pad, Pads
 from eqsat.execute.loops import generic
+from eqsat.execute.operands import cast_factors
 from eqsat.model.attr import Attr
 from eqsat.model.control import Control
 from eqsat.model.diag import fail
@@ -202,10 +203,17 @@ def evaluate(
         n = program.nodes[i]
         read = operand_values(n, values)
         if isinstance(n.attr, Generic):
-            values[i] = generic(n.attr, read, _pads(program, n.operands, values))
+            products = _products(program, n.operands)
+            values[i] = generic(n.attr, read, _pads(program, n.operands, values), products)
         else:
             values[i] = lower(n.op, n.attr, read, opaque)
     return values
+
+
+def _products(program: Program, operands: Sequence[int]) -> list[int]:
+    """Operands that are results of contractions."""
+    made = [program.nodes[o].attr for o in operands]
+    return [j for j, a in enumerate(made) if isinstance(a, Generic) and cast_factors(a)]
 
 
 def _pads(program: Program, operands: Sequence[int], values: Mapping[int, list[Any]]) -> Pads:

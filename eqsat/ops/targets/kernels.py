@@ -113,10 +113,14 @@ def _unstreamed(g: Generic, kernel: UntiledKernel) -> list[int]:
 
 
 def _ungrouped(g: Generic) -> Iterator[int]:
-    """Operands and result whose dims are not batch, then two groups in the order of the loops."""
+    """Operands and result whose dims are not batch, then two groups in the order of the loops.
+
+    What is read backwards is written forwards first, as well.
+    """
     roles = _roles(g)
     for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):
-        if not _is_grouped(list(_large(g, m, shape)), roles):
+        is_forward = all(s > 0 for e in m for _, s in e.terms)
+        if not is_forward or not _is_grouped(list(_large(g, m, shape)), roles):
             yield i
     if not _is_grouped([d for d in range(g.rank) if g.sizes[d] > 1], roles):
         yield RESULT

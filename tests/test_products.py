@@ -1,0 +1,77 @@
+"""Products as XLA computes them: in whatever order of dims, with transposes of their own."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import jax
+import numpy as np
+import pytest
+from hunts.worst import worst_error
+
+from eqsat.execute.loops import generic
+from eqsat.model.affine import dim
+from eqsat.model.expr import arg, call
+from eqsat.model.generic import Generic, Yield
+from eqsat.ops.meaning.structured import evaluate_generic
+
+M, N, K = 160, 16, 144  # such that operands are large enough for passes of their own
+ORDERS = [(first, last) for first in ("mk", "km", "kjm", "jmk") for last in ("nk", "kn", "njk")]
+
+
+def product_of(first: str, last: str, result: str, sizes: dict[str, int]) -> Generic:
+    """Sums over k, and j where both have it, of the operands with dims in these orders."""
+    summed = [d for d in sizes if d in first + last and d not in result]
+    loops = [*result, *summed]
+    maps = tuple(tuple(dim(loops.index(d)) for d in side) for side in (first, last))
+    shapes = tuple(tuple(sizes[d] for d in side) for side in (first, last))
+    y = Yield(call("mul", arg(0), arg(1)), "f32", "add")
+    return Generic(
+        tuple(sizes[d] for d in loops), len(result), maps, shapes, (y,), (), ("f32", "f32"),
+        precision="highest",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "products"), [("mn", ()), ("nm", (1,))])
+@pytest.mark.parametrize(("first", "last"), ORDERS)
+def test_products_in_any_order(
+    first: str, last: str, result: str, products: tuple[int, ...]
+) -> None:
+    sizes = {"m": M, "n": N, "k": K}
+    if "j" in first and "j" in last:
+        sizes["j"] = 3
+    first, last = ("".join(d for d in side if d in sizes) for side in (first, last))
+    _check(product_of(first, last, result, sizes), products)
+
+
+@pytest.mark.parametrize("first", ["".join(p) for p in permutations("bmk")])
+def test_vectors_and_batches(first: str) -> None:
+    sizes = {"b": 3, "m": M, "k": K}
+    for last in ("kb", "bk"):
+        _check(product_of(first, last, "bm", sizes))
+    without = "".join(d for d in first if d != "b")
+    _check(product_of(without, "k", "m", {"m": M, "k": K}))
+    _check(product_of("k", without, "m", {"m": M, "k": K}))
+
+
+def test_sums_that_run_backwards() -> None:
+    g = product_of("mk", "kn", "mn", {"m": 8, "n": 4, "k": 6})
+    back = dim(2)._replace(terms=((2, -1),), constant=5)
+    both = Generic(
+        g.sizes, g.rank, ((dim(0), back), (back, dim(1))), g.shapes, g.yields, (), g.dtypes,
+        precision=g.precision,
+    )  # fmt: skip
+    _check(both)
+    _check(Generic(g.sizes, g.rank, ((dim(0), back), g.maps[1]), g.shapes, g.yields, (), g.dtypes))
+    found = jax.make_jaxpr(lambda *xs: generic(both, xs))(*(np.ones(s, "f") for s in g.shapes))
+    assert "rev" not in str(found)
+
+
+def _check(g: Generic, products: tuple[int, ...] = ()) -> None:
+    rng = np.random.default_rng(1)
+    operands = [rng.standard_normal(s).astype(np.float32) for s in g.shapes]
+    (wanted,) = evaluate_generic(g, [x.astype(np.float64) for x in operands])
+    (got,) = jax.jit(lambda *xs: generic(g, xs, products=products))(*operands)
+    assert worst_error(np.asarray(got), np.asarray(wanted))[0] < 1e-5
+    (slopes,) = jax.jit(jax.grad(lambda x, y: generic(g, (x, y))[0].sum(), argnums=(0,)))(*operands)
+    assert slopes.shape == operands[0].shape
