@@ -236,6 +236,24 @@ def biased(seed: int) -> Program:
     return parse_program("\n".join([*lines, "return y0, y1, y2"]), "biased.eqs")
 
 
+def lopsided(seed: int) -> Program:
+    """A large value with a scale of its rows times few columns, or few rows times such a value."""
+    rng = Random(seed)
+    m, k, n = 24 + rng.randint(0, 3), 17 + rng.randint(0, 3), rng.randint(1, 2)
+    is_left, fn = seed % 2 == 0, rng.choice(("mul", "div"))
+    y, at = ((k, n), "d0") if is_left else ((n, m), "d1")
+    product = "matmul(t, y)" if is_left else "matmul(y, t)"
+    lines = [
+        "program lopsided",
+        f"input x: f32[{m}, {k}]",
+        f"input s: f32[{m if is_left else k}]",
+        f"input y: f32[{y[0]}, {y[1]}]",
+        f"t = generic(x, s, loops=[{m}, {k}], maps=[[d0, d1], [{at}]], body={fn}(x0, x1), rank=2)",
+        f"r = {product}",
+    ]
+    return parse_program("\n".join([*lines, "return r"]), "lopsided.eqs")
+
+
 def leaf_arrays(program: Program, seed: int) -> dict[Attr, np.ndarray]:
     """Values well away from zero, so that they can be divided by."""
     rng = np.random.default_rng(seed)
@@ -258,7 +276,7 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
 @pytest.mark.parametrize(
     ("makers", "names", "count"),
     [
-        ((scaled, normed), ("algebra/scale", "algebra/defer", "algebra/hoist"), 20),
+        ((scaled, normed, lopsided), ("algebra/scale", "algebra/defer", "algebra/hoist"), 20),
         ((shared, biased), ("algebra/merge",), 25),
     ],
 )

@@ -87,6 +87,31 @@ PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
         lambda a, b, v: v @ (a @ b),
         lambda a, b, v: (v @ a) @ b,
         ((16, 16), (16, 16), (16,))),
+    "low-rank-update-scaled-and-transposed": (
+        lambda x, w, a, b: (w + 0.5 * (a @ b)).T @ x,
+        lambda x, w, a, b: w.T @ x + (b.T @ (a.T @ x)) * 0.5,
+        ((24, 3), (24, 20), (24, 2), (2, 20))),
+    "low-rank-updates-of-a-batch": (
+        lambda x, w, a, b: jnp.einsum("bti,bio->bto", x, w - jnp.einsum("bik,bko->bio", a, b)),
+        lambda x, w, a, b: jnp.einsum("bti,bio->bto", x, w) - jnp.einsum(
+            "btk,bko->bto", jnp.einsum("bti,bik->btk", x, a), b),
+        ((4, 3, 24), (4, 24, 20), (4, 24, 2), (4, 2, 20))),
+    "block-reflection": (
+        lambda u, x: x @ (jnp.eye(24) - 2.0 * (u @ u.T)),
+        lambda u, x: x - ((x @ u) @ u.T) * 2.0,
+        ((24, 2), (4, 24))),
+    "norms-of-a-batch": (
+        lambda a, b: ((a @ b) ** 2).sum((1, 2)),
+        lambda a, b: ((a.transpose(0, 2, 1) @ a) * (b @ b.transpose(0, 2, 1))).sum((1, 2)),
+        ((3, 20, 2), (3, 2, 24))),
+    "inner-product-with-a-transposed-product": (
+        lambda a, b, c, d: ((a @ b) * (c @ d).T).sum(),
+        lambda a, b, c, d: ((a.T @ d.T) * (b @ c)).sum(),
+        ((20, 2), (2, 24), (24, 3), (3, 20))),
+    "outer-scale-of-a-transposed-weight": (
+        lambda x, w, r, s: x @ (r[:, None] * s[None, :] * w).T,
+        lambda x, w, r, s: ((x * s) @ w.T) * r,
+        ((2, 40), (48, 40), (48,), (40,))),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from eqsat.ops.algebra import (
     factors,
     folds,
     laws,
+    lowrank,
     reassociate,
     reductions,
     repeats,
@@ -83,6 +84,7 @@ MODULES = (
     laws,
     deltas,
     structure,
+    lowrank,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

@@ -20,10 +20,12 @@ from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
 from eqsat.ops.algebra.einsum import Einsum, einsum_of, generic_of
 from eqsat.ops.algebra.linear import (
+    MINUS_ONE,
     REALS,
     LinearForm,
     affine_in,
     as_dtype,
+    factors,
     plus,
     replaced,
     times,
@@ -159,14 +161,23 @@ def diagonal_apart(
     if value is None or len(g.reductions) != 1:
         return None
     kept = [j for j in range(len(s.maps)) if j != i]
-    body = found[3].shift.substitute({j: arg(n) for n, j in enumerate(kept)})
+    scale, shift = _constant_apart(found[3].shift)
+    body = shift.substitute({j: arg(n) for n, j in enumerate(kept)})
     rest = canonical_generic(
         s.sizes, range(s.rank), [s.maps[j] for j in kept], [s.shapes[j] for j in kept],
         [Yield(canonical_body(body), s.yields[0].dtype)], (), [s.dtypes[j] for j in kept],
         precision=NONE,
     )  # fmt: skip
     first = (identity(g.rank), g.result_shape, product.dtype)
-    return DiagonalApart(rest, _beside(g, pair, first, arg(0), operands, value))
+    return DiagonalApart(rest, _beside(g, pair, first, times(scale, arg(0)), operands, value))
+
+
+def _constant_apart(e: Expr) -> tuple[Expr, Expr]:
+    """(c, x) with e = c · x for a constant c, so that x may be seen to be a product."""
+    scale, rest = factors(e, lambda _: False)
+    if rest.fn != "neg":
+        return scale, rest
+    return times(MINUS_ONE, scale), rest.args[0]
 
 
 def diagonal_beside_constant(

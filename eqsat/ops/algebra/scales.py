@@ -17,7 +17,6 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
-from eqsat.ops.algebra.einsum import is_tenth_less
 from eqsat.ops.algebra.linear import (
     ONE,
     REALS,
@@ -36,6 +35,7 @@ from eqsat.ops.generics.canonical import canonical_body, canonical_generic, iden
 from eqsat.ops.meaning.scalar import result_dtype
 
 Loops = dict[int, int]  # loop of one generic -> loop of another
+_FEWER = 8  # a scale moves if it then scales so many times fewer elements: it costs little there
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,13 @@ class FoldedNorm:
 
     rest: Generic
     weight: Generic
+    scaled: Generic
+
+
+@dataclass(frozen=True)
+class ScaledSum:
+    """A sum times a constant."""
+
     scaled: Generic
 
 
@@ -188,7 +195,7 @@ def _shared(h: Generic, side: int, other: int | None, parallel: bool) -> Loops:
 
 
 def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | None:
-    """(x · r · s) @ y = (x @ (s · y)) · r, where that scales a tenth fewer elements.
+    """(x · r · s) @ y = (x @ (s · y)) · r, where that scales at most an eighth of the elements.
 
     Operand `reader` of h is e, x operand i of e; r of dims the sum does not run over, s of y's.
     """
@@ -201,7 +208,30 @@ def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | No
     scaled = sum(
         math.prod(g.result_shape) for g in (found.weight, found.scaled) if g.body.fn != "arg"
     )
-    return found if is_tenth_less(scaled, math.prod(e.sizes)) else None
+    return found if _FEWER * scaled <= math.prod(e.sizes) else None
+
+
+def scale_sum(g: Generic, h: Generic, side: int, m: Generic) -> ScaledSum | None:
+    """c · (Σ x @ w) = (c · Σ x) @ w for a constant c, where the sum has no more elements.
+
+    g is nothing but the scale, h the contraction, m the sum, its operand `side`: a mean is seen.
+    """
+    t = m.yields[0].dtype
+    if not _is_plain(g) or not _is_real_contraction(h) or g.maps != (identity(g.rank),):
+        return None
+    if len(m.yields) != 1 or m.combine != "add" or not m.reductions or m.tile or t not in REALS:
+        return None
+    scale, rest = factors(g.body, lambda _: False)
+    if rest != arg(0) or {t, g.dtypes[0], g.yields[0].dtype} != {t}:
+        return None
+    shape = h.shapes[side]
+    if contraction_roles(m) is not None or math.prod(shape) > math.prod(h.result_shape):
+        return None
+    y = Yield(canonical_body(times(arg(0), scale)), t)
+    maps = [identity(len(shape))]
+    return ScaledSum(
+        canonical_generic(shape, range(len(shape)), maps, [shape], [y], (), (t,), precision=NONE)
+    )
 
 
 def fold_norm_before(h: Generic, side: int, e: Generic, i: int) -> FoldedNorm | None:
@@ -310,4 +340,6 @@ def _bias(
     return _with_operand(e, i, w, inner, sizes, len(parallel), y, h.precision)
 
 
-FUNCTIONS = attr_functions(fold_scale_behind, fold_norm_before, scales_apart, fold_affine_before)
+FUNCTIONS = attr_functions(
+    fold_scale_behind, fold_norm_before, scales_apart, scale_sum, fold_affine_before
+)
