@@ -3,7 +3,7 @@
 A matrix of low rank is never built where its factors do: not to be added to a weight (LoRA), not to
 scale one (BatchEnsemble), not for its norm. What is computed instead is judged here, in
 multiply-adds, and has to be a tenth less.
-Sources: LoRA (Hu et al., ICLR 2022); BatchEnsemble (Wen et al., ICLR 2020); DoRA (Liu et al., 2024).
+Sources: LoRA (Hu et al., ICLR 2022); BatchEnsemble (Wen et al., ICLR 2020); DoRA (Liu et al. 2024).
 """
 
 from __future__ import annotations
