@@ -54,6 +54,22 @@ def test_vectors_and_batches(first: str) -> None:
     _check(product_of("k", without, "m", {"m": M, "k": K}))
 
 
+@pytest.mark.parametrize("dims", ["".join(p) for p in permutations("amk")])
+@pytest.mark.parametrize("combine", ["add", "max"])
+def test_reductions_read_an_operand_in_its_order(dims: str, combine: str) -> None:
+    """Of x and what is there per row; nothing is transposed but the smaller result."""
+    sizes = {"a": 3, "m": 5, "k": 7}
+    maps = (tuple(dim("amk".index(d)) for d in dims), (dim(1),))
+    shapes = tuple(tuple(sizes["amk"[e.terms[0][0]]] for e in m) for m in maps)
+    y = Yield(call("exp", call("sub", arg(0), arg(1))), "f32", combine)
+    g = Generic(tuple(sizes.values()), 2, maps, shapes, (y,), (), ("f32", "f32"))
+    _check(g)
+    found = str(jax.make_jaxpr(lambda *xs: generic(g, xs))(*(np.ones(s, "f") for s in shapes)))
+    turned = [d for d in dims if d != "k"] != ["a", "m"]
+    assert found.count("transpose") == turned
+    assert ("f32[5,3] = reduce" in found) == turned
+
+
 def test_sums_that_run_backwards() -> None:
     g = product_of("mk", "kn", "mn", {"m": 8, "n": 4, "k": 6})
     back = dim(2)._replace(terms=((2, -1),), constant=5)

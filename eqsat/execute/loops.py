@@ -166,27 +166,50 @@ def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any
 def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:
     import jax.numpy as jnp
 
-    views = [_over_loops(x, m, g.sizes) for x, m in zip(arrays, g.maps, strict=True)]
+    order = _order(g)
+    views = [_over_loops(x, m, g.sizes, order) for x, m in zip(arrays, g.maps, strict=True)]
     found, body = [], evaluator(views)
+    reduced = tuple(i for i, d in enumerate(order) if d in g.reductions)
+    left = [d for d in order if d not in g.reductions]
     for y in g.yields:
         value = convert(body(y.body), y.dtype)
-        full = jnp.broadcast_to(value, g.sizes)
-        found.append(reduce(full, y.combine, tuple(g.reductions)) if y.combine else full)
+        full = jnp.broadcast_to(value, [g.sizes[d] for d in order])
+        if y.combine:
+            made = reduce(full, y.combine, reduced)
+            found.append(jnp.transpose(made, [left.index(d) for d in range(g.rank)]))
+        else:
+            found.append(full)
     return found
 
 
-def _over_loops(x: Any, m: Map, sizes: Sequence[int]) -> Any:
-    """The operand with one dim per loop, extent 1 where it does not use the loop."""
+def _order(g: Generic) -> list[int]:
+    """The loops in the order in which they are computed, result loops among reduced ones.
+
+    What is reduced has the order of an operand that reads all loops: XLA:CPU would copy what it
+    computes to lay it out another way. What is not reduced has the order of the result.
+    """
+    loops = list(range(len(g.sizes)))
+    if not all(y.combine for y in g.yields):
+        return loops
+    read = [[e.dim for e in m if e.dim is not None] for m in g.maps]
+    whole = [
+        r for r, m in zip(read, g.maps, strict=True) if len(r) == len(m) and sorted(r) == loops
+    ]
+    return loops if loops in whole else next(iter(whole), loops)
+
+
+def _over_loops(x: Any, m: Map, sizes: Sequence[int], order: Sequence[int]) -> Any:
+    """The operand with one dim per loop in this order, extent 1 where it does not use the loop."""
     from jax import lax
 
     loops = [e.dim for e in m]
     bare = [d for d in loops if d is not None]
     if len(set(bare)) < len(m):
         x, bare = _gathered(x, m, sizes)
-    ascending = sorted(bare)
-    if bare != ascending:
-        x = lax.transpose(x, [bare.index(d) for d in ascending])
-    return x.reshape([sizes[d] if d in ascending else 1 for d in range(len(sizes))])
+    ordered = sorted(bare, key=list(order).index)
+    if bare != ordered:
+        x = lax.transpose(x, [bare.index(d) for d in ordered])
+    return x.reshape([sizes[d] if d in ordered else 1 for d in order])
 
 
 def _gathered(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, list[int]]:
