@@ -58,6 +58,14 @@ def _grouped(q: Any, k: Any) -> Any:
 
 
 PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
+    "two-blocks-of-a-batch": (
+        lambda a, b, x: jnp.einsum("bmk,kn->bmn", x, jax.scipy.linalg.block_diag(a, b)),
+        lambda a, b, x: jnp.concatenate([x[..., :6] @ a, x[..., 6:] @ b], 2),
+        ((6, 5), (4, 7), (2, 9, 10))),
+    "three-blocks-from-the-left": (
+        lambda a, b, c, x: jax.scipy.linalg.block_diag(a, b, c).T @ x,
+        lambda a, b, c, x: jnp.concatenate([a.T @ x[:6], b.T @ x[6:10], c.T @ x[10:]], 0),
+        ((6, 5), (4, 7), (3, 3), (13, 9))),
     "kronecker-product-transposed": (
         lambda a, b, x: x @ jnp.kron(a, b).T,
         lambda a, b, x: jnp.einsum("mjl,ij->mil", x.reshape(7, 6, 5), a) @ b.T,

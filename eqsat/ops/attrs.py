@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops.algebra import (
+    blocks,
     deltas,
     demand,
     factors,
@@ -83,6 +84,7 @@ MODULES = (
     factors,
     laws,
     deltas,
+    blocks,
     structure,
     lowrank,
 )

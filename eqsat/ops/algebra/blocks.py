@@ -1,0 +1,138 @@
+"""Attribute functions for matrices of blocks on a diagonal, written as padded parts put together.
+
+A product with such a matrix is one small product per block. What is left out was multiplied by
+zero, so rules built on that hold on finite values. Sources: `jax.scipy.linalg.block_diag`; monarch
+matrices (Dao et al., ICML 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from eqsat.model.generic import Generic
+from eqsat.model.movement import Move
+from eqsat.ops.algebra.einsum import einsum_of
+from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.ops.declare import attr_functions
+from eqsat.ops.generics.restrict import LoopRange, restricted
+from eqsat.ops.movement.moves import concat_of, pad_of, pad_value, unless_identity
+
+_MOST_BLOCKS = 4  # rules are written per number of blocks
+
+
+@dataclass(frozen=True)
+class PairedBlocks:
+    """The pads of two blocks inside of the smallest matrix of both, and what is around that."""
+
+    first: Move
+    second: Move
+    pair: Move
+    pad: Move
+    concat: Move
+
+
+@dataclass(frozen=True)
+class BlockProducts:
+    """What each block is multiplied by, the products, and how they are put together."""
+
+    first: Move | None
+    second: Move | None
+    third: Move | None
+    fourth: Move | None
+    product: Generic
+    product_2: Generic
+    product_3: Generic | None
+    product_4: Generic | None
+    concat: Move
+
+
+def pair_blocks(m: Move, p: Move, q: Move) -> PairedBlocks | None:
+    """concat(pad(a), pad(b), …) = concat(pad(c), …) for c the matrix with the blocks a and b.
+
+    Of more parts than `block_products` takes; b begins in the column in which a ends.
+    """
+    (axis,) = m.args
+    found = _columns([p, q], axis)
+    if found is None or len(m.sources) <= _MOST_BLOCKS:
+        return None
+    dim, (low, middle, high) = found
+    first = _padded(p, dim, 0, high - middle)
+    second = _padded(q, dim, middle - low, 0)
+    pair = concat_of([first.shape, second.shape], axis)
+    pad = pad_of(pair.shape, *_around(len(pair.shape), dim, low, p.shape[dim] - high), p.args[2])
+    return PairedBlocks(first, second, pair, pad, concat_of([pad.shape, *m.sources[2:]], axis))
+
+
+def block_products(
+    g: Generic, i: int, m: Move, p: Move, q: Move, r: Move | None = None, s: Move | None = None
+) -> BlockProducts | None:
+    """A contraction whose operand i has blocks on its diagonal: one contraction for each.
+
+    p to s: the pads of the blocks, two to four of them.
+    """
+    pads = [x for x in (p, q, r, s) if x is not None]
+    (axis,) = m.args
+    found, k = _columns(pads, axis), g.maps[i][axis].dim
+    if found is None or einsum_of(g) is None or len(g.maps) != 2 or len(pads) != len(m.sources):
+        return None
+    if contraction_roles(g) is None or any(pad_value(x.args[2]) != "0" for x in pads):
+        return None
+    dim, columns = found
+    n = g.maps[i][dim].dim
+    if k is None or n is None or k < g.rank or n >= g.rank:
+        return None
+    if columns[0] or columns[-1] != g.sizes[n] or _walks(g, n) != 1 or _walks(g, k) != 2:
+        return None
+    rows = [0, *accumulate(x.shape[axis] for x in pads)]
+    parts = [
+        restricted(g, {k: LoopRange(a, 1, b - a), n: LoopRange(c, 1, d - c)})
+        for (a, b), (c, d) in zip(pairwise(rows), pairwise(columns), strict=True)
+    ]
+    cuts = [unless_identity(x.operands[1 - i]) for x in parts]
+    sigs = [x.sig for x in parts]
+    third, fourth = (cuts + [None] * 2)[2:4]
+    product_3, product_4 = ([*sigs, None, None])[2:4]
+    return BlockProducts(
+        cuts[0], cuts[1], third, fourth, sigs[0], sigs[1], product_3, product_4,
+        concat_of([x.result_shape for x in sigs], n),
+    )  # fmt: skip
+
+
+def _walks(g: Generic, loop: int) -> int:
+    """How many dims of operands a loop walks."""
+    return sum(d == loop for m in g.maps for e in m for d, _ in e.terms)
+
+
+def _columns(pads: Sequence[Move], axis: int) -> tuple[int, list[int]] | None:
+    """The dim that all are padded in, where the first begins and where each of them ends there.
+
+    None unless each begins where the one before ends.
+    """
+    padded = {
+        d for x in pads for d, around in enumerate(zip(*x.args[:2], strict=True)) if any(around)
+    }
+    if len(padded) != 1 or axis in padded or len({pad_value(x.args[2]) for x in pads}) > 1:
+        return None
+    (dim,) = padded
+    ranges = [(x.args[0][dim], x.args[0][dim] + x.sources[0][dim]) for x in pads]
+    if any(low >= high for low, high in ranges):
+        return None
+    if any(a[1] != b[0] for a, b in pairwise(ranges)) or any(0 in x.sources[0] for x in pads):
+        return None
+    return dim, [ranges[0][0], *(high for _, high in ranges)]
+
+
+def _padded(p: Move, dim: int, low: int, high: int) -> Move:
+    return pad_of(p.sources[0], *_around(len(p.shape), dim, low, high), p.args[2])
+
+
+def _around(rank: int, dim: int, low: int, high: int) -> tuple[list[int], list[int]]:
+    """Padding of one dim, as lists of all dims."""
+    return [low if d == dim else 0 for d in range(rank)], [
+        high if d == dim else 0 for d in range(rank)
+    ]
+
+
+FUNCTIONS = attr_functions(pair_blocks, block_products)
