@@ -25,6 +25,7 @@ from eqsat.ops.algebra import (
     spread,
     structure,
     sums,
+    windows,
     zeros,
 )
 from eqsat.ops.algebra import scales as algebra
@@ -87,6 +88,7 @@ MODULES = (
     blocks,
     structure,
     lowrank,
+    windows,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

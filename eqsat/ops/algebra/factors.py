@@ -64,7 +64,7 @@ def common_factor(
     if e.maps[i] != e.maps[j] or g.result_shape != h.result_shape:
         return None
     other = _aligned(first, p, second, q)
-    form = _terms(e, i, j, t)
+    form = summed_terms(e, i, j, t)
     if other is None or form is None:
         return None
     own = first.factors[1 - p]
@@ -75,7 +75,7 @@ def common_factor(
     summed = Factor(own.loops, t)
     pair = [first.factors[0], summed] if p == 0 else [summed, first.factors[1]]
     product = generic_of(sizes, first.result, pair, t, first.precision)
-    return CommonFactor(total, product, _without(e, j, form[2]))
+    return CommonFactor(total, product, without_operand(e, j, form[2]))
 
 
 def _aligned(g: Einsum, p: int, h: Einsum, q: int) -> Factor | None:
@@ -94,7 +94,7 @@ def _aligned(g: Einsum, p: int, h: Einsum, q: int) -> Factor | None:
     return other.renamed(new) if set(new.values()) == set(range(len(g.sizes))) else None
 
 
-def _terms(e: Generic, i: int, j: int, t: str) -> tuple[Expr, Expr, Expr] | None:
+def summed_terms(e: Generic, i: int, j: int, t: str) -> tuple[Expr, Expr, Expr] | None:
     """(a, b, body): the body reads a · x_i + b · x_j as its operand i, for constants a and b."""
     types = typing(e.dtypes)
     for part in _parts(e.body, i, j):
@@ -129,19 +129,22 @@ def _sum(g: Einsum, x: Factor, a: Expr, y: Factor, b: Expr) -> Generic:
     shape = tuple(g.sizes[d] for d in x.loops)
     maps = [identity(len(shape)), tuple(dim(at[d]) for d in y.loops)]
     shapes = [shape, tuple(g.sizes[d] for d in y.loops)]
-    body = canonical_body(call("add", _scaled(a, 0, x, t), _scaled(b, 1, y, t)))
+    body = canonical_body(
+        call("add", scaled_value(a, 0, x.dtype, t), scaled_value(b, 1, y.dtype, t))
+    )
     return canonical_generic(
         shape, range(len(shape)), maps, shapes, [Yield(body, t)], (), (x.dtype, y.dtype),
         precision=NONE,
     )  # fmt: skip
 
 
-def _scaled(scale: Expr, operand: int, x: Factor, t: str) -> Expr:
-    value = as_dtype(arg(operand), x.dtype, t)
+def scaled_value(scale: Expr, operand: int, source: str, t: str) -> Expr:
+    """An operand of element type `source` times a constant, in type t."""
+    value = as_dtype(arg(operand), source, t)
     return value if scale == ONE else times(scale, value)
 
 
-def _without(e: Generic, j: int, body: Expr) -> Generic:
+def without_operand(e: Generic, j: int, body: Expr) -> Generic:
     """e with another body that reads operand j no more, without that operand."""
     kept = [k for k in range(len(e.maps)) if k != j]
     new = {k: arg(n) for n, k in enumerate(kept)}
