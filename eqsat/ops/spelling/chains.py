@@ -32,6 +32,7 @@ from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.unread import without_waste
+from eqsat.ops.spelling.updates import without_read_backs
 from eqsat.ops.spelling.views import through_views
 
 MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
@@ -60,7 +61,7 @@ def _spelled(program: Program) -> Program:
 
 
 def _cut(program: Program) -> Program:
-    return normal(drop_unit_dims(without_waste(program)))
+    return normal(drop_unit_dims(without_waste(without_read_backs(program))))
 
 
 def _settled(program: Program) -> Program:
