@@ -27,7 +27,7 @@ MATCHES = 400  # on which a mutant must give the rule's own rows to be the same 
 EVIDENCE = 2000  # instances without a counterexample for a mutant to be called sound …
 VARIED = 8  # variants of a match on which a mutant differs and is right
 LEAST = 50  # … and on how many of them it must differ from the rule
-DRAWS = 24  # attempts to draw a match, per match wanted
+DRAWS = 12  # attempts to draw a match, per match wanted
 EXHAUSTIVE = (1, 2)  # ranks on which survivors that only move data are tried on everything
 MOST = 20_000  # instances of one rank; beyond it only a share of them is tried
 # verdicts
