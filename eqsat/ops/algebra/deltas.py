@@ -44,9 +44,14 @@ from eqsat.ops.movement.moves import gather_of
 
 @dataclass(frozen=True)
 class DiagonalApart:
-    """What is beside the diagonal, and the sum of its product with that of the diagonal."""
+    """What is beside the diagonal, the product with the diagonal, and the sum of both products.
+
+    The sum is an op of its own: with the operands of the diagonal it would have one operand more
+    than the op that was matched, and rules are compiled for every number of operands there may be.
+    """
 
     rest: Generic
+    own: Generic
     total: Generic
 
 
@@ -169,7 +174,7 @@ def diagonal_apart(
         precision=NONE,
     )  # fmt: skip
     first = (identity(g.rank), g.result_shape, product.dtype)
-    return DiagonalApart(rest, _beside(g, pair, first, times(scale, arg(0)), operands, value))
+    return _apart(g, pair, rest, first, times(scale, arg(0)), operands, value)
 
 
 def _constant_apart(e: Expr) -> tuple[Expr, Expr]:
@@ -198,7 +203,7 @@ def diagonal_beside_constant(
     rest = generic_of(dict(enumerate(g.sizes)), kept, [x], product.dtype)
     first = (tuple(dim(d) for d in kept), rest.result_shape, product.dtype)
     scaled = times(found[3].shift, arg(0))
-    return DiagonalApart(rest, _beside(g, pair, first, scaled, operands, value))
+    return _apart(g, pair, rest, first, scaled, operands, value)
 
 
 _Masked = tuple[Einsum, tuple[int, int], list[Operand], LinearForm]
@@ -258,24 +263,32 @@ def _unified(
     )  # fmt: skip
 
 
-def _beside(
+def _apart(
     g: Generic,
     pair: tuple[int, int],
+    rest: Generic,
     first: Operand,
     scaled: Expr,
     operands: Sequence[Operand],
     value: Expr,
-) -> Generic:
+) -> DiagonalApart:
     """Over the result of g: the scaled first operand plus what the diagonal of the others adds."""
     keep, gone = sorted(pair)
     at = [dim(keep if d == gone else d) for d in range(len(g.sizes))]
-    shifted = value.substitute({j: arg(j + 1) for j in value.operands()})
-    total = plus(scaled, shifted)
+    reads = [(compose_maps(m, at), shape, t) for m, shape, t in operands]
+    whole = (identity(g.rank), g.result_shape, g.yields[0].dtype)
+    total = plus(scaled, arg(1))
     assert total is not None
-    reads = [first, *((compose_maps(m, at), shape, t) for m, shape, t in operands)]
+    return DiagonalApart(
+        rest, _over_result(g, reads, value), _over_result(g, (first, whole), total)
+    )
+
+
+def _over_result(g: Generic, reads: Sequence[Operand], body: Expr) -> Generic:
+    """An elementwise op over the result of g."""
     return canonical_generic(
         g.result_shape, range(g.rank), [m for m, _, _ in reads], [shape for _, shape, _ in reads],
-        [Yield(canonical_body(total), g.yields[0].dtype)], (), [t for _, _, t in reads],
+        [Yield(canonical_body(body), g.yields[0].dtype)], (), [t for _, _, t in reads],
         precision=NONE,
     )  # fmt: skip
 
