@@ -22,6 +22,7 @@ from eqsat.ops.algebra.linear import REALS, as_dtype
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
 
 UNIT = -1  # a dim of size 1 that no loop walks
+SMALL = 4096  # elements
 Loops = tuple[int, ...]
 
 
@@ -180,3 +181,11 @@ def work_of(sizes: Mapping[int, int], *factors: Factor) -> int:
 def is_tenth_less(new: int, old: int) -> bool:
     """Whether `new` is at most nine tenths of `old`."""
     return 10 * new <= 9 * old
+
+
+def is_times_less(new: int, old: int, times: int) -> bool:
+    """Whether `new` elements are so many times fewer than `old`; of up to SMALL, a tenth fewer.
+
+    The factor keeps e-graphs of models from growing; small values are what rules are hunted on.
+    """
+    return times * new <= old or (old <= SMALL and is_tenth_less(new, old))

@@ -22,6 +22,7 @@ from eqsat.ops.algebra.einsum import (
     einsum_of,
     generic_of,
     is_tenth_less,
+    is_times_less,
     nested,
     work_of,
 )
@@ -180,7 +181,7 @@ def factors_inside(e: Generic, i: int, o: Generic) -> Generic | None:
     own, rest = factors(e.body, {i}.__contains__)
     if own == ONE or not rest.operands() or i in rest.operands():
         return None
-    if _FEW * sum(map(math.prod, o.shapes)) > math.prod(o.sizes):
+    if not is_times_less(sum(map(math.prod, o.shapes)), math.prod(o.sizes), _FEW):
         return None
     maps = [m for m in e.maps]
     maps[i : i + 1] = [compose_maps(m, e.maps[i]) for m in o.maps]

@@ -17,6 +17,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
+from eqsat.ops.algebra.einsum import is_times_less
 from eqsat.ops.algebra.linear import (
     ONE,
     REALS,
@@ -195,7 +196,7 @@ def _shared(h: Generic, side: int, other: int | None, parallel: bool) -> Loops:
 
 
 def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | None:
-    """(x · r · s) @ y = (x @ (s · y)) · r, where that scales at most an eighth of the elements.
+    """(x · r · s) @ y = (x @ (s · y)) · r, where that scales an eighth of the elements or less.
 
     Operand `reader` of h is e, x operand i of e; r of dims the sum does not run over, s of y's.
     """
@@ -208,7 +209,7 @@ def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | No
     scaled = sum(
         math.prod(g.result_shape) for g in (found.weight, found.scaled) if g.body.fn != "arg"
     )
-    return found if _FEWER * scaled <= math.prod(e.sizes) else None
+    return found if is_times_less(scaled, math.prod(e.sizes), _FEWER) else None
 
 
 def scale_sum(g: Generic, h: Generic, side: int, m: Generic) -> ScaledSum | None:
