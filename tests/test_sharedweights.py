@@ -84,6 +84,14 @@ def test_what_needs_each_other_is_not_put_together():
     assert shared_weights(program, len(program.nodes)) is None
 
 
+def test_parts_of_one_value_are_not_put_together():
+    def heads(x: Any, w: Any) -> Any:
+        return [x @ w[i] for i in range(4)]
+
+    program = canonical(trace(heads, (array(6, 16, 8), array(7, 4, 8, 3))).program)
+    assert shared_weights(program, len(program.nodes)) is None
+
+
 def test_a_search_reads_a_large_weight_once():
     big = array(5, 512, 512)
     shape = jax.ShapeDtypeStruct((4, 512), jnp.float32)

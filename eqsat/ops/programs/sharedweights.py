@@ -90,7 +90,18 @@ def _shared(program: Program, n: Node) -> int | None:
     if len(weights) == 1:
         return weights[0]
     a, b = (math.prod(program.nodes[o].type.shape) for o in n.operands)
-    return None if a == b else int(b > a)
+    at = int(b > a)
+    return None if a == b or _is_part(program, n.operands[1 - at]) else at
+
+
+def _is_part(program: Program, node: int) -> bool:
+    """Whether this is a weight or a slice, seen through views: `likeparts` puts those together.
+
+    Put together here they would be packed each by itself: 2 to the power of their number forms.
+    """
+    while program.nodes[node].op in ("reshape", "transpose"):
+        (node,) = program.nodes[node].operands
+    return program.nodes[node].op in ("weight", "slice")
 
 
 def _independent(program: Program, group: Iterable[_OfWeight]) -> Iterator[list[_OfWeight]]:
