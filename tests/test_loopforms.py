@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -258,12 +258,17 @@ def searched(name: str, **given: Any) -> eqsat.Run:
     return eqsat.optimize(function, *args, **options)
 
 
+@cache
+def quickest(name: str) -> eqsat.Run:
+    # that forms are offered needs no algebra, with which the gates take most of a minute
+    rules = ("default",) if name == "lstm" else ("full",)
+    return searched(name, rules=rules, verify=True)
+
+
 @pytest.mark.parametrize("name", ["lstm", "loss", "invariant", "products"])
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]
-    # that forms are offered needs no algebra, with which the gates take most of a minute
-    rules = ("default",) if name == "lstm" else ("full",)
-    run = searched(name, rules=rules, verify=True)
+    run = quickest(name)
     assert run.verification is not None and run.verification.ok
     assert run.schedule is not None and run.baseline_schedule is not None
     assert run.schedule.time_ps < run.baseline_schedule.time_ps
@@ -281,7 +286,7 @@ def _paths(run: eqsat.Run) -> list[tuple[str, str]]:
 
 
 def test_memory_decides_against_a_stack():
-    free = searched("lstm")
+    free = quickest("lstm")
     assert free.schedule is not None and free.baseline_schedule is not None
     least = searched("lstm", goals=("memory",)).schedule
     assert least is not None and least.peak_bytes <= free.baseline_schedule.peak_bytes
