@@ -256,7 +256,7 @@ PLAIN = ("algebra/simplify",)
 
 
 def searched(name: str, **given: Any) -> eqsat.Run:
-    options: dict[str, Any] = {"target": "avx512-xla", "time_limit": 6.0} | given
+    options: dict[str, Any] = {"target": "avx512-xla", "time_limit": 60.0} | given
     function, args = LOOPS[name]
     return eqsat.optimize(function, *args, **options)
 
