@@ -379,6 +379,23 @@ def test_jit_grad_and_vmap():
     assert np.allclose(got, [loss(W, b) for b in batch], rtol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["avx512", "avx512-xla"])
+def test_a_loop_whose_bodies_have_temporaries_runs_dispatch_by_dispatch(target: str):
+    def loop(xs: Any, w: Any, u: Any) -> Any:
+        step = lambda h, x: (jnp.tanh(jnp.tanh(x @ w + h @ u) @ u) @ w, h)  # noqa: E731
+        return jax.lax.scan(step, xs[0], xs)
+
+    args = array(9, 3, 4, 16), array(10, 16, 16), array(11, 16, 16)
+    run = eqsat.optimize(loop, *args, rules=[], target=target)
+    assert run.schedule is not None
+    (scan,) = [n.attr for n in run.schedule.program.nodes if isinstance(n.attr, Control)]
+    assert scan.scratch_types  # its arena is a result of its dispatch, which XLA does not compute
+    for got, want in zip(
+        run.executable.run(run.executable.packed, *args), loop(*args), strict=True
+    ):
+        assert np.allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 def test_side_effects_are_kept_whole_and_randomness_stays_inside():
     def noisy(x: Any) -> Any:
         def step(c: Any, r: Any) -> Any:

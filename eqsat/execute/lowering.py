@@ -138,13 +138,21 @@ def lower(
     if isinstance(attr, Opaque):
         return _opaque(attr, operands, opaque)
     if isinstance(attr, Control):
-        return control(attr, operands, lambda p, xs: _body(p, xs, opaque))
+        found = control(attr, operands, lambda p, xs: _body(p, xs, opaque))
+        return found + [_unused(t) for t in attr.scratch_types]
     if isinstance(attr, Custom):
         return [_custom(attr, operands)]
     if op not in LOWERINGS:
         raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
     found = LOWERINGS[op](attr, *operands)
     return found if isinstance(found, list) else [found]
+
+
+def _unused(t: TensorType) -> Any:
+    """What stands for the memory of a loop's temporaries: XLA has its own, and drops this."""
+    import jax.numpy as jnp
+
+    return jnp.zeros(t.shape, element_dtype(t.dtype))
 
 
 def _custom(attr: Custom, operands: Sequence[Any]) -> Any:
