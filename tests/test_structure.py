@@ -38,8 +38,11 @@ def least_work(program: Program) -> int:
 
 
 def own_work(program: Program) -> int:
-    """Iterations of all loops of the program as it is."""
-    return sum(_work(n.attr) for n in program.nodes)
+    """The same of the program as it is: what several ops read counts for each of them."""
+    works: list[int] = []
+    for n in program.nodes:
+        works.append(_work(n.attr) + sum(works[o] for o in n.operands))
+    return sum(works[r] for r in program.results)
 
 
 def traced(function: Function, shapes: Shapes) -> Program:
@@ -91,6 +94,10 @@ PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
         lambda a, b: jnp.diagonal(a @ b, axis1=1, axis2=2),
         lambda a, b: (a * b.transpose(0, 2, 1)).sum(2),
         ((3, 12, 5), (3, 5, 12))),
+    "grouped-queries": (
+        _grouped,
+        lambda q, k: jnp.einsum("btgnh,bsgh->btgns", q.reshape(2, 5, 2, 3, 4), k),
+        ((2, 5, 6, 4), (2, 7, 2, 4))),
     "square-matrices-times-a-vector": (
         lambda a, b, v: v @ (a @ b),
         lambda a, b, v: (v @ a) @ b,
@@ -120,6 +127,14 @@ PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
         lambda x, w, r, s: x @ (r[:, None] * s[None, :] * w).T,
         lambda x, w, r, s: ((x * s) @ w.T) * r,
         ((2, 40), (48, 40), (48,), (40,))),
+    "rows-of-a-batch-moved-down": (
+        lambda x: jnp.einsum("ij,bjk->bik", jnp.eye(12, k=-2), x) + 1.0,
+        lambda x: jnp.pad(x[:, :-2], ((0, 0), (2, 0), (0, 0))) + 1.0,
+        ((3, 12, 5),)),
+    "shift-of-a-softmax-over-rows": (
+        lambda x, c: jax.nn.softmax(x - 2.0 * c[None, :], axis=0),
+        lambda x, c: jax.nn.softmax(x, axis=0),
+        ((12, 6), (6,))),
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from eqsat.ops.algebra import (
     folds,
     laws,
     lowrank,
+    picks,
     reassociate,
     reductions,
     repeats,
@@ -89,6 +90,7 @@ MODULES = (
     structure,
     lowrank,
     windows,
+    picks,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

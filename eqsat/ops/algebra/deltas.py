@@ -84,7 +84,7 @@ def _diagonal(e: Generic, a: Leaf, b: Leaf) -> tuple[int, int] | None:
     return (p, q) if whole and p is not None and q is not None else None
 
 
-def _linear(body: Expr, i: int) -> LinearForm | None:
+def mask_form(body: Expr, i: int) -> LinearForm | None:
     """scale · mask + shift, the mask being operand i, as 0 and 1."""
     for t in REALS:
         body = replaced(body, cast(arg(i), t), arg(i))
@@ -110,7 +110,7 @@ def diagonal_sum(g: Generic, i: int, e: Generic, a: Leaf, b: Leaf) -> Generic | 
     at = _diagonal(e, a, b)
     if at is None or len(g.yields) != 1 or g.tile or g.combine != "add":
         return None
-    pair, form = _pair(g.maps[i], at), _linear(g.body, i)
+    pair, form = _pair(g.maps[i], at), mask_form(g.body, i)
     if pair is None or form is None or g.yields[0].dtype not in REALS:
         return None
     if form.shift is not None or form.scale is None or not form.scale.operands():
@@ -222,7 +222,7 @@ def _masked(
     if any(x.dim is None for x in g.maps[side]):
         return None
     pair = _pair(compose_maps(s.maps[i], g.maps[side]), at)
-    form = _linear(s.body, i)
+    form = mask_form(s.body, i)
     if pair is None or max(pair) < g.rank or form is None or form.scale is None:
         return None
     others = [j for j in range(len(s.maps)) if j != i]

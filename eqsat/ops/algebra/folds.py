@@ -16,15 +16,17 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
+from eqsat.ops.algebra.linear import MARK, affine_in, replaced
 from eqsat.ops.algebra.reductions import ORDERLESS
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_generic, identity
+from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity
 from eqsat.ops.generics.propagate import neutral_padding
 from eqsat.ops.generics.restrict import LoopRange, restricted
 from eqsat.ops.meaning.scalar import integer_range, result_dtype
 from eqsat.ops.movement.moves import pad_value
 
 _SCALED = ("f64", "f32", "f16", "bf16")  # floats that hold a count
+_DIFFERENCE = call("sub", arg(0), arg(1))
 _MOST_COUNT = 256  # up to which the narrowest of them holds every whole number
 
 
@@ -35,6 +37,13 @@ class FoldedParts:
     left: Generic
     right: Generic
     total: Generic
+
+
+@dataclass(frozen=True)
+class Unshifted:
+    """What is left of an elementwise op without one of its terms."""
+
+    rest: Generic
 
 
 def _is_fold(g: Generic) -> bool:
@@ -167,6 +176,51 @@ def _parts(g: Generic, concat: Move) -> FoldedParts | None:
     return FoldedParts(left, right, total)
 
 
+# ---- what is shifted -----------------------------------------------------------------------------
+def unshifted(e: Generic, h: Generic, i: int, m: Generic) -> Unshifted | None:
+    """(x + c) - max(x + c) = x - max x for a c that is the same wherever the maximum looks.
+
+    e reads h(…) and its maximum or minimum m by their difference only; c is operand i of h.
+    """
+    t = h.yields[0].dtype
+    if len(h.yields) != 1 or h.tile or h.rank != len(h.sizes) or {*h.dtypes, t} - set(_SCALED):
+        return None
+    if set(h.dtypes) != {t} or e.dtypes != (t, t) or e.tile or 0 in h.sizes:
+        return None
+    seen = _kept_dims(m)
+    if seen is None or m.yields[0].dtype != t or m.shapes[0] != h.result_shape:
+        return None
+    if e.maps[1] != tuple(e.maps[0][q] for q in seen):
+        return None
+    if any({0, 1} & set(replaced(y.body, _DIFFERENCE, MARK).operands()) for y in e.yields):
+        return None
+    form = affine_in(h.body, i)
+    if form is None or form.scale is None or form.shift is None or not form.shift.operands():
+        return None
+    if any(not map_loops(h.maps[j]) <= set(seen) for j in (i, *form.scale.operands())):
+        return None
+    kept = [j for j in range(len(h.maps)) if j != i]
+    body = canonical_body(form.shift.substitute({j: arg(n) for n, j in enumerate(kept)}))
+    return Unshifted(
+        canonical_generic(
+            h.sizes, range(h.rank), [h.maps[j] for j in kept], [h.shapes[j] for j in kept],
+            [Yield(body, t)], (), [t] * len(kept), precision=NONE,
+        )
+    )  # fmt: skip
+
+
+def _kept_dims(m: Generic) -> list[int] | None:
+    """The dim of the operand that each dim of a maximum or minimum is."""
+    if not _is_fold(m) or m.combine not in ("max", "min") or m.body != arg(0) or len(m.maps) != 1:
+        return None
+    loops = [x.dim for x in m.maps[0]]
+    is_whole = None not in loops and len(set(loops)) == len(loops) == len(m.sizes)
+    if not is_whole or tuple(m.sizes[d] for d in loops if d is not None) != m.shapes[0]:
+        return None
+    return [loops.index(d) for d in range(m.rank)]
+
+
 FUNCTIONS = attr_functions(
-    fold_of_equals, sum_of_equals, fold_of_one, sum_of_one, fold_without_pad, fold_parts, sum_parts
-)
+    fold_of_equals, sum_of_equals, fold_of_one, sum_of_one, fold_without_pad, fold_parts, sum_parts,
+    unshifted,
+)  # fmt: skip
