@@ -22,7 +22,7 @@ from eqsat.ops.algebra.linear import REALS, as_dtype
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
 
 UNIT = -1  # a dim of size 1 that no loop walks
-SMALL = 4096  # elements
+SMALL = 256  # elements
 Loops = tuple[int, ...]
 
 
