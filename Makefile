@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check rules known mutants never-worse arena nests joint scale limits bench clock algebra kernels prices models docs format clean
+.PHONY: help demo test check rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -68,6 +68,9 @@ clock: $(DEMO) ## eqsat.jit against jax.jit, call by call, on twenty programs an
 
 algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found from the other? JSON (five minutes)
 	$(BIN)/python benchmarks/algebra.py
+
+sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/rules.md; JSON (ten minutes)
+	$(BIN)/python benchmarks/sets.py --page
 
 kernels: $(DEMO) ## what the search chooses, run by kernels, against jax.jit: five programs on one core; JSON
 	$(BIN)/python benchmarks/kernels.py
