@@ -52,7 +52,7 @@ def test_a_set_starts_from_the_largest_one_it_contains() -> None:
 
 @pytest.mark.parametrize("names", [("default",), ("layout/pack",), ("default", "policy/keep")])
 def test_parts_of_a_set_are_no_start(names: tuple[str, ...]) -> None:
-    """Most of the set has to be one it contains, and more than rules that take away."""
+    """A good part of the set has to be one it contains, and more than rules that take away."""
     assert rules(*names).start == frozenset()
 
 
