@@ -38,7 +38,7 @@ class _Order:
     is_result_apart: bool = False
 
 
-def contraction(g: Generic, arrays: Sequence[Any], products: Collection[int]) -> Any | None:
+def as_dot(g: Generic, arrays: Sequence[Any], products: Collection[int]) -> Any | None:
     """The product of two operands; None if a loop is a window, a diagonal, or in one factor only.
 
     products: operands that are results of contractions.

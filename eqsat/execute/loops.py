@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from eqsat.execute.contractions import contraction
+from eqsat.execute.contractions import as_dot
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
 from eqsat.execute.operands import cast_factors
@@ -44,7 +44,7 @@ def generic(
     windows = _window_loops(g)
     few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT
     if cast_factors(g) is not None:
-        found = contraction(g, arrays, products)
+        found = as_dot(g, arrays, products)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
         if found is None and not (few and windows == list(g.reductions)):
             found = convolve(*unpadded(g, arrays, operands, pads))

@@ -25,7 +25,7 @@ from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, generic_node, identity
 from eqsat.ops.movement.moves import concat_of, moves_nothing, slice_of
-from eqsat.ops.programs.sumterms import SumOfTerms, Term, sums_of
+from eqsat.ops.programs.sumterms import SumOfTerms, SumTerm, sums_of
 
 RULE = "parts-at-once"
 _DOC = "ops on all parts of a value, put together or added up, are one op on the whole"
@@ -73,7 +73,7 @@ def like_parts(program: Program, first: int, inexact: bool) -> Equalities | None
 
 
 # ---- columns -------------------------------------------------------------------------------------
-class _Columns:
+class _LikeColumns:
     """Writes what columns are, each once; `product` says whether one of them is a product."""
 
     def __init__(self, b: Builder):
@@ -208,7 +208,7 @@ def _joined(b: Builder, n: Node) -> Iterator[int]:
     """What a concat of products on parts is: the products at once, reshaped."""
     assert isinstance(n.attr, Move)
     (axis,) = n.attr.args
-    columns = _Columns(b)
+    columns = _LikeColumns(b)
     try:
         whole = columns.placed(n.operands, axis)
     except NotAlike:
@@ -220,7 +220,7 @@ def _joined(b: Builder, n: Node) -> Iterator[int]:
 # ---- sums ----------------------------------------------------------------------------------------
 def _added(b: Builder, n: Node, s: SumOfTerms) -> Iterator[int]:
     """What an elementwise op is whose body adds up terms of which some are alike."""
-    kinds: dict[tuple[object, ...], list[Term]] = {}
+    kinds: dict[tuple[object, ...], list[SumTerm]] = {}
     for t in s.terms:
         attrs = tuple(b.nodes[o].attr if b.nodes[o].op != "slice" else None for o, _ in t.reads)
         kinds.setdefault((t.body, tuple(m for _, m in t.reads), attrs), []).append(t)
@@ -231,10 +231,10 @@ def _added(b: Builder, n: Node, s: SumOfTerms) -> Iterator[int]:
                 yield _with_rest(b, n, s.whole, total, rest)
 
 
-def _in_order(b: Builder, terms: Sequence[Term]) -> list[Term]:
+def _in_order(b: Builder, terms: Sequence[SumTerm]) -> list[SumTerm]:
     """In the order of the slices that they read; as they stand if they read none."""
 
-    def place(t: Term) -> tuple[object, ...]:
+    def place(t: SumTerm) -> tuple[object, ...]:
         return tuple(_start(b, o) for o, _ in t.reads)
 
     return sorted(terms, key=place)
@@ -251,9 +251,9 @@ def _start(b: Builder, node: int) -> tuple[int, ...]:
     return ()
 
 
-def _totals(b: Builder, n: Node, terms: Sequence[Term]) -> Iterator[int]:
+def _totals(b: Builder, n: Node, terms: Sequence[SumTerm]) -> Iterator[int]:
     """The sum of terms that are alike."""
-    columns = _Columns(b)
+    columns = _LikeColumns(b)
     reads = list(zip(*([o for o, _ in t.reads] for t in terms), strict=True))
     t, shape = terms[0], n.types[0].shape
     try:
@@ -276,7 +276,7 @@ def _totals(b: Builder, n: Node, terms: Sequence[Term]) -> Iterator[int]:
         return
 
 
-def _scaled_ahead(c: _Columns, n: Node, t: Term, reads: Sequence[Column]) -> Iterator[int]:
+def _scaled_ahead(c: _LikeColumns, n: Node, t: SumTerm, reads: Sequence[Column]) -> Iterator[int]:
     """Σ s_i (x_i @ w_i) as one product that sums over the parts too, of s_i x_i with w_i.
 
     Where s_i x_i has fewer elements than the products.
@@ -301,7 +301,7 @@ def _scaled_ahead(c: _Columns, n: Node, t: Term, reads: Sequence[Column]) -> Ite
 
 
 def _product_of_scaled(
-    c: _Columns, g: Generic, side: int, products: Column, scale: tuple[Column, Map]
+    c: _LikeColumns, g: Generic, side: int, products: Column, scale: tuple[Column, Map]
 ) -> int:
     part = len(g.sizes)
     loops = [e.terms[0][0] for e in g.maps[side]]
@@ -322,7 +322,7 @@ def _product_of_scaled(
     return generic_node(c.b, sizes, range(g.rank), pair, g.yields, precision=g.precision)
 
 
-def _with_rest(b: Builder, n: Node, whole: Expr, total: int, rest: Sequence[Term]) -> int:
+def _with_rest(b: Builder, n: Node, whole: Expr, total: int, rest: Sequence[SumTerm]) -> int:
     """The op that adds the other terms to a total of some of them."""
     g = n.attr
     assert isinstance(g, Generic)

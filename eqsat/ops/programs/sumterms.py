@@ -12,7 +12,7 @@ from eqsat.ops.generics.canonical import Operand, compose_maps
 
 
 @dataclass(frozen=True)
-class Term:
+class SumTerm:
     """What is added: a body over values that are read by the loops of the op that adds."""
 
     body: Expr
@@ -24,7 +24,7 @@ class SumOfTerms:
     """A part of a body that adds up terms."""
 
     whole: Expr
-    terms: tuple[Term, ...]
+    terms: tuple[SumTerm, ...]
     absorbed: frozenset[int]  # ops whose terms are among these
 
 
@@ -41,7 +41,7 @@ def sums_of(program: Program, n: Node) -> Iterator[SumOfTerms]:
             yield SumOfTerms(e, terms, frozenset(absorbed))
 
 
-def _terms(program: Program, n: Node, e: Expr, absorbed: set[int]) -> Iterator[Term]:
+def _terms(program: Program, n: Node, e: Expr, absorbed: set[int]) -> Iterator[SumTerm]:
     g = n.attr
     assert isinstance(g, Generic)
     waiting = [e]
@@ -57,9 +57,9 @@ def _terms(program: Program, n: Node, e: Expr, absorbed: set[int]) -> Iterator[T
         if inner is not None and _is_own(program, n, reads[0], inner):
             absorbed.add(reads[0][0])
             for t in _terms(program, inner, _body(inner), absorbed):
-                yield Term(t.body, tuple((o, compose_maps(m, reads[0][1])) for o, m in t.reads))
+                yield SumTerm(t.body, tuple((o, compose_maps(m, reads[0][1])) for o, m in t.reads))
         else:
-            yield Term(body, reads)
+            yield SumTerm(body, reads)
 
 
 def _body(n: Node) -> Expr:
