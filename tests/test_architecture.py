@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from house import shared_names, sources
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -107,3 +109,11 @@ def _python(where: Path, code: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_no_two_modules_define_one_name_with_two_meanings() -> None:
+    trees = {path: ast.parse(text) for path, text in sources(ROOT).items()}
+    assert len(trees) > 500
+    assert list(shared_names(trees)) == []
+    twice = {p: ast.parse("class Found: pass") for p in ("eqsat/a.py", "eqsat/b.py")}
+    assert list(shared_names(twice)) == ["Found: eqsat/a.py eqsat/b.py"]
