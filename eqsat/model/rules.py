@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.model.diag import Span
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
+FEWEST_FIRST = 16  # rules of a set that is searched first: fewer are no search of their own
 
 
 # ---- attribute expressions: evaluated in Python, between saturation steps -----------------------
@@ -157,15 +158,16 @@ class RuleSet:
     def start(self) -> frozenset[str]:
         """Rules of the set to begin with: the largest one that this set contains; none if none.
 
-        It is two fifths of this set at least, but not all: `full` has as many rules of algebra as
-        `default` has in all. Rules with `apply: replace` belong to every part: what
+        It is two fifths of this set at least, but not all (`full` has as many rules of algebra as
+        `default` has in all), and more than a few rules. Rules with `apply: replace` belong to every part: what
         they take out of the search is out of it for all.
         """
         known = {r.name for r in self.rules}
         always = {r.name for r in self.rules if r.apply == "replace"}
         parts = [known & {*names, *always} for _, names in self.imports]
         most = max((p for p in parts if len(p) < len(known)), key=len, default=set[str]())
-        return frozenset(most if len(most) * 5 > len(known) * 2 else ())
+        is_large = len(most) >= FEWEST_FIRST and len(most) * 5 > len(known) * 2
+        return frozenset(most if is_large else ())
 
     def without(self, *names: str) -> RuleSet:
         """The same set without these rules (or tags)."""
