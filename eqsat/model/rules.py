@@ -159,8 +159,8 @@ class RuleSet:
         """Rules of the set to begin with: the largest one that this set contains; none if none.
 
         It is two fifths of this set at least, but not all (`full` has as many rules of algebra as
-        `default` has in all), and more than a few rules. Rules with `apply: replace` belong to every part: what
-        they take out of the search is out of it for all.
+        `default` has in all), and more than a few rules. Rules with `apply: replace` belong to
+        every part: what they take out of the search is out of it for all.
         """
         known = {r.name for r in self.rules}
         always = {r.name for r in self.rules if r.apply == "replace"}
