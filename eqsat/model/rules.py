@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.model.diag import Span
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
-FEWEST_FIRST = 16  # rules of a set that is searched first: fewer are no search of their own
+FEWEST_FIRST = 16  # rules of a set that is searched first though it is not most of the whole
 
 
 # ---- attribute expressions: evaluated in Python, between saturation steps -----------------------
@@ -158,16 +158,16 @@ class RuleSet:
     def start(self) -> frozenset[str]:
         """Rules of the set to begin with: the largest one that this set contains; none if none.
 
-        It is two fifths of this set at least, but not all (`full` has as many rules of algebra as
-        `default` has in all), and more than a few rules. Rules with `apply: replace` belong to
-        every part: what they take out of the search is out of it for all.
+        It is most of this set, or two fifths if these are many rules (`full` has as many rules of
+        algebra as `default` has in all), but not all. Rules with `apply: replace` belong to every
+        part: what they take out of the search is out of it for all.
         """
         known = {r.name for r in self.rules}
         always = {r.name for r in self.rules if r.apply == "replace"}
         parts = [known & {*names, *always} for _, names in self.imports]
         most = max((p for p in parts if len(p) < len(known)), key=len, default=set[str]())
         is_large = len(most) >= FEWEST_FIRST and len(most) * 5 > len(known) * 2
-        return frozenset(most if is_large else ())
+        return frozenset(most if is_large or len(most) * 2 > len(known) else ())
 
     def without(self, *names: str) -> RuleSet:
         """The same set without these rules (or tags)."""
