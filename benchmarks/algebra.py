@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from clock import pin
+from hunts.worst import largest_difference
 from pairs import PAIRS, THEMES, Pair
 from seeded import tell
 
@@ -104,7 +105,7 @@ def measured(pair: Pair, runs: dict[str, Any], rounds: int) -> Row:
     arrays = [jax.device_put(a) for a in pair.draw()]
     calls = {side: run.compile() for side, run in runs.items()}
     calls |= {f"jax_{side}": jax.jit(getattr(pair, side)) for side in SIDES}
-    error = _error(calls["naive"](*arrays), calls["jax_naive"](*arrays))
+    error = largest_difference(calls["naive"](*arrays), calls["jax_naive"](*arrays))
     count, seconds = interleave({k: lambda f=f: f(*arrays) for k, f in calls.items()}, rounds)
     cpu = {k: [s[1] / count for s in batches] for k, batches in seconds.items()}
 
@@ -121,18 +122,6 @@ def measured(pair: Pair, runs: dict[str, Any], rounds: int) -> Row:
     is_quick = found["to_better"][0] <= WITHIN or (not is_better and found["to_jax"][0] <= WITHIN)
     found["kept"] = is_quick and error <= MOST_ERROR
     return found
-
-
-def _error(found: Any, wanted: Any) -> float:
-    """The largest difference over the largest number, over all results."""
-    import jax
-    import numpy as np
-
-    error = 0.0
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        error = max(error, float(np.abs(left - right).max() / (np.abs(right).max() or 1.0)))
-    return error
 
 
 # ---- telling -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clock import pin
+from hunts.worst import largest_difference
 from seeded import tell
 
 from eqsat.execute.timing import interleave, interval
@@ -84,7 +85,7 @@ def measured(network: Network, answers: dict[str, Callable[..., Any]], rounds: i
     arrays = jax.device_put(network.draw())
     calls = {"jax": jax.jit(network.function)} | answers
     wanted = calls["jax"](*arrays)
-    errors = {k: difference(f(*arrays), wanted) for k, f in answers.items()}
+    errors = {k: largest_difference(f(*arrays), wanted) for k, f in answers.items()}
     count, seconds = interleave({k: lambda f=f: f(*arrays) for k, f in calls.items()}, rounds)
     cpu = {k: [s[1] / count for s in batches] for k, batches in seconds.items()}
     found: Row = {"rounds": len(cpu["jax"])}
@@ -93,18 +94,6 @@ def measured(network: Network, answers: dict[str, Callable[..., Any]], rounds: i
         ratios = [a / b for a, b in zip(cpu[k], cpu["jax"], strict=True)]
         found[k] = {"error": errors[k], "to_jax": [round(v, 4) for v in interval(ratios)]}
     return found
-
-
-def difference(found: Any, wanted: Any) -> float:
-    """The largest difference over the largest number, over all results."""
-    import jax
-    import numpy as np
-
-    error = 0.0
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        error = max(error, float(np.abs(left - right).max() / (np.abs(right).max() or 1.0)))
-    return error
 
 
 def _holds(found: Row, executor: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from functools import cache
 
@@ -11,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from leastwork import cheapest_tree
 
 import eqsat
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call, const
-from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.saturate import saturate
 from tests.test_algebra import NO_TILES, SIZES, Nets, check
@@ -143,19 +142,7 @@ def reached_work(program: Program) -> tuple[int, int]:
     """Multiply-adds of the cheapest tree that the rules reach, and the number of e-nodes."""
     graph = saturate(program, eqsat.rules("algebra/reassociate"), NO_TILES)
     assert graph.stop == "saturated"
-    works: dict[int, float] = {}
-    changed = True
-    while changed:
-        changed = False
-        for n in graph.nodes:
-            work = _work(n.attr) + sum(works.get(c, float("inf")) for c in n.children)
-            if work < works.get(n.eclass, float("inf")):
-                works[n.eclass], changed = work, True
-    return int(works[graph.roots[0]]), len(graph.nodes)
-
-
-def _work(attr: object) -> int:
-    return math.prod(attr.sizes) if isinstance(attr, Generic) else 0
+    return cheapest_tree(graph), len(graph.nodes)
 
 
 def chain(dims: tuple[int, ...]) -> Program:

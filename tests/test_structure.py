@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from leastwork import cheapest_tree, work_of_op
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
-from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.ops.spelling.chains import canonical
 from eqsat.saturate import saturate
@@ -26,22 +25,14 @@ def least_work(program: Program) -> int:
     """Iterations of all loops of the cheapest tree that `full` reaches."""
     graph = saturate(program, eqsat.rules("full"), NO_TILES)
     assert graph.stop == "saturated"
-    works: dict[int, float] = {}
-    changed = True
-    while changed:
-        changed = False
-        for n in graph.nodes:
-            work = _work(n.attr) + sum(works.get(c, math.inf) for c in n.children)
-            if work < works.get(n.eclass, math.inf):
-                works[n.eclass], changed = work, True
-    return int(works[graph.roots[0]])
+    return cheapest_tree(graph)
 
 
 def own_work(program: Program) -> int:
     """The same of the program as it is: what several ops read counts for each of them."""
     works: list[int] = []
     for n in program.nodes:
-        works.append(_work(n.attr) + sum(works[o] for o in n.operands))
+        works.append(work_of_op(n.attr) + sum(works[o] for o in n.operands))
     return sum(works[r] for r in program.results)
 
 
@@ -49,10 +40,6 @@ def traced(function: Function, shapes: Shapes) -> Program:
     """The program as the search sees it."""
     specs = tuple(jax.ShapeDtypeStruct(s, "float32") for s in shapes)
     return canonical(trace(function, specs).program)
-
-
-def _work(attr: object) -> int:
-    return math.prod(attr.sizes) if isinstance(attr, Generic) else 0
 
 
 def _grouped(q: Any, k: Any) -> Any:

@@ -8,6 +8,7 @@ only its right side has says numbers: then the shapes it was found at are condit
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -66,7 +67,7 @@ def loop_text(g: Generic, letters: _Sizes) -> str:
     return f"{operands}->{''.join(names[: g.rank])} {combine}{g.body}"
 
 
-class _Side:
+class _Side(ABC):
     """One side being written: the text of its nodes, and the loops in the order they came."""
 
     def __init__(self, program: Program, letters: _Sizes):
@@ -92,11 +93,13 @@ class _Side:
             self.loops.append(loop_text(g, self.letters))
         return f"sig={self.sigs[i]}"
 
+    @abstractmethod
     def name(self, number: int) -> str:
-        raise NotImplementedError
+        """What the attribute of loop nest `number` is called."""
 
+    @abstractmethod
     def move(self, n: Node) -> str:
-        raise NotImplementedError
+        """The attribute of an op that only moves elements."""
 
     def root(self) -> str:
         (result,) = self.program.results
