@@ -14,7 +14,8 @@ from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
 from eqsat.report.html import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
-from eqsat.report.text import cut_lines, goal_rows, stop_warnings, summary_text
+from eqsat.report.stops import stop_warnings
+from eqsat.report.text import cut_lines, goal_rows, summary_text
 
 BEST = "best of 1,234 candidates, 5 places capped"
 CUTS = (Cut("groups", 3, CAP), Cut("merges", 2, CAP))

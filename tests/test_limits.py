@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
 from eqsat.ops.spelling.chains import canonical
-from eqsat.report.text import stop_warnings
+from eqsat.report.stops import stop_warnings
 from eqsat.saturate import saturate
 from eqsat.saturate.joins import few_uses, too_many
 
@@ -125,6 +126,40 @@ def test_a_rule_that_matches_the_program_too_often_is_left_out_and_said() -> Non
     (warning,) = [w for w in stop_warnings(run) if w.code == "E402"]
     assert "`three-readers`" in warning.message
     assert run.summary()["egraph"]["left_out"] == ["three-readers"]
+
+
+SHARE = re.compile(r"(\d+)% by rule `([a-z-]+)` \(\S+\.yaml:\d+:\d+\) in [\d,]+ match")
+
+
+def test_a_set_that_explodes_names_its_rules_by_share_and_the_guard_to_set() -> None:
+    rules = read_ruleset(TRIPLES, "triples.yaml")
+    run = eqsat.optimize(
+        readers(7), rules=rules, limits={"nodes": 300}, target="reference", unchecked=True,
+        stop_after="egraph",
+    )  # fmt: skip
+    assert run.egraph is not None and run.egraph.stop == "nodes"
+    (warning,) = [w for w in stop_warnings(run) if w.code == "E402"]
+    ((share, name),) = SHARE.findall(warning.message)
+    made = {r.name: r.nodes for r in run.egraph.rules}
+    assert int(share) == round(100 * made[name] / len(run.egraph.nodes)) > 50
+    assert "triples.yaml:6:5" in warning.message
+    for guard in (
+        "`where: uses(x) <= 8`",
+        "`max_matches: ",
+        "--without three-readers",
+        "nodes=600",
+    ):
+        assert guard in warning.help
+
+
+def test_three_rules_are_named_those_that_made_most_first() -> None:
+    run = eqsat.optimize(encoder(), limits={"nodes": 200}, target="reference", stop_after="egraph")
+    (warning,) = [w for w in stop_warnings(run) if w.code == "E402"]
+    assert run.egraph is not None
+    shares = SHARE.findall(warning.message)
+    most = sorted(run.egraph.rules, key=lambda r: (-r.nodes, r.name))[:3]
+    assert [name for _, name in shares] == [r.name for r in most]
+    assert f"`{most[0].name}`" in warning.help and "`where: wasted(t)`" in warning.help
 
 
 def test_rules_that_bound_what_they_join_take_no_part_where_many_read_one_value() -> None:

@@ -27,11 +27,11 @@ from eqsat.report.explain import explained, removed_lines
 from eqsat.report.html import page, write_page
 from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
+from eqsat.report.stops import stop_warnings
 from eqsat.report.text import (
     goal_rows,
     phase_lines,
     rules_table,
-    stop_warnings,
     summary_text,
     table_text,
 )

@@ -203,7 +203,7 @@ def _print_run(found: Run, output_format: o.Format) -> None:
 
 def _say_stop(found: Run, quiet: bool) -> None:
     """A search that did not end by proof says so (E401)."""
-    from eqsat.report.text import stop_warnings
+    from eqsat.report.stops import stop_warnings
 
     if not quiet:
         for warning in stop_warnings(found):

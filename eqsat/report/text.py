@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.control import EXACT, controls, every_program
+from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.rulecheck import RuleCheck
@@ -165,70 +165,6 @@ def verification_problem(v: Any) -> Diagnostic:
         return Diagnostic("E507", f"not verified: {v.reason}", help=hint)
     error = f"error {v.max_error:.1e}, limit {v.limit:.0e}"
     return Diagnostic("E500", f"result differs from the reference: {error}, {v.reason or v.where}")
-
-
-def stop_warnings(run: Finished) -> list[Diagnostic]:
-    """Warnings for what was not searched or priced in full.
-
-    E402 saturation and E401 extraction stopped at a limit, E409 the price of a loop is bounded.
-    """
-    found = [_bounded(i) for i, a in controls(run.canonical) if a.is_bounded]
-    if run.egraph is not None and run.egraph.stop != "saturated":
-        found.append(_unsaturated(run.egraph))
-    if run.selection is not None:
-        asked = {g.name for g in run.goals}
-        among = f" among {run.selection.among}" if run.selection.is_capped else ""
-        found += [
-            Diagnostic(
-                "E401",
-                f"extraction stopped ({run.selection.stop}): {name} {goal_text(name, g.value)}"
-                f" found, nothing below {goal_text(name, g.bound)} is possible{among}"
-                f" (gap {g.gap:.1%})",
-                severity="warning",
-            )
-            for name, g in run.selection.goals
-            if name in asked and g.gap > 0 and run.selection.stop != "optimal"
-        ]
-    return found
-
-
-def _unsaturated(egraph: EGraph) -> Diagnostic:
-    if egraph.stop == "matches" and egraph.left_out:
-        return _left_out(egraph)
-    most = max(egraph.rules, key=lambda r: (r.nodes, r.name), default=None)
-    who, help = "", ""
-    if most and most.nodes:
-        share = most.nodes / len(egraph.nodes)
-        who = f"; rule `{most.name}` ({most.at}) made {most.nodes:,} of them ({share:.0%})"
-        help = f"leave it out with `--without {most.name}`, or give it `max_matches:` in its file"
-    return Diagnostic(
-        "E402",
-        f"saturation stopped ({egraph.stop}) at {count_text(len(egraph.nodes), 'node')} in round"
-        f" {egraph.rounds}{who}",
-        help=help,
-        severity="warning",
-    )
-
-
-def _bounded(node: int) -> Diagnostic:
-    most = goal_text("time", EXACT)
-    return Diagnostic(
-        "E409",
-        f"the loop %{node} takes more than {most}: its price is bounded, and less than its time",
-        severity="warning",
-    )
-
-
-def _left_out(egraph: EGraph) -> Diagnostic:
-    names = ", ".join(f"`{name}`" for name in egraph.left_out)
-    return Diagnostic(
-        "E402",
-        f"saturation left {names} out: more matches in the program itself than the limit (matches),"
-        " or ops of too many operands",
-        help="bound the join, such as `where: uses(x) <= 8`, or allow them: `--limit matches=N`;"
-        " a concat of a hundred operands can be written as several",
-        severity="warning",
-    )
 
 
 GOAL_COLUMNS = ("", "baseline", "chosen", "ratio", "bound", "gap", "proof")
