@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +31,18 @@ CALL = 1e-6  # seconds that a call from Python costs on the invented machine
 
 
 def invented(probe: Probe) -> float:
-    """A machine of 100 GFLOP/s, 10 GB/s; half as fast for nchw, a tenth for transposes."""
+    """A machine of 100 GFLOP/s, 10 GB/s; half as fast for nchw, a tenth for transposes.
+
+    A product of what is computed for it takes as much longer as a pass does.
+    """
     if probe.name == "call":
         return CALL
+    if probe.name == "product of pass":
+        apart = next(p for p in probes(LEVELS) if p.name == "pass")
+        return invented(apart) + probe.work / 1e11
     if probe.name == "launch":
         return CALL + probe.work * 2e-6
-    rate = 1e10 if probe.name.startswith(("copy", "relayout")) else 1e11
+    rate = 1e10 if probe.name.startswith(("copy", "relayout", "pass")) else 1e11
     share = {"nchw": 0.5, "relayout": 0.1}.get(probe.name.split()[0], 1.0)
     return CALL + probe.work / (rate * share)
 
@@ -65,6 +72,12 @@ def test_the_file_is_the_same_for_the_same_times(found: Calibration):
     assert again.to_yaml() == found.to_yaml()
     assert again.to_json() == found.to_json()
     assert "Measured by eqsat calibrate" in found.to_target().source
+
+
+def test_products_are_calls_where_they_wait_for_what_is_computed_for_them(found: Calibration):
+    assert found.to_target().fusion.calls == ("contraction",)
+    samples = found.samples | {"product of pass": found.samples["product"]}
+    assert replace(found, samples=samples).to_target().fusion.calls == ()
 
 
 def test_every_regime_has_a_row_and_every_row_a_probe(found: Calibration):

@@ -14,6 +14,7 @@ from eqsat.model.deadline import tick
 BATCH_SECONDS = 0.004  # one round of one side takes at least this long
 MOST_CALLS = 1000
 LEAST_ROUNDS = 30
+SLOW_SECONDS = 0.02  # of three calls: they are tried once only
 SECONDS = 2.0  # of one side, unless the fewest rounds take longer
 Times = list[tuple[float, float]]  # seconds of a batch: on the wall, and of process time
 
@@ -26,10 +27,13 @@ def interleave(
     The order is drawn anew for each round, always the same draws, and a call in front of each batch
     is not counted: what ran before has its own data in the caches, which cost up to 9 %. Slow
     calls, which vary less, get fewer than the `most` rounds, but never fewer than `LEAST_ROUNDS`.
+    A side that is slower than the quickest one makes fewer calls in a round, and its seconds are
+    those of as many as the quickest one makes.
     """
-    one = min(map(seconds_per_call, sides.values()))
-    count = max(1, min(MOST_CALLS, int(BATCH_SECONDS / one)))
-    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / one / count)))
+    each = {name: seconds_per_call(call) for name, call in sides.items()}
+    calls = {k: max(1, min(MOST_CALLS, int(BATCH_SECONDS / one))) for k, one in each.items()}
+    count, least = max(calls.values()), min(each.values())
+    rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / least / count)))
     seconds: dict[str, Times] = {name: [] for name in sides}
     order, drawn = list(sides), random.Random(0)
     for _ in range(rounds):
@@ -37,7 +41,9 @@ def interleave(
         drawn.shuffle(order)
         for name in order:
             batch(sides[name], 1)
-            seconds[name].append(batch(sides[name], count))
+            wall, cpu = batch(sides[name], calls[name])
+            scale = count / calls[name]
+            seconds[name].append((wall * scale, cpu * scale))
     return count, seconds
 
 
@@ -55,8 +61,8 @@ def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
 
 def seconds_per_call(call: Callable[[], Any]) -> float:
     """The best of several tries, as neighbours only add time; after a few that warm up."""
-    batch(call, 3)
-    return min(batch(call, 5)[0] for _ in range(5)) / 5
+    tries = 5 if batch(call, 3)[0] < SLOW_SECONDS else 1
+    return min(batch(call, tries)[0] for _ in range(tries)) / tries
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:

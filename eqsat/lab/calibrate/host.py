@@ -74,10 +74,21 @@ class Calibration:
         """Bytes per second, read and written, of a pass that changes the innermost dim."""
         return self.per_second(*(n for n in self.samples if n.startswith("relayout")))
 
+    @property
+    def are_calls(self) -> bool:
+        """Whether products read what is computed for them from memory: it takes a pass longer.
+
+        A third of one is enough: what is handed over may lie in a nearer level than results do.
+        """
+        alone, both, apart = (
+            self.samples[n].median for n in ("product", "product of pass", "pass")
+        )
+        return both - alone > (apart - self.samples["call"].median) / 3
+
     def lines(self) -> list[str]:
         """Figures by what they are of, for a terminal."""
         lines = [f"{self.processor}, one core, medians of {self.rounds} rounds", ""]
-        units = {"copy": "GB/s", "relayout": "GB/s"}
+        units = {"copy": "GB/s", "relayout": "GB/s", "pass": "GB/s"}
         for p in self.probes:
             unit = units.get(p.name.split()[0], "GFLOP/s")
             if p.name not in ("call", "launch"):
@@ -97,7 +108,9 @@ class Calibration:
 
     def to_yaml(self, name: str = "host") -> str:
         """The target; `lang.targets.read_target` reads it."""
-        return "\n".join([*_head(self, name), *_rates(self), *_untiled(self), *_TAIL]) + "\n"
+        return (
+            "\n".join([*_head(self, name), *_rates(self), *_untiled(self), *_fusion(self)]) + "\n"
+        )
 
     def to_target(self) -> Target:
         """The target as the search sees it."""
@@ -180,8 +193,13 @@ def _untiled(c: Calibration) -> list[str]:
     return lines
 
 
+def _fusion(c: Calibration) -> list[str]:
+    calls = ["  calls: [contraction]          # what is computed for them took a pass of its own"]
+    return [_FUSION[0], *(calls if c.are_calls else ()), *_FUSION[1:]]
+
+
 # facts about XLA on a CPU, not measurements
-_TAIL = (
+_FUSION = (
     "fusion:                         # XLA calls its library for contractions, fusing none",
     "  members: 4",
     "  template: 0",

@@ -33,6 +33,7 @@ def probes(levels: Sequence[MemoryLevel]) -> list[Probe]:
         *_relayouts(),
         Probe("elementwise", BODY_OPERATIONS * BODY_SIZE * BODY_RUNS, _body),
         *_contractions(),
+        *_handed(),
     ]
 
 
@@ -69,6 +70,27 @@ def _generic(g: Generic) -> Call:
         for s, t in zip(g.shapes, g.dtypes, strict=True)
     ]
     return _compiled(lambda *xs: generic(g, xs), *arrays)
+
+
+HANDED = (2048, 1024, 8)  # a product that takes little longer than reading its first factor
+
+
+def _handed() -> Iterator[Probe]:
+    """A pass over memory, a product, and the product of what the pass makes."""
+    import numpy as np
+    from jax import numpy as jnp
+
+    rows, k, columns = HANDED
+    x, w = np.ones((rows, k), "f4"), np.ones((k, columns), "f4")
+
+    def passed(x: Any) -> Any:
+        return jnp.maximum(x, 0.5)
+
+    operations = 2 * rows * k * columns
+    yield Probe("pass", 8 * rows * k, partial(_compiled, passed, x))
+    yield Probe("product", operations, partial(_compiled, jnp.matmul, x, w))
+    handed = partial(_compiled, lambda x, w: passed(x) @ w, x, w)
+    yield Probe("product of pass", operations, handed)
 
 
 # ---- everything else -------------------------------------------------------------------------
