@@ -14,7 +14,7 @@ from eqsat.model.deadline import tick
 BATCH_SECONDS = 0.004  # one round of one side takes at least this long
 MOST_CALLS = 1000
 LEAST_ROUNDS = 30
-SLOW_SECONDS = 0.02  # of three calls: they are tried once only
+SLOW_SECONDS = 0.02  # of three calls: each try is one call then
 SECONDS = 2.0  # of one side, unless the fewest rounds take longer
 Times = list[tuple[float, float]]  # seconds of a batch: on the wall, and of process time
 
@@ -61,8 +61,8 @@ def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
 
 def seconds_per_call(call: Callable[[], Any]) -> float:
     """The best of several tries, as neighbours only add time; after a few that warm up."""
-    tries = 5 if batch(call, 3)[0] < SLOW_SECONDS else 1
-    return min(batch(call, tries)[0] for _ in range(tries)) / tries
+    count = 5 if batch(call, 3)[0] < SLOW_SECONDS else 1
+    return min(batch(call, count)[0] for _ in range(5)) / count
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
