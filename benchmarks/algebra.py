@@ -12,7 +12,8 @@ where both are proven over an e-graph that is complete.
 With `--clock` both answers and `jax.jit` of both inputs are timed beside each other on one pinned
 core, at least 30 rounds, by process time. A pair is kept if the answer to the naive one takes at
 most 5 % longer than that to the better one; or, where `jax.jit` gains nothing by the better form,
-than `jax.jit` of the naive one. An answer whose numbers differ from those of `jax.jit` is
+than `jax.jit` of the naive one. Where both answers are one schedule (`same`) they are timed as
+well, but a difference is the machine's. An answer whose numbers differ from those of `jax.jit` is
 not kept.
 
 With `--log FILE` each row is a line of that file as soon as it is there, and is not made again.
@@ -39,6 +40,7 @@ from pairs import PAIRS, THEMES, Pair
 from seeded import tell
 
 from eqsat.model.diag import EqsatError
+from eqsat.model.program import is_same
 
 REACHED, KEPT = 0.95, 0.90  # shares that are wanted, by the model and by the clock
 SAME = 1e-6  # of a predicted time: two sums in another order
@@ -64,7 +66,17 @@ def row(name: str, options: argparse.Namespace) -> Row:
     found["proven"] = all(found[side]["proven"] for side in SIDES)
     if options.clock:
         found["clock"] = measured(pair, {s: run for s, (run, _) in runs.items()}, options.rounds)
+        found["clock"]["same"] = _one_answer(*(run for run, _ in runs.values()))
+        found["clock"]["kept"] |= found["clock"]["same"] and found["clock"]["is_right"]
     return found
+
+
+def _one_answer(naive: Any, better: Any) -> bool:
+    """Whether both are executed as the same schedule."""
+    left, right = naive.schedule, better.schedule
+    if left is None or right is None or naive.is_input or better.is_input:
+        return False
+    return is_same(left.program, right.program) and left.dispatches == right.dispatches
 
 
 def searched(function: Any, pair: Pair, options: argparse.Namespace) -> tuple[Any, Row]:
@@ -120,7 +132,8 @@ def measured(pair: Pair, runs: dict[str, Any], rounds: int) -> Row:
     found["jax_gain"] = ratio("jax_naive", "jax_better")
     is_better = found["jax_gain"][0] > 1
     is_quick = found["to_better"][0] <= WITHIN or (not is_better and found["to_jax"][0] <= WITHIN)
-    found["kept"] = is_quick and error <= MOST_ERROR
+    found["is_right"] = error <= MOST_ERROR
+    found["kept"] = is_quick and found["is_right"]
     return found
 
 
@@ -138,6 +151,7 @@ def line(r: Row) -> str:
         c = r["clock"]
         text += f"  clock {c['naive_us']:.0f} {c['better_us']:.0f}"
         text += f" jax {c['jax_naive_us']:.0f} {c['jax_better_us']:.0f}"
+        text += ", one schedule" if c["same"] else ""
         text += "" if c["kept"] else " NOT KEPT"
         text += "" if c["error"] <= MOST_ERROR else f", WRONG by {c['error']:.3g}"
     return text

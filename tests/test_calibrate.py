@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,11 +20,13 @@ from eqsat.execute.loops import generic
 from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
 from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
 from eqsat.lab.calibrate.machine import MemoryLevel
-from eqsat.lab.calibrate.probes import Probe, probes
+from eqsat.lab.calibrate.probes import BODY_OPERATIONS, Probe, activation, probes
 from eqsat.lab.calibrate.timer import CoreTimer, timed_rounds
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
 from eqsat.ops.contractions.dimorders import orders
+from eqsat.ops.meaning.scalar import cost
 from eqsat.ops.targets.kernels import kernel_kind
 
 LEVELS = (MemoryLevel("l2", 1 << 20, 1 << 19), MemoryLevel("dram", 1 << 34, 1 << 22))
@@ -104,6 +107,13 @@ def test_shapes_are_what_their_rows_say():
                 known = facts(g, kind)
                 first = next(j for j, w in enumerate(whens) if all(is_met(c, known) for c in w))
                 assert first == i, (kind, regime.when, known)
+
+
+def test_the_body_has_the_operations_that_it_is_said_to_have():
+    x = jax.ShapeDtypeStruct((8,), "float32")
+    program = eqsat.optimize(activation, x, target="reference", stop_after="program").program
+    bodies = [n.attr.yields[0].body for n in program.nodes if isinstance(n.attr, Generic)]
+    assert sum(map(cost, bodies)) == BODY_OPERATIONS
 
 
 @pytest.mark.parametrize("order", shapes.ORDERS)

@@ -54,6 +54,24 @@ def test_vectors_and_batches(first: str) -> None:
     _check(product_of("k", without, "m", {"m": M, "k": K}))
 
 
+@pytest.mark.parametrize("first", ["mkb", "bmk", "kbm"])
+@pytest.mark.parametrize("last", ["nbk", "bkn"])
+@pytest.mark.parametrize("result", ["bmn", "nbm"])
+def test_batches_in_any_order(first: str, last: str, result: str) -> None:
+    _check(product_of(first, last, result, {"b": 2, "m": 256, "k": 64, "n": 4}))
+
+
+def test_keys_of_a_few_queries_are_rows() -> None:
+    """They lie as [rows, batch, k]: as columns all of them would be transposed."""
+    sizes = {"b": 2, "m": 4, "k": 64, "n": 8192}
+    for first, last in (("bmk", "nbk"), ("nbk", "bmk")):
+        _check(g := product_of(first, last, "bmn", sizes))
+        xs = [jax.ShapeDtypeStruct(s, "float32") for s in g.shapes]
+        found = str(jax.make_jaxpr(lambda *xs, g=g: generic(g, xs))(*xs))
+        assert "f32[2,8192,4] = dot_general" in found
+        assert "f32[2,8192,4] = optimization_barrier" in found
+
+
 @pytest.mark.parametrize("dims", ["".join(p) for p in permutations("amk")])
 @pytest.mark.parametrize("combine", ["add", "max"])
 def test_reductions_read_an_operand_in_its_order(dims: str, combine: str) -> None:

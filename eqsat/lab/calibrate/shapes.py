@@ -103,6 +103,7 @@ MATMULS = (
     Regime(("n <= 4",), (mnk_product(512, 4, 256),)),
     Regime(("k <= 16",), (mnk_product(512, 512, 8),)),
     Regime(("batch > 1",), (mnk_product(128, 128, 64, batch=12),)),
+    Regime(("m <= 64",), (mnk_product(16, 1024, 1024), mnk_product(64, 512, 1024))),
     Regime(
         (),
         (
