@@ -21,6 +21,23 @@ def write_finish(outer: Frame, last: bool) -> Any:
     frame, (sums, rows, first) = outer.begin(
         f"finish{'.last' if last else ''}", [POINTER, I64, I64]
     )
+    code, p = frame.code, frame.plan
+    if not p.extra:
+        _write_columns(frame, last, sums, rows, first)
+    else:  # all of a tile to one place after the other: lines of one row lie side by side
+        sizes = [frame.nest.sizes[i] for i in p.extra]
+
+        def place(n: Index) -> None:
+            digits = dict(zip(p.extra, code.digits(n, sizes), strict=True))
+            _write_columns(frame.moved(digits), last, sums, rows, first)
+
+        code.loop(0, frame.nest.points(p.extra), 1, [], place)
+    frame.code.end()
+    return frame.code.function
+
+
+def _write_columns(frame: Frame, last: bool, sums: Value, rows: Index, first: Index) -> None:
+    """At one point of the loops that the contraction itself does not have."""
     vectors = frame.vectors(last)
     whole = [v for v in vectors if v[2] is None]
     for v in vectors if len(whole) < 3 or frame.plan.wide > 1 else vectors[len(whole) :]:
@@ -32,8 +49,6 @@ def write_finish(outer: Frame, last: bool) -> Any:
             Column(frame, (0, 0, None), start, start).write(sums, rows, first)
 
         frame.code.loop(0, len(whole) * lanes, lanes, [], turn)
-    frame.code.end()
-    return frame.code.function
 
 
 @dataclass(frozen=True)
@@ -59,23 +74,9 @@ class Column:
             at = frame.moved(frame.rows_at(code.add(first, r)))
             total = code.load(code.at(source, F32, code.mul(r, p.vectors * p.lanes)), F32, p.lanes)
             known = dict(steady) | {frame.sizes.roles.root: total}
-            self._extra(at, known)
+            self._point(at, known)
 
         code.loop(0, rows, 1, [], row)
-
-    def _extra(self, frame: Frame, known: dict[Any, Value]) -> None:
-        """Every point of the loops that the contraction itself does not have."""
-        code, p = frame.code, frame.plan
-        if not p.extra:
-            self._point(frame, known)
-            return
-        sizes = [frame.nest.sizes[i] for i in p.extra]
-
-        def point(n: Index) -> None:
-            digits = code.digits(n, sizes)
-            self._point(frame.moved(dict(zip(p.extra, digits, strict=True))), dict(known))
-
-        code.loop(0, frame.nest.points(p.extra), 1, [], point)
 
     def _points(self, frame: Frame) -> Points:
         p = frame.plan
@@ -84,7 +85,7 @@ class Column:
     def _steady(self, frame: Frame) -> dict[Any, Value]:
         """Values of accesses that no row changes, read once before the rows."""
         p = frame.plan
-        moving = set(p.row_loops) | set(p.extra)
+        moving = set(p.row_loops)
         found: dict[Any, Value] = {}
         for i in frame.sizes.roles.epilogue:
             for a in frame.nest.stages[i].arguments:
@@ -97,7 +98,7 @@ class Column:
     def _exists(self, frame: Frame, rows: bool = True) -> Any:
         """Whether the nest has these points; without the bounds that rows decide on request."""
         p = frame.plan
-        moving = set() if rows else set(p.row_loops) | set(p.extra)
+        moving = set() if rows else set(p.row_loops)
         bounds = [
             b
             for b in frame.nest.bounds
