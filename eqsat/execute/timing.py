@@ -14,6 +14,7 @@ from eqsat.model.deadline import tick
 BATCH_SECONDS = 0.004  # one round of one side takes at least this long
 MOST_CALLS = 1000
 LEAST_ROUNDS = 30
+FAR = 4  # times the time of the quickest side
 SLOW_SECONDS = 0.02  # of three calls: each try is one call then
 SECONDS = 2.0  # of one side, unless the fewest rounds take longer
 Times = list[tuple[float, float]]  # seconds of a batch: on the wall, and of process time
@@ -27,12 +28,17 @@ def interleave(
     The order is drawn anew for each round, always the same draws, and a call in front of each batch
     is not counted: what ran before has its own data in the caches, which cost up to 9 %. Slow
     calls, which vary less, get fewer than the `most` rounds, but never fewer than `LEAST_ROUNDS`.
-    A side that is slower than the quickest one makes fewer calls in a round, and its seconds are
-    those of as many as the quickest one makes.
+    A side that is `FAR` slower than the quickest one makes fewer calls in a round, and its seconds
+    are those of as many as the quickest one makes; others make as many as that, since what a batch
+    costs besides its calls, up to 17 % of one of two calls, would make them differ.
     """
     each = {name: seconds_per_call(call) for name, call in sides.items()}
-    calls = {k: max(1, min(MOST_CALLS, int(BATCH_SECONDS / one))) for k, one in each.items()}
-    count, least = max(calls.values()), min(each.values())
+    least = min(each.values())
+    count = max(1, min(MOST_CALLS, int(BATCH_SECONDS / least)))
+    calls = {
+        k: count if one < FAR * least else max(1, min(count, int(BATCH_SECONDS / one)))
+        for k, one in each.items()
+    }
     rounds = max(LEAST_ROUNDS, min(most, int(SECONDS / least / count)))
     seconds: dict[str, Times] = {name: [] for name in sides}
     order, drawn = list(sides), random.Random(0)
