@@ -218,6 +218,7 @@ def _facts(
     """
     from eqsat.ops.programs.likeparts import like_parts
     from eqsat.ops.programs.sharedweights import shared_weights
+    from eqsat.ops.programs.weightsofone import weights_of_one
     from eqsat.saturate.blocks import find_blocks
 
     if program.symbols:
@@ -229,8 +230,13 @@ def _facts(
     known = list(loops)
     alike = like_parts(program, first(), _is_inexact(rules))
     known += [] if alike is None else [alike]
-    shared = shared_weights(program, first())
-    blocks = None if shared is None else find_blocks(program)
+    many, shared = weights_of_one(program, first()), shared_weights(program, first())
+    blocks = find_blocks(program) if many is not None or shared is not None else None
+    if blocks is not None:
+        many = weights_of_one(program, first(), blocks.place)
+    known += [] if many is None else [many]
+    if shared is not None and many is not None:
+        shared = shared_weights(program, first())  # numbered on from these
     if shared is not None and (blocks is None or not blocks.carried):
         known.append(shared)
     return tuple(known)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat.model.equalities import Equalities
 from eqsat.model.ops import LEAVES
@@ -37,6 +38,14 @@ class Blocks:
     @property
     def count(self) -> int:
         return len(self.columns[0])
+
+    def place(self, node: int) -> int | None:
+        """The block of a node; None outside of all of them."""
+        return self._places.get(self.same[node])
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {n: b for column in self.columns for b, n in enumerate(column)}
 
 
 @dataclass(frozen=True)

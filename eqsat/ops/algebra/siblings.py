@@ -7,7 +7,9 @@ Source: the fused QKV projection of transformers; TASO (Jia et al., SOSP 2019), 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.attr import Shape
@@ -41,7 +43,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class _Product:
+class OneOfSiblings:
     """One contraction seen from x: its loops are numbered as x's map names them, then n loops."""
 
     leaf: Leaf
@@ -61,7 +63,7 @@ class _Product:
         return range(self.rank, len(self.sizes))
 
 
-def _part(g: Generic, leaf: Leaf, side: int) -> _Product | None:
+def sibling(g: Generic, leaf: Leaf, side: int) -> OneOfSiblings | None:
     """`side` is the operand of g that is the weight; None if g is no plain contraction with k."""
     roles = contraction_roles(g)
     if roles is None or not roles.k or g.tile:
@@ -71,6 +73,8 @@ def _part(g: Generic, leaf: Leaf, side: int) -> _Product | None:
     whole = [d for d, s in zip(w, g.shapes[side], strict=True) if d is not None and g.sizes[d] == s]
     if len(set(whole)) < len(w):
         return None
+    # of one extent, read by nobody: a row that x has been sliced to
+    of_x += [d for d in range(g.rank) if g.sizes[d] == 1 and d not in (*of_x, *whole)]
     loops = [*of_x, *(d for d in whole if d not in of_x)]
     if any(d not in loops for d in range(len(g.sizes))):
         return None
@@ -80,7 +84,7 @@ def _part(g: Generic, leaf: Leaf, side: int) -> _Product | None:
     order = [i for i, d in enumerate(loops) if d < g.rank]
     y = g.yields[0]
     body = y.body if side else y.body.substitute({0: arg(1), 1: arg(0)})
-    return _Product(
+    return OneOfSiblings(
         leaf,
         tuple(e.rename(new) for e in x),
         g.shapes[1 - side],
@@ -100,19 +104,34 @@ def _in_order(e: Affine, g: Generic) -> list[int]:
     return [d for d, _ in sorted(e.terms, key=lambda t: (abs(t[1]), t[1], t[0] >= g.rank, t[0]))]
 
 
-def _merge(parts: tuple[_Product | None, ...]) -> Merged | None:
-    """The merge of all parts, for the contraction that is the first of them."""
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts) or len({p.leaf for p in known}) < len(parts):
+@dataclass(frozen=True)
+class StackedSiblings:
+    """Contractions of one value as one, with their weights in the order of their names.
+
+    Per contraction, in that order: its number as given, what its weight is transposed by, the part
+    of the one that it is, and what that is transposed by; a perm of None transposes nothing.
+    """
+
+    order: tuple[int, ...]
+    weight_perms: tuple[Perm | None, ...]
+    concat: Move
+    sig: Generic
+    slices: tuple[Move, ...]
+    perms: tuple[Perm | None, ...]
+
+
+def stacked_siblings(products: Sequence[OneOfSiblings]) -> StackedSiblings | None:
+    """None if they are not alike, or if two of them read the same weight."""
+    if len({p.leaf for p in products}) < len(products):
         return None
-    first, *more = ordered = sorted(known, key=lambda p: _order(p.leaf))
+    order = sorted(range(len(products)), key=lambda i: _order(products[i].leaf))
+    first, *more = ordered = [products[i] for i in order]
     axis = _axis(ordered)
-    if axis is None or not all(_fits(first, p) for p in more):
+    if axis is None or not all(is_like(first, p) for p in more):
         return None
-    perms = [tuple(p.w.index(d) for d in first.w) for p in ordered]
-    widths = [p.sizes[axis] for p in ordered]
     shapes = tuple(tuple(p.sizes[d] for d in first.w) for p in ordered)
-    sizes = tuple(sum(widths) if d == axis else s for d, s in enumerate(first.sizes))
+    ends = list(accumulate((p.sizes[axis] for p in ordered), initial=0))
+    sizes = tuple(ends[-1] if d == axis else s for d, s in enumerate(first.sizes))
     merged = tuple(sizes[d] for d in first.w)
     results = [*first.parallel, *first.n]
     sig = canonical_generic(
@@ -125,16 +144,31 @@ def _merge(parts: tuple[_Product | None, ...]) -> Merged | None:
         first.dtypes,
         precision=first.precision,
     )
-    root = known[0]
-    at = sum(widths[: ordered.index(root)])
-    cut = _slice(sig.result_shape, results.index(axis), at, at + root.sizes[axis])
-    concat = Move("concat", shapes, (first.w.index(axis),), merged)
-    leaves, turns = [p.leaf for p in ordered], [_turn(p) for p in perms]
+    at = results.index(axis)
+    return StackedSiblings(
+        tuple(order),
+        tuple(_turn(tuple(p.w.index(d) for d in first.w)) for p in ordered),
+        Move("concat", shapes, (first.w.index(axis),), merged),
+        sig,
+        tuple(_slice(sig.result_shape, at, a, b) for a, b in pairwise(ends)),
+        tuple(_turn(p.perm) for p in ordered),
+    )
+
+
+def _merge(parts: Sequence[OneOfSiblings | None]) -> Merged | None:
+    """The merge of all parts, for the contraction that is the first of them."""
+    known = [p for p in parts if p is not None]
+    whole = stacked_siblings(known) if len(known) == len(parts) else None
+    if whole is None:
+        return None
+    leaves, turns = [known[i].leaf for i in whole.order], whole.weight_perms
     one, two, three = (*leaves, leaves[-1])[:3]
     turn_one, turn_two, turn_three = (*turns, turns[-1])[:3]
+    at = whole.order.index(0)
     return Merged(
-        one, two, three, turn_one, turn_two, turn_three, concat, sig, cut, _turn(root.perm)
-    )
+        one, two, three, turn_one, turn_two, turn_three,
+        whole.concat, whole.sig, whole.slices[at], whole.perms[at],
+    )  # fmt: skip
 
 
 def _order(leaf: Leaf) -> tuple[object, ...]:
@@ -143,15 +177,15 @@ def _order(leaf: Leaf) -> tuple[object, ...]:
     return [(w.isdigit(), int(w) if w.isdigit() else 0, w) for w in words], leaf.key, leaf.index
 
 
-def _fits(a: _Product, b: _Product) -> bool:
-    """Equal but for the extent of one n loop and the order of the weight's dims."""
+def is_like(a: OneOfSiblings, b: OneOfSiblings) -> bool:
+    """Whether they are equal but for extents of n loops and the order of the weight's dims."""
     seen = (a.x, a.x_shape, a.rank, a.parallel, a.body, a.dtypes, len(a.sizes), sorted(a.w))
     other = (b.x, b.x_shape, b.rank, b.parallel, b.body, b.dtypes, len(b.sizes), sorted(b.w))
     alike = seen == other and a.precision == b.precision
     return alike and a.sizes[: a.rank] == b.sizes[: b.rank]
 
 
-def _axis(parts: list[_Product]) -> int | None:
+def _axis(parts: list[OneOfSiblings]) -> int | None:
     """The n loop to merge along: the one whose extents differ, else the outermost."""
     first = parts[0]
     if not first.n or any(len(p.sizes) != len(first.sizes) for p in parts):
@@ -183,12 +217,12 @@ def merge_contractions(
     k: int = 0,
 ) -> Merged | None:
     """Two or three contractions of one operand, each with its weight and which operand that is."""
-    parts = [_part(g, a, i), _part(h, b, j)]
+    parts = [sibling(g, a, i), sibling(h, b, j)]
     if f is not None and c is not None:
         if _order(b) >= _order(c):
             return None  # the same merge is found the other way round
-        parts.append(_part(f, c, k))
-    return _merge(tuple(parts))
+        parts.append(sibling(f, c, k))
+    return _merge(parts)
 
 
 @dataclass(frozen=True)
