@@ -157,7 +157,7 @@ class Choices:
         variants, pool = self.variants, self.variants.pool
         found = placed(variants, places or program_timetable(pool.space, pool.held))
         kept = sorted(found, key=lambda v: v.key)
-        covers = covers_of(pool.space, variants.needed, kept)
+        covers = covers_of(pool, variants.needed, kept)
         problem = problem_of(pool, kept, covers, tuple(variants.goals))
         useful = range(len(kept)) if pool.keeps_all else presolve(problem)
         candidates = tuple(kept[i].candidate for i in useful)

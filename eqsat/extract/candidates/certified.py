@@ -83,6 +83,7 @@ class Certified:
         v, space, image = self.variants, self.variants.space, self._shifted.once
         owned = [v.pool.legality.exclusive((n,)) for n in range(len(space.kinds))]
         computed = [space.computes((n,)) for n in range(len(space.kinds))]
+        served = [v.pool.served.get(n, frozenset()) for n in range(len(space.kinds))]
         number = self._numbers
 
         def is_alike(n: int, j: int) -> bool:
@@ -92,6 +93,7 @@ class Certified:
                 and v.tied[n] == v.tied[j]
                 and {number[x] for x in owned[n]} == owned[j]
                 and {image.value[x] for x in computed[n]} == computed[j]
+                and {image.value[x] for x in served[n]} == served[j]
                 and all(self._is_owed_alike(x - len(space.kinds)) for x in owned[n])
                 and (not v.has_loops or _kernels(v, n) == _kernels(v, j))
             )

@@ -16,7 +16,7 @@ from eqsat.extract.solve.folded import folded_relaxation, presolved_rows
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.cycles import give_back
 
-ASKED = ("reads", "writes", "exclusive", "computes")
+ASKED = ("reads", "writes", "exclusive", "computes", "serves")
 
 
 @dataclass(frozen=True)

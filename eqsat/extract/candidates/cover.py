@@ -1,11 +1,13 @@
-"""Values every answer must compute: AND/OR dominators over logical values.
+"""Work every answer must do: values it computes, and ops of which it holds one.
 
-Without a cut per needed value CP-SAT does not prove layout graphs (`docs/decisions.md`).
+Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
+prove layout graphs (`docs/decisions.md`). Where a needed value may be cut out of another one, what
+computes it is often next to free, and all the work lies behind; there a cut runs through that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.space import MOVING
@@ -17,17 +19,24 @@ if TYPE_CHECKING:
 
 def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     """Per value: the values each node reads that computes it anew (conversions do not)."""
+    space, found = pool.space, dict[int, list[frozenset[int]]]()
+    for i, v in _makers(pool):
+        reads = frozenset(space.value[c] for c in space.egraph.nodes[i].children)
+        found.setdefault(v, []).append(reads)
+    return found
+
+
+def _makers(pool: Pool) -> Iterator[tuple[int, int]]:
+    """(node, value it computes anew)."""
     space = pool.space
-    found: dict[int, list[frozenset[int]]] = {}
     for nodes in pool.producers.values():
         for i in nodes:
             if space.kinds[i] in MOVING:
                 continue
-            reads = frozenset(space.value[c] for c in space.egraph.nodes[i].children)
-            for c in space.outputs[i]:
-                if space.value[c] not in reads:
-                    found.setdefault(space.value[c], []).append(reads)
-    return found
+            reads = {space.value[c] for c in space.egraph.nodes[i].children}
+            yield from (
+                (i, space.value[c]) for c in space.outputs[i] if space.value[c] not in reads
+            )
 
 
 def necessity(pool: Pool) -> dict[int, int]:
@@ -68,3 +77,48 @@ def union(need: dict[int, int], values: Iterable[int]) -> int:
     for v in values:
         total |= need.get(v, 0)
     return total
+
+
+# ---- the ops behind --------------------------------------------------------------------------
+LIGHT = ("elementwise", "move")  # kinds that are looked through
+
+
+def served_values(pool: Pool) -> dict[int, frozenset[int]]:
+    """Per node: needed values of which every answer holds this node or another one that is there.
+
+    To compute a value is to hold one of its nodes. A light one of these reads values that are
+    computed, too: for one that is not needed by itself its own nodes stand there instead, and so
+    on. That ends, as each is computed before what reads it. Values of which nothing was replaced
+    are left out: `needed_values` says as much.
+    """
+    found: dict[int, set[int]] = {}
+    below = _replaced(pool)
+    for v in pool.needed:
+        tick()
+        seen, waiting, nodes = {v}, [v], set[int]()
+        while waiting:
+            for node, u in below[waiting.pop()]:
+                if u is None:
+                    nodes.add(node)
+                elif u not in seen:
+                    seen.add(u)
+                    waiting.append(u)
+        if len(seen) > 1:
+            for node in nodes:
+                found.setdefault(node, set()).add(v)
+    return {node: frozenset(values) for node, values in found.items()}
+
+
+def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
+    """Per value: its nodes, and what is looked at in place of a light one: a value that it reads.
+
+    That is the first one computed at run time and not needed by itself. None: there is no such value.
+    """
+    space, found = pool.space, dict[int, list[tuple[int, int | None]]]()
+    ways, needed = necessity(pool).keys(), frozenset(pool.needed)
+    for node, v in _makers(pool):
+        reads = [space.value[c] for c in space.egraph.nodes[node].children]
+        open_ = (u for u in reads if u in ways and u not in needed and u != v)
+        below = next(open_, None) if space.kinds[node] in LIGHT else None
+        found.setdefault(v, []).append((node, below))
+    return found

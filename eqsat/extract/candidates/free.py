@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.presolve import presolve
@@ -37,7 +36,7 @@ def _free_problem(variants: Variants) -> tuple[list[Variant], AnyOrder]:
 def unordered(variants: Variants, kept: Sequence[Variant]) -> AnyOrder:
     """The problem of choosing among these options in any order."""
     pool, space = variants.pool, variants.space
-    covers = covers_of(space, variants.needed, kept)
+    covers = covers_of(pool, variants.needed, kept)
     problem = problem_of(pool, kept, covers, tuple(variants.goals))
     computes = tuple(tuple(sorted(space.computes(v.candidate.members))) for v in kept)
     sources = {v for v in space.value if space.is_source(v)}
@@ -75,15 +74,21 @@ def problem_of(
 
 
 def covers_of(
-    space: Space, needed: tuple[int, ...], kept: Sequence[Variant]
+    pool: Pool, needed: tuple[int, ...], kept: Sequence[Variant]
 ) -> tuple[tuple[int, ...], ...]:
-    """Per needed value: the options that compute it."""
-    computing: dict[int, list[int]] = {}
+    """Per needed value: the options that compute it; then those that serve one (`Pool.served`)."""
+    computing, serving = dict[int, list[int]](), dict[int, list[int]]()
+    served, nobody = pool.served, frozenset[int]()
     for n, v in enumerate(kept):
         tick()
-        for value in sorted(space.computes(v.candidate.members)):
+        members = v.candidate.members
+        for value in pool.space.computes(members):
             computing.setdefault(value, []).append(n)
-    return tuple(tuple(computing.get(v, ())) for v in needed)
+        for value in frozenset().union(*(served.get(m, nobody) for m in members)):
+            serving.setdefault(value, []).append(n)
+    behind = sorted(frozenset().union(*served.values()))
+    parts = ((computing, needed), (serving, behind))
+    return tuple(tuple(options.get(v, ())) for options, values in parts for v in values)
 
 
 def fixed_bytes(pool: Pool) -> int:

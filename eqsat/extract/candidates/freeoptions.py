@@ -164,6 +164,7 @@ def free_table(variants: Variants, table: OptionTable) -> FreeTable:
         **columns(table),
         roots=np.array(roots, dtype=np.int64),
         needed=np.array(variants.needed, dtype=np.int64),
+        served=np.array(sorted(frozenset().union(*pool.served.values())), dtype=np.int64),
         value_of=np.array(space.value, dtype=np.int64),
         is_source=_is_source(variants),
     )
@@ -171,7 +172,8 @@ def free_table(variants: Variants, table: OptionTable) -> FreeTable:
 
 def columns(table: OptionTable) -> dict[str, Any]:
     """What both tables say about the options."""
-    return {n: getattr(table, n) for n in ("adds", "reads", "writes", "exclusive", "computes")}
+    names = ("adds", "reads", "writes", "exclusive", "computes", "serves")
+    return {n: getattr(table, n) for n in names}
 
 
 def _is_source(variants: Variants) -> Mask:

@@ -20,7 +20,7 @@ from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.cycles import give_back
 
 KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
-KINDS |= {"exclusive": "number", "computes": "value"}
+KINDS |= {"exclusive": "number", "computes": "value", "serves": "value"}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import needed_values
+from eqsat.extract.candidates.cover import needed_values, served_values
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
@@ -185,6 +185,11 @@ class Pool:
     def needed(self) -> tuple[int, ...]:
         """Values every answer computes."""
         return needed_values(self)
+
+    @cached_property
+    def served(self) -> dict[int, frozenset[int]]:
+        """Per node: needed values of which every answer holds one of the nodes that serve it."""
+        return served_values(self)
 
     @cached_property
     def held(self) -> frozenset[int]:

@@ -20,7 +20,8 @@ class OptionTable:
     """Row by row an option (`Variant`) without its moment; sets of buffers are ascending.
 
     `candidate` numbers the candidates they are made from; `extras` are the buffers written beside
-    the candidate's own results, `computes` the values it computes anew.
+    the candidate's own results, `computes` the values it computes anew,
+    `serves` those that are made of what it computes (`cover.served_values`).
     """
 
     candidates: CandidateTable
@@ -33,6 +34,7 @@ class OptionTable:
     extras: Ragged
     exclusive: Ragged
     computes: Ragged
+    serves: Ragged
     is_conversion: Mask
 
     def __len__(self) -> int:

@@ -110,6 +110,11 @@ class _Tabulation:
         return self.by_node(lambda n: self.space.computes((n,)))
 
     @cached_property
+    def serves(self) -> Ragged:
+        nobody = frozenset[int]()
+        return self.by_node(lambda n: self.pool.served.get(n, nobody))
+
+    @cached_property
     def _computed(self) -> Ints:
         """(candidate, value it computes) as keys."""
         return self.computes.pairs(self.classes)
@@ -355,6 +360,7 @@ class _Tabulation:
             extras.take(option),
             self.exclusive.take(owners),
             self.computes.take(owners),
+            self.serves.take(owners),
             self.is_conversion[owners],
         )
 

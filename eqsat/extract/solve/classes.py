@@ -94,6 +94,7 @@ class FoldedTable:
             writes=table.writes.mapped(of),
             exclusive=table.exclusive.mapped(self.numbers.of),
             computes=table.computes.mapped(self.values.of),
+            serves=table.serves.mapped(self.values.of),
             roots=distinct(of[table.roots]),
             value_of=np.zeros(span, dtype=np.int64),
         )

@@ -113,18 +113,24 @@ def _rows(folded: FoldedTable, known: FoldedNeeds) -> tuple[RowTable, Ints]:
 
 def _sums(folded: FoldedTable) -> list[RowTable]:
     """What is written once at most, results once; what is computed; what only one may hold."""
-    table, infinite = folded.table, np.inf
+    table = folded.table
     coarse, buffers, values = folded.coarse, folded.buffers, folded.values
     roots = np.bincount(buffers.of[table.roots], minlength=len(buffers.sizes))
-    needed = np.bincount(values.of[table.needed], minlength=len(values.sizes))
     writers = coarse.writes.turned(len(buffers.sizes))
-    computing = coarse.computes.turned(len(values.sizes))
     holders = coarse.exclusive.turned(len(folded.numbers.sizes))
+    made = (coarse.computes, table.needed), (coarse.serves, table.served)
     return [
         _between(writers, roots, buffers.sizes, (writers.counts > 1) | (roots > 0)),
-        _between(computing, needed, np.full(len(needed), infinite), needed > 0),
+        *(_needed(values, *pair) for pair in made),
         _between(holders, 0 * holders.counts, folded.numbers.sizes, holders.counts > 1),
     ]
+
+
+def _needed(values: Classes, of: Ragged, asked: Ints) -> RowTable:
+    """Per value that is asked for: an option that has it."""
+    count = np.bincount(values.of[asked], minlength=len(values.sizes))
+    most = np.full(len(count), np.inf)
+    return _between(of.turned(len(count)), count, most, count > 0)
 
 
 def _between(terms: Ragged, low: Ints, high: Ints, asked: Mask) -> RowTable:

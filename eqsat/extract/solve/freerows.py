@@ -55,7 +55,8 @@ def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:
     A level is how many of its writers are chosen: of a buffer one at most.
     """
     found = [_sums(table.writers.take(table.roots), 1, 1)]
-    found.append(_sums(table.computes.turned(table.span).take(table.needed), 1, math.inf))
+    for of, values in ((table.computes, table.needed), (table.serves, table.served)):
+        found.append(_sums(of.turned(table.span).take(values), 1, math.inf))
     found += _exclusions(table)
     tick()
     count, upper = len(table), [np.ones(len(table))]

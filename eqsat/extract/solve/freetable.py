@@ -29,8 +29,10 @@ class FreeTable:
     writes: Ragged
     exclusive: Ragged
     computes: Ragged
+    serves: Ragged
     roots: Ints
     needed: Ints  # values every answer computes
+    served: Ints  # values that something in every answer serves
     value_of: Ints  # per buffer
     is_source: Mask  # per value: it is there from the start, in some layout
 
@@ -60,6 +62,7 @@ class FreeTable:
             writes=self.writes.take(rows),
             exclusive=self.exclusive.take(rows),
             computes=self.computes.take(rows),
+            serves=self.serves.take(rows),
         )
 
 

@@ -1,0 +1,66 @@
+"""Products that others are cut out of: what every answer holds of them, and the bound it gives."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.enumeration import enumerated
+from eqsat.extract.candidates.free import free_problem, unordered
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.solve.linear import OWN
+from eqsat.extract.survivors import narrowed
+from eqsat.lang.programs import parse_program
+from eqsat.lang.rulesets import load_rulesets
+from eqsat.lang.targets import load_target
+from eqsat.saturate import saturate
+from tests.test_survivors import least
+
+SIDES = ("q", "k", "v")
+
+
+def projections() -> str:
+    """Three products of one input, each with a bias."""
+    lines = ["program m", "input x: f32[128, 384]"]
+    for s in SIDES:
+        maps = "[[d0, d2], [d2, d1]]"
+        body = f"loops=[128, 384, 384], maps={maps}, body=mul(x0, x1), combine=add, rank=2"
+        lines += [f"weight w{s}: f32[384, 384]", f"weight b{s}: f32[384]"]
+        lines.append(f"{s} = generic(x, w{s}, {body}) : f32[128, 384]")
+        body = "loops=[128, 384], maps=[[d0, d1], [d1]], body=add(x0, x1), rank=2"
+        lines.append(f"out{s} = generic({s}, b{s}, {body}) : f32[128, 384]")
+    return "\n".join([*lines, "return outq, outk, outv", ""])
+
+
+@cache
+def variants() -> Variants:
+    target = load_target("avx512-xla")
+    egraph = saturate(parse_program(projections()), load_rulesets(["algebra/merge"]), target)
+    space = Space(egraph)
+    pool, costs = Pool(Legality(space, target), False), Costs(space, target)
+    return Variants(pool, costs, enumerated(pool, costs).all, OWN)
+
+
+def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():
+    pool = variants().pool
+    nodes, kinds = pool.space.egraph.nodes, pool.space.kinds
+    products = {i for i, k in enumerate(kinds) if k == "contraction"}
+    assert pool.served.keys() == products
+    assert {len(values) for values in pool.served.values()} == {1, 2, 3}
+    for node, values in pool.served.items():
+        (made,) = pool.space.egraph.types[nodes[node].eclass]
+        assert values <= frozenset(pool.needed)
+        assert len(values) == made.shape[-1] // 384
+
+
+def test_the_bound_counts_a_shared_product_as_a_whole():
+    kept, free = free_problem(variants())
+    best = least(free, {"time": 1}, {})
+    found = narrowed(variants(), {"time": 1}, {}, best, lambda _: None)
+    assert found is not None
+    assert found.bound == best
+    left = unordered(variants(), found.options)
+    assert least(left, {"time": 1}, {}) == best
