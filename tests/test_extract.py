@@ -24,7 +24,7 @@ from graphs import (
 )
 from problems import every_answer
 
-from eqsat.extract import extract
+from eqsat.extract import extract, session
 from eqsat.extract.candidates.assemble import assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.cpsat import Effort, Request, solve
@@ -209,6 +209,21 @@ def test_a_budget_is_kept_and_may_rule_out_the_baseline():
     one_op = replace(limited, fusion=Fusion(members=1), budget=(("dispatches", 2),))
     with pytest.raises(EqsatError, match="dispatches <= 2"):
         extract(replace(graph, nodes=nodes), one_op, ALL)
+
+
+def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    graph, target = diamond(), reference(Fusion(multi_result=True))
+    goals = (GoalRequest("memory"), GoalRequest("time"))
+    _, own = extract(graph, target, goals)
+    assert own is not None
+    least = own.goal("memory").value
+    tight = replace(target, budget=(("memory", least),))
+    monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
+    found, baseline = extract(graph, tight, goals, time_limit=0.0)
+    assert baseline is not None and baseline.goal("memory").value == least
+    assert found.goal("memory").value <= least
 
 
 def test_memory_counts_what_is_live_together():

@@ -44,6 +44,9 @@ from eqsat.model.target import Target
 REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
 # shares of the time that is left: for the input program's candidates; and for its search
 OWN_ENOUGH, BASELINE = 0.15, 0.3
+# seconds for it at least where there is a budget, whatever the limit: what keeps one has to be looked
+# for, and the input program is the answer that is known to be there
+LEAST_OWN = 2.0
 # then for all candidates (stating the problem takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
 LATER = 0.25  # at most, of the search's time: for what holds in every order
@@ -194,11 +197,13 @@ def prepare(
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     progress.phase("baseline")
-    baseline_end, space = share(BASELINE), Space(egraph)
+    space, least = Space(egraph), LEAST_OWN if target.budget else 0.0
+    own_enough = max(share(OWN_ENOUGH), time.monotonic() + least / 2)
+    baseline_end = max(share(BASELINE), time.monotonic() + least)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
     with uncollected():
-        found = choices(space, target, True, linear, enough=share(OWN_ENOUGH), asked=asked)
+        found = choices(space, target, True, linear, enough=own_enough, asked=asked)
     with progress.heard(None):
         own = sides.own(found, baseline_end)
         baseline = _baseline(own, goals, baseline_end - time.monotonic())
