@@ -57,7 +57,7 @@ def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():
 
 
 def test_the_bound_counts_a_shared_product_as_a_whole():
-    kept, free = free_problem(variants())
+    _, free = free_problem(variants())
     best = least(free, {"time": 1}, {})
     found = narrowed(variants(), {"time": 1}, {}, best, lambda _: None)
     assert found is not None

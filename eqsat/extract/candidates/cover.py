@@ -112,7 +112,7 @@ def served_values(pool: Pool) -> dict[int, frozenset[int]]:
 def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
     """Per value: its nodes, and what is looked at in place of a light one: a value that it reads.
 
-    That is the first one computed at run time and not needed by itself. None: there is no such value.
+    That is the first one computed at run time and not needed by itself. None: there is none.
     """
     space, found = pool.space, dict[int, list[tuple[int, int | None]]]()
     ways, needed = necessity(pool).keys(), frozenset(pool.needed)
