@@ -56,6 +56,10 @@ def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():
         assert len(values) == made.shape[-1] // 384
 
 
+def test_weights_of_alternatives_are_not_made_in_every_run():
+    assert not variants().pool.optional
+
+
 def test_the_bound_counts_a_shared_product_as_a_whole():
     _, free = free_problem(variants())
     best = least(free, {"time": 1}, {})

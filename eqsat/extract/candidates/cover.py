@@ -7,7 +7,7 @@ computes it is often next to free, and all the work lies behind; there a cut run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.space import MOVING
@@ -66,8 +66,7 @@ def necessity(pool: Pool) -> dict[int, int]:
 def needed_values(pool: Pool) -> tuple[int, ...]:
     """Values every derivation of the roots computes at run time, ascending."""
     need = necessity(pool)
-    roots = [pool.space.value[r] for r in pool.space.roots if r not in pool.held]
-    total = union(need, frozenset(roots))
+    total = union(need, frozenset(pool.space.value[r] for r in pool.space.roots))
     return tuple(v for v in sorted(need) if total >> v & 1)
 
 
@@ -94,19 +93,30 @@ def served_values(pool: Pool) -> dict[int, frozenset[int]]:
     found: dict[int, set[int]] = {}
     below = _replaced(pool)
     for v in pool.needed:
-        tick()
-        seen, waiting, nodes = {v}, [v], set[int]()
-        while waiting:
-            for node, u in below[waiting.pop()]:
-                if u is None:
-                    nodes.add(node)
-                elif u not in seen:
-                    seen.add(u)
-                    waiting.append(u)
-        if len(seen) > 1:
-            for node in nodes:
-                found.setdefault(node, set()).add(v)
+        seen = _behind(below, v)
+        nodes = {node for w in seen for node, u in below[w] if u is None}
+        for node in nodes if len(seen) > 1 else ():
+            found.setdefault(node, set()).add(v)
     return {node: frozenset(values) for node, values in found.items()}
+
+
+def values_behind(pool: Pool) -> dict[int, frozenset[int]]:
+    """Per value computed at run time: itself, and those that stand in its place (see above)."""
+    below = _replaced(pool)
+    return {v: _behind(below, v) for v in below}
+
+
+Below = Mapping[int, Sequence[tuple[int, int | None]]]
+
+
+def _behind(below: Below, value: int) -> frozenset[int]:
+    tick()
+    seen, waiting = {value}, [value]
+    while waiting:
+        news = {u for _, u in below[waiting.pop()] if u is not None} - seen
+        seen |= news
+        waiting += sorted(news)
+    return frozenset(seen)
 
 
 def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:

@@ -3,15 +3,17 @@
 What can be computed from weights alone may be there before the first dispatch (it was stored so, or
 is made once at load) or be made at run time, by dispatches of its own or inside of those that read
 it. The first is never slower and is the only way where it can be no worse: where a buffer is no
-larger than the weights it is made from and nothing else needs these.
+larger than the weights it is made from and nothing else needs these. A product that another one may
+be cut out of is nothing else: no answer needs both.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from eqsat.extract.candidates.cover import values_behind
 from eqsat.model.target import DROPPED, HELD
 
 if TYPE_CHECKING:
@@ -83,7 +85,21 @@ def _users(pool: Pool) -> dict[int, set[int]]:
                 twice.setdefault((min(made), s), set()).add(o)
     for (_, s), layouts in twice.items():
         found[s].update([AGAIN] if len(layouts) > 1 else [])
-    return found
+    behind = values_behind(pool)
+    return {s: _at_once(users, behind) for s, users in found.items()}
+
+
+def _at_once(users: set[int], behind: Mapping[int, frozenset[int]]) -> set[int]:
+    """Without values that stand in place of another one; of a circle the least stays."""
+    nobody = frozenset[int]()
+    return {
+        u
+        for u in users
+        if not any(
+            u in behind.get(v, nobody) and (v not in behind.get(u, nobody) or v < u)
+            for v in users - {u}
+        )
+    }
 
 
 def _computing(pool: Pool) -> Iterator[tuple[int, set[int]]]:
