@@ -144,7 +144,8 @@ def line(r: Row) -> str:
         return f"{r['pair']:28} FAILED: {r['problem']}"
     naive, better = r["naive"], r["better"]
     times = (naive["input_us"], naive["answer_us"], better["answer_us"], better["input_us"])
-    text = f"{r['pair']:28}" + "".join(f"{t:11.2f}" for t in times)
+    # an input that was not looked at in time has no price
+    text = f"{r['pair']:28}" + "".join(f"{float('nan') if t is None else t:11.2f}" for t in times)
     text += f"  {naive['search_cpu_s']:6.2f} {better['search_cpu_s']:6.2f}"
     text += f"  {'reached' if r['reached'] else 'MISSED'}{'' if r['proven'] else ', not proven'}"
     if "clock" in r:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 import eqsat
@@ -72,6 +73,27 @@ def test_less_is_computed(name: str) -> None:
     run = eqsat.optimize(program, rules=["full"], target="avx512-xla", verify=True)
     assert run.verification is not None and run.verification.ok
     assert work(run) * times == work_of(program)
+
+
+def test_an_element_per_row_needs_no_other() -> None:
+    """Of flattened rows less a number each: whatever the indices are, they are clipped alike."""
+    lines = [
+        "program p", "input x: f32[512, 256]", "input s: f32[512]", "input i: i32[16]",
+        "y = generic(x, s, loops=[512, 256], maps=[[d0, d1], [d0]], body=exp(sub(x0, x1)))",
+        "j = generic(i, loops=[16], maps=[[d0]], body=mul(x0, 999))",
+        "z = gather(reshape(y, shape=[131072]), reshape(j, shape=[16, 1]), axis=0)", "return z",
+    ]  # fmt: skip
+    run = eqsat.optimize(
+        parse_program("\n".join(lines), "p.eqs"), rules=["full"], target="avx512-xla"
+    )
+    sizes = [n.attr.sizes for n in run.schedule.program.nodes if isinstance(n.attr, Generic)]
+    assert (512, 256) not in sizes
+    rng = np.random.default_rng(0)
+    x, s = rng.standard_normal((512, 256), "f"), rng.standard_normal(512, "f")
+    i = np.array([-9, -1, 0, 5, 8, 127, 128, 200, 1, 2, 3, 40, 50, 60, 70, 80], "i4")
+    flat = np.exp(x - s[:, None]).reshape(-1)
+    wanted = np.take(flat, (999 * i)[:, None], mode="clip")
+    np.testing.assert_allclose(run.compile()(x, s, i)[0], wanted, rtol=1e-6)
 
 
 def without_new() -> RuleSet:

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape
-from eqsat.model.generic import Generic
-from eqsat.model.movement import Move
+from eqsat.model.expr import arg, call, const
+from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Move, Reshape
+from eqsat.model.precision import NONE
+from eqsat.model.tensor import DTYPES
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic, identity
 from eqsat.ops.generics.restrict import LoopRange, restricted
 from eqsat.ops.movement.moved_generics import MovedOperands
 from eqsat.ops.movement.moves import gather_of, slice_of, unless_identity
@@ -37,6 +40,15 @@ class SlicedGather:
     table: Move | None
     indices: Move | None
     move: Move
+
+
+@dataclass(frozen=True)
+class FlatRows:
+    """The row numbers of indices into flattened rows, the gather by them, and what is computed."""
+
+    rows: Generic
+    move: Move
+    sig: Generic
 
 
 # ---- slices --------------------------------------------------------------------------------------
@@ -90,6 +102,35 @@ def gather_operands(g: Generic, move: Move) -> MovedOperands | None:
     return MovedOperands(tuple(moves), sig)
 
 
+def gather_flat(g: Generic, flat: Reshape, e: Generic, move: Move) -> FlatRows | None:
+    """gather(flat(f(x, row)), i) = f(gather(flat(x), i), gather(row, i / columns)).
+
+    i, computed by e, names elements of all rows behind each other; row has one element per row.
+    """
+    index = e.yields[0].dtype
+    if len(g.sizes) != 2 or g.rank != 2 or len(g.yields) != 1 or g.tile or 0 in g.sizes:
+        return None
+    lines, columns = g.sizes
+    if g.maps != ((dim(0), dim(1)), (dim(0),)) or flat.shape != (lines * columns,):
+        return None
+    bits, kind = DTYPES[index]
+    fits = kind in "iu" and columns < 2 ** (bits - 1)
+    if len(e.yields) != 1 or e.tile or not fits or math.prod(move.shape) > lines:
+        return None
+    own = identity(e.rank)
+    number = Yield(call("div", arg(0), const(columns)), index)
+    rows = canonical_generic(
+        e.result_shape, range(e.rank), [own], [e.result_shape], [number], (), [index],
+        precision=NONE,
+    )  # fmt: skip
+    everywhere = identity(len(move.shape))
+    sig = canonical_generic(
+        move.shape, range(len(move.shape)), [everywhere] * 2, [move.shape] * 2, g.yields, (),
+        g.dtypes, precision=g.precision,
+    )  # fmt: skip
+    return FlatRows(rows, gather_of((lines,), move.sources[1], 0), sig)
+
+
 def gather_of_gather(inner: Move, outer: Move) -> PickedIndices | None:
     """gather(gather(x, i), j) = gather(x, gather(i, j)) where j picks from the dims of i."""
     (axis,), (picked,) = inner.args, outer.args
@@ -123,4 +164,6 @@ def slice_of_gather(gather: Move, cut: Move) -> SlicedGather | None:
     return SlicedGather(unless_identity(rows), unless_identity(picked), move)
 
 
-FUNCTIONS = attr_functions(narrow_operands, gather_operands, gather_of_gather, slice_of_gather)
+FUNCTIONS = attr_functions(
+    narrow_operands, gather_operands, gather_flat, gather_of_gather, slice_of_gather
+)
