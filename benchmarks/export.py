@@ -39,6 +39,7 @@ from eqsat.api import Source  # noqa: E402
 from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
 from eqsat.execute.reference import reference  # noqa: E402
 from eqsat.execute.rounding import error_limit, moves  # noqa: E402
+from eqsat.execute.verify import MANY  # noqa: E402
 from eqsat.execute.work import WorkBudget  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402
@@ -197,8 +198,13 @@ def compared(
     if worst[0] > limit:  # a rounding op that met a tie may be off by a quantum
         beside = (inputs, run.weights, run.source.opaque)
         noisy = partial(reference, run.program, *beside, WorkBudget())
-        slack = moves(run.program, noisy, wanted, 0)
-        worst = worst_of(given, wanted, slack)
+        slack = [np.zeros(np.shape(w)) for w in wanted]
+        for pair in range(MANY):  # one pair of noisy evaluations steps over half of the ties
+            moved = moves(run.program, noisy, wanted, pair)
+            slack = [np.maximum(a, b) for a, b in zip(slack, moved, strict=True)]
+            worst = worst_of(given, wanted, slack)
+            if worst[0] <= limit:
+                break
     ok = worst[0] <= limit
     return {"error": worst[0], "equal": ok} | ({} if ok else {"where": worst[1]})
 

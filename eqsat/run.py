@@ -269,6 +269,7 @@ class Run:
         from eqsat.execute.draw import drawn_weights
         from eqsat.execute.verify import verify
         from eqsat.model.work import WORK_LIMIT
+        from eqsat.report.rounding import inexact_rules
 
         self._need_memory()
         schedule, weights = self._need_schedule(), self.weights
@@ -278,7 +279,8 @@ class Run:
         with timed(self.seconds, "verify"):
             found = self.use.verification = verify(
                 self.program, call, {**weights, **drawn}, self.source.opaque,
-                chosen=schedule.program, schedule=schedule, samples=samples, seed=seed,
+                chosen=schedule.program, schedule=schedule, beside=bool(inexact_rules(self)),
+                samples=samples, seed=seed,
                 work_limit=WORK_LIMIT if work_limit is None else work_limit,
             )  # fmt: skip
         return found

@@ -26,6 +26,8 @@ from eqsat.ops.meaning.control import evaluate_control
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.meaning.structured import strided_view
+from eqsat.report.rounding import inexact_rules
+from eqsat.report.text import summary_text
 
 Array = np.ndarray[Any, Any]
 
@@ -170,9 +172,25 @@ def test_exact_answers_have_the_sums_of_the_program(name: str) -> None:
     run, same = answer(name, "exact")
     assert same
     assert not any("inexact" in r.tags for r in run.rules.rules)
+    assert inexact_rules(run) == {} and "rounds otherwise" not in summary_text(run)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_full_ones_may_not(name: str) -> None:
-    _, same = answer(name, "full")
-    assert same != PROGRAMS[name][2]
+    run, same = answer(name, "full")
+    adds_otherwise = PROGRAMS[name][2]
+    assert same != adds_otherwise
+    assert bool(inexact_rules(run)) == adds_otherwise
+
+
+def test_what_rounds_otherwise_is_verified_beside_the_input() -> None:
+    run, _ = answer("chain", "full")
+    found = run.verify(samples=2)
+    assert found.ok and found.input_error is not None
+    assert 0 < found.input_error < 1e-5 and 0 < found.max_error < 1e-5
+    text = summary_text(run)
+    assert f"(of the input {found.input_error:.1e})" in text
+    assert "rounds otherwise by reassociate-to-the-right (roundings)" in text
+    assert run.summary()["verify"]["input_error"] == found.input_error
+    run, _ = answer("chain", "exact")
+    assert run.verify(samples=1).input_error is None

@@ -105,7 +105,7 @@ SAME = {
 OTHER = {
     "sides": SOUND.replace("compose(compose(p, q), r)", "compose(p, compose(q, r))"),
     "condition": SOUND.rstrip() + "\n    where: [len(p) == 3]\n",
-    "rounding": SOUND.rstrip() + "\n    tags: [inexact]\n",
+    "rounding": SOUND.rstrip() + "\n    tags: [inexact]\n    bound: finite\n",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -173,6 +174,8 @@ def test_every_condition_of_the_default_rules_is_needed():
     judged = 0
     for rule in RULES.values():
         dropped = [m for m in mutants(rule) if m.change.startswith("without the condition")]
+        # facts of the input program are guards against growth, too: no rule's own values have them
+        dropped = [m for m in dropped if not re.search(r"(wasted|defined)\(", m.change)]
         for v in judge(rule, evidence=200, wanted=dropped):
             assert v.verdict in (KILLED, REFUSED), str(v)
             judged += 1

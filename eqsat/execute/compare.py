@@ -47,3 +47,14 @@ def element(got: Array, wanted: Array, flat: int) -> str:
     at = np.unravel_index(flat, wanted.shape)
     place = ", ".join(str(int(i)) for i in at)
     return f" [{place}]: got {got[at]}, wanted {wanted[at]}"
+
+
+def dominated(found: Array, own: Array, explained: Array, leeway: float) -> bool:
+    """Whether errors that rounding does not explain are as few and small as the input program's.
+
+    Rank by rank, so that one element that is far off excuses one element, and no block of them;
+    those that rounding explains excuse nothing.
+    """
+    mine = np.sort(found[found > explained], axis=None)[::-1]
+    theirs = np.sort(own[own > explained], axis=None)[::-1]
+    return len(mine) <= len(theirs) and bool((mine <= leeway * theirs[: len(mine)]).all())

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.compare import distance, element, misshapen, proof, size
+from eqsat.execute.compare import distance, dominated, element, misshapen, proof, size
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
@@ -51,7 +51,8 @@ class Verification:
     outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
     relative error that was allowed there. samples: how many were judged. operations: of work, as
     the limit counts them. arena, arena_reason: the same of the schedule on one arena; "" where none
-    was asked for.
+    was asked for. input_error: max_error of the input program itself, run as it came on the same
+    executor and samples; None where nobody asked.
     """
 
     ok: bool
@@ -64,6 +65,7 @@ class Verification:
     operations: int = 0
     arena: str = ""
     arena_reason: str = ""
+    input_error: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The keys of a run's summary, and `where`."""
@@ -91,6 +93,7 @@ def verify(
     *,
     chosen: Program | None = None,
     schedule: Schedule | None = None,
+    beside: bool = False,
     samples: int = 4,
     seed: int = 0,
     work_limit: float = WORK_LIMIT,
@@ -98,7 +101,8 @@ def verify(
     """Call `call(*inputs)` and the NumPy reference on `samples` random inputs and compare.
 
     chosen: the program that `call` runs, whose meaning is then checked in float64 as well.
-    schedule: of that program, which is then run on one arena, too. work_limit: operations that all
+    schedule: of that program, which is then run on one arena, too. beside: measure the error of the
+    input program, too, as the answer may round otherwise. work_limit: operations that all
     evaluations may take together; the arena has what is left of it.
     """
     work = WorkBudget(work_limit)
@@ -107,23 +111,26 @@ def verify(
         return _unproven(_too_much(least, work), work)
     judge = _Judge(program, call, weights, opaque, chosen, work, seed)
     found: list[Judged] = []
-    reason = ""
+    reason, own = "", 0.0
     for sample in range(samples):
         tick()
         try:
             found.append(judge.sample(sample))
+            own = max(own, judge.input_error()) if beside else own
         except OverWork:
             reason = _over(work)
             break
         if not found[-1].ok:
             break
-    verdict = _verdict(found, reason, work, program)
+    verdict = _verdict(found, reason, work)
+    if beside and found:
+        verdict = replace(verdict, input_error=own)
     if schedule is None or verdict.outcome == MISMATCH:
         return verdict
     return judge.on_arena(schedule, verdict)
 
 
-def _verdict(found: list[Judged], reason: str, work: WorkBudget, program: Program) -> Verification:
+def _verdict(found: list[Judged], reason: str, work: WorkBudget) -> Verification:
     wrong = [j for j in found if not j.ok]
     if not found:
         return _unproven(reason, work)
@@ -201,6 +208,7 @@ class _Judge:
         self.has_foreign = any(isinstance(n.attr, Opaque) for n in nodes)
         self.witness = Witness(program, weights, opaque)
         self.open = [_open_lanes(program.nodes[r]) for r in program.results]
+        self.last: tuple[list[Array], list[Array]] = ([], [])  # the last sample that was run
         self.judged: list[tuple[str, list[Array], list[Array]]] = []  # for the arena
         self.branches = any(isinstance(n.attr, Control) for n in nodes)
 
@@ -219,6 +227,13 @@ class _Judge:
         assert best is not None
         return best
 
+    def input_error(self) -> float:
+        """max|a − b| / max|b| of the input program on the last sample that was run."""
+        inputs, wanted = self.last
+        got = self.said(self.witness(inputs)) if wanted else []
+        pairs = [(distance(a, b), b) for a, b in zip(got, wanted, strict=True) if b.size]
+        return max((float(d.max()) / size(b) for d, b in pairs), default=0.0)
+
     def reference(self, program: Program, inputs: Sequence[Array], *noise: Any) -> list[Array]:
         return self.said(reference(program, inputs, self.weights, self.opaque, self.work, *noise))
 
@@ -236,6 +251,7 @@ class _Judge:
                 return found
             meant = found.proofs
         got = self.said(self.call(*inputs))
+        self.last = inputs, wanted
         found = _Comparison(self, sample, inputs, wanted, got).judged()
         found.meant = meant
         if found.ok and (self.branches or not self.judged):  # other inputs may take other branches
@@ -355,7 +371,7 @@ class _Comparison:
             if not self._open():
                 return
         for r in self._open():
-            if dominated(self.distances[r], own[r], explained[r]):
+            if dominated(self.distances[r], own[r], explained[r], LEEWAY):
                 self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
 
     def _found(self) -> Judged:
@@ -385,17 +401,6 @@ def _open_lanes(result: Node) -> Array | None:
     if "?" not in layout.pads:
         return None
     return np.isnan(pack(layout, np.zeros(layout.source)))
-
-
-def dominated(found: Array, own: Array, explained: Array) -> bool:
-    """Whether errors that rounding does not explain are as few and small as the input program's.
-
-    Rank by rank, so that one element that is far off excuses one element, and no block of them;
-    those that rounding explains excuse nothing.
-    """
-    mine = np.sort(found[found > explained], axis=None)[::-1]
-    theirs = np.sort(own[own > explained], axis=None)[::-1]
-    return len(mine) <= len(theirs) and bool((mine <= LEEWAY * theirs[: len(mine)]).all())
 
 
 def platform() -> str:

@@ -109,7 +109,8 @@ def _array(
     if held.kind == "f":
         x = rng.integers(-4, 5, t.shape).astype(held)
         if is_inexact:
-            return x + rng.integers(1, 4, t.shape) / 4
+            # numbers of f32 with all their digits, so that it shows in which order they are added
+            return (x + rng.uniform(0.25, 0.75, t.shape)).astype(np.float32).astype(held)
         if specials:
             pool = np.array([*SPECIALS, -0.0] if signs else SPECIALS)
             x = np.where(rng.random(t.shape) < 0.12, rng.choice(pool, t.shape), x)

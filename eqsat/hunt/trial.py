@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 
 from eqsat.hunt.arrays import Contents, fill_leaves, keeps_sign, writes_values
+from eqsat.hunt.bounds import beyond_bound
 from eqsat.hunt.compare import RELATIVE, Tolerance, false_claim, first_difference
 from eqsat.hunt.expressions import EXACT
 from eqsat.hunt.instances import Functions, Instance
@@ -119,7 +120,21 @@ class _Trial:
             why = self._compare(right, contents)
             if why and self._confirmed(right):
                 return Attempt(len(rows), padded, why)
-        return Attempt(len(rows), padded)
+        return Attempt(len(rows), padded, self._beyond(rights, contents))
+
+    def _beyond(self, rights: Sequence[Side], contents: Contents) -> str:
+        """What is wrong with the bound that an inexact rule states."""
+        if not self.rule.bound or self._has_garbage(rights, contents):
+            return ""
+        is_open = self.opened(self.left.root)[0]
+        found = (
+            beyond_bound(self.rule.bound, self.left.root, right, contents.held, is_open)
+            for right in rights
+        )
+        return next(filter(None, found), "")
+
+    def _has_garbage(self, rights: Sequence[Side], contents: Contents) -> bool:
+        return contents.any_open or any(map(self._makes_garbage, rights))
 
     def _misfit(self, right: Side) -> str:
         left = side_types(self.left.root, self.types)

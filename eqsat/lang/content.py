@@ -36,10 +36,10 @@ def rule_content(rule: Rule) -> tuple[object, ...]:
 def rule_key(rule: Rule) -> str:
     """A hash of all that decides whether a rule is sound: 32 hexadecimal digits.
 
-    When it is tried (`phase`, `apply`, `max_matches`) is no part of it; that it may round
-    (`inexact`) is, as the hunt compares accordingly.
+    When it is tried (`phase`, `apply`, `max_matches`) is no part of it; how it may
+    round (`inexact`, `bound`) is, as the hunt compares accordingly.
     """
-    said = (rule_content(rule), "inexact" in rule.tags)
+    said = (rule_content(rule), rule.bound if "inexact" in rule.tags else "")
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
 

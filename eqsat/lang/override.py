@@ -14,6 +14,7 @@ from eqsat.lang.source import KeyPath, YamlSource
 from eqsat.lang.terms import ITEMS, TermReader
 from eqsat.model.diag import Diagnostic, Span, did_you_mean
 from eqsat.model.rules import (
+    ROUNDINGS,
     Apply,
     AttrExpr,
     Compare,
@@ -72,6 +73,8 @@ def _changed(
     left, guards = _single_use(rule) if override.single_use else (rule.left, [])
     reader = TermReader(scope_of(replace(rule, left=left)), problems)
     more = [reader.condition(t) for t in source.strings((*path, "where"))]
+    tags = tuple(dict.fromkeys((*record.tags, *rule.tags, *override.tags)))
+    bound = rule.bound or ((record.bound or ROUNDINGS) if "inexact" in tags else "")
     return replace(
         rule,
         name=f"{override.prefix}-{rule.name}",
@@ -80,7 +83,8 @@ def _changed(
         where=(*rule.where, *guards, *(c for c in more if c is not None)),
         apply=override.apply or rule.apply,
         phase=override.phase or rule.phase,
-        tags=tuple(dict.fromkeys((*record.tags, *rule.tags, *override.tags))),
+        tags=tags,
+        bound=bound,
         source=override.source or rule.source,
         examples=(),  # what they reach may be what the new guards forbid
     )

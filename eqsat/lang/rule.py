@@ -13,6 +13,11 @@ from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term
 
+BOUNDS = (
+    "`bound: roundings` if sums are taken in another order, `bound: finite` if the sides are equal"
+    " where nothing is infinite or NaN"
+)
+
 
 @dataclass
 class _RuleSides:
@@ -105,12 +110,30 @@ class RuleReader:
         self, sides: _RuleSides, left: Apply, right: Term, examples: tuple[Example, ...]
     ) -> Rule:
         r = self.record
+        tags = tuple(dict.fromkeys((*self.ruleset.tags, *r.tags)))
         return Rule(
             r.name, self.ruleset.ruleset, r.doc, left, right, sides.lets, sides.where,
             sides.foreach, r.phase or self.ruleset.phase, r.apply,
-            tuple(dict.fromkeys((*self.ruleset.tags, *r.tags))), r.source, r.max_matches,
+            tags, r.source, r.max_matches,
             examples, self.source.span((*self.path, "name"), key=True), sides.also,
+            self._bound(tags),
         )  # fmt: skip
+
+    def _bound(self, tags: tuple[str, ...]) -> str:
+        """How far apart the sides may be: what an inexact rule says, and no other (E027)."""
+        if "inexact" in tags:
+            said = self.record.bound or self.ruleset.bound
+            if said is None:
+                span = self.source.span((*self.path, "name"), key=True)
+                message = f"rule `{self.record.name}` is `inexact` and states no bound"
+                self.problems.append(Diagnostic("E027", message, span, help=BOUNDS))
+            return said or ""
+        if self.record.bound is not None:
+            span = self.source.span((*self.path, "bound"), key=True)
+            hint = "a rule that is not tagged `inexact` rounds nothing otherwise: leave it out"
+            message = f"rule `{self.record.name}` states a bound and is exact"
+            self.problems.append(Diagnostic("E027", message, span, help=hint))
+        return ""
 
     def _refuse_no_change(self, rule: Rule) -> None:
         names: dict[str, str] = {}

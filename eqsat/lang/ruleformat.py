@@ -29,6 +29,8 @@ RuleName = Annotated[str, _named("a rule name", _NAME, "fold-transpose"), _schem
 _SET = rf"{_NAME}(/{_NAME})*"
 SetName = Annotated[str, _named("a rule-set name", _SET, "layout/pack"), _schema(_SET)]
 Phase = Literal["canonicalise", "contract", "propagate", "cancel"]
+Bound = Literal["roundings", "finite"]
+_BOUND = "of `inexact` rules: how far apart rounding takes their sides"
 
 
 class ExampleRecord(Record):
@@ -58,6 +60,7 @@ class RuleRecord(Record):
     tags: list[RuleName] = Field(default=[])
     source: str = Field(default="", description="the paper or upstream pattern it comes from")
     max_matches: Annotated[int, Field(ge=1)] | None = None
+    bound: Bound | None = Field(default=None, description=_BOUND)
     examples: list[ExampleRecord] = Field(default=[])
 
 
@@ -88,4 +91,5 @@ class RuleSetRecord(Record):
     override: list[OverrideRecord] = Field(default=[], description="change imported rules")
     tags: list[RuleName] = Field(default=[])
     phase: Phase = "canonicalise"
+    bound: Bound | None = Field(default=None, description=_BOUND)
     rules: list[RuleRecord] = Field(default=[])

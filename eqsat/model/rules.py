@@ -115,6 +115,10 @@ class Example:
     goal_span: Span
 
 
+# how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.bounds`)
+ROUNDINGS, FINITE = "roundings", "finite"
+
+
 @dataclass(frozen=True)
 class Rule:
     """One rewrite: wherever `left` matches and `where` holds, `right` is equal."""
@@ -135,6 +139,7 @@ class Rule:
     examples: tuple[Example, ...]
     span: Span
     also: tuple[Apply, ...] = ()  # further left sides that must match somewhere in the e-graph
+    bound: str = ""  # of an inexact rule: ROUNDINGS | FINITE
 
     @property
     def at(self) -> str:

@@ -225,10 +225,12 @@ def _verify(verification: Any) -> dict[str, Any] | None:
         "operations",
         "arena",
         "arena_reason",
+        "input_error",
     )
     found = {k: getattr(verification, k) for k in keys}
-    if not math.isfinite(found["max_error"]):
-        found["max_error"] = None  # a NaN or a shape that differs has no distance, JSON no infinity
+    for key in ("max_error", "input_error"):  # a NaN or another shape has no distance
+        if found[key] is not None and not math.isfinite(found[key]):
+            found[key] = None  # JSON has no infinity
     return found
 
 

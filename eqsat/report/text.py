@@ -16,6 +16,7 @@ from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
 from eqsat.report.origins import rules_in_result
+from eqsat.report.rounding import inexact_rules
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
@@ -23,7 +24,8 @@ from eqsat.report.weights import life_line
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
-    lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run), *_border_lines(run)]
+    lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
+    lines += [*_rounding_line(run), *_border_lines(run)]
     if run.schedule is not None:
         lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
@@ -37,6 +39,12 @@ def _target_line(run: Finished) -> list[str]:
     """Which target was taken and why, where nobody named one."""
     target = run.target
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
+
+
+def _rounding_line(run: Finished) -> list[str]:
+    """The rules of the answer that may round otherwise than the program."""
+    found = ", ".join(f"{name} ({bound})" for name, bound in inexact_rules(run).items())
+    return [f"rounds otherwise by {found}"] if found else []
 
 
 def _border_lines(run: Finished) -> list[str]:
@@ -151,7 +159,8 @@ def verification_text(v: Any) -> str:
         return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
     samples = f"{v.samples} samples{_ON_ARENA.get(v.arena, '')}"
-    found = f"{found}, max error {v.max_error:.1e}, limit {v.limit:.0e} ({samples})"
+    own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
+    found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.0e} ({samples})"
     return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
 
 

@@ -232,7 +232,7 @@ def rule_lines(
     """The lines of one rule in a file."""
     head = [f"- name: {name}", f"  doc: {json.dumps(doc)}", f"  source: {json.dumps(source)}"]
     if not is_exact:
-        head.append("  tags: [inexact]")
+        head += ["  tags: [inexact]", "  bound: roundings"]
     body = [f"  {line}" for line in found.lines]
     shown = [f"    {line}" for lines in examples for line in lines]
     return [*head, *body, "  examples:", *shown]
