@@ -44,6 +44,14 @@ class Algorithm:
         return {1: 1, 3: 2, 6: 3, 9: 3}[self.products]
 
 
+def finer(a: str, b: str) -> str | None:
+    """The more accurate of two precisions; None where an algorithm leaves it open."""
+    if a == b or NONE in (a, b):
+        return a or b
+    known = a in LEVELS and b in LEVELS
+    return max(a, b, key=LEVELS.index) if known else None
+
+
 # after `jax.lax.DotAlgorithmPreset`
 ALGORITHMS: dict[str, Algorithm] = {
     "any_f8_any_f8_f32": Algorithm("", "f32"),

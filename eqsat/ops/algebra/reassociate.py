@@ -3,12 +3,14 @@
 Any einsums of two operands: chains of matrices, batched, outer products, scales of rows or columns
 in between. In a chain the multiply-adds may rise by half, as the best order may lie behind a poorer
 one; at most there are n³ / 6 products of n matrices. Elsewhere a tenth of the multiply-adds has to
-be saved. Scales that are no work beside a product are `scales_apart`'s.
+be saved, or of two sums the value in between be an eighth. Scales that are no work beside a product
+are `scales_apart`'s.
 Sources: matrix chain ordering; opt_einsum (Smith and Gray, JOSS 2018); docs/decisions.md.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from eqsat.model.generic import Generic
@@ -21,10 +23,13 @@ from eqsat.ops.algebra.einsum import (
     einsum_of,
     generic_of,
     is_tenth_less,
+    is_times_less,
     nested,
     work_of,
 )
 from eqsat.ops.declare import attr_functions
+
+MUCH_SMALLER = 8  # a value in between that has so many times fewer elements is a gain of its own
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,10 @@ def reassociate(h: Generic, i: int, g: Generic, j: int) -> Reassociated | None:
         if 2 * now > 3 * before or not _differs(pair, near, far, c):
             return None
     elif not is_tenth_less(now, before):
-        return None
+        made, makes = math.prod(f.sizes[: f.rank]), math.prod(pair.sizes[d] for d in value.used)
+        both = e.reductions and f.reductions
+        if not both or now > before or not is_times_less(makes, made, MUCH_SMALLER):
+            return None
     inner = generic_of(pair.sizes, loops, first, pair.dtype, pair.precision)
     is_last = i == 0 and j == 1
     second = [far, value] if is_last else [value, far]

@@ -26,6 +26,7 @@ from eqsat.ops.algebra.einsum import (
     work_of,
 )
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, times
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity
 
@@ -218,6 +219,62 @@ def pair_first(g: Generic, i: int, j: int) -> SumFirst | None:
     return SumFirst(inner, outer)
 
 
+# ---- sums of two products in one op --------------------------------------------------------------
+@dataclass(frozen=True)
+class TwoSums:
+    """Both products summed each by itself, and what adds the two."""
+
+    first: Generic
+    second: Generic
+    add: Generic
+
+
+def two_sums(g: Generic) -> TwoSums | None:
+    """Σ (x y + z w) as Σ x y + Σ z w, if one of the two sums is a product of matrices.
+
+    As one op that product is computed element by element. Both have to vary along all loops.
+    """
+    y = g.yields[0]
+    if len(g.yields) != 1 or len(g.maps) != 4 or g.tile or g.combine != "add":
+        return None
+    if y.body.fn != "add" or [b.operands() for b in y.body.args] != [(0, 1), (2, 3)]:
+        return None
+    parts = [_term(g, b) for b in y.body.args]
+    if any(p is None for p in parts) or not any(p is not None and _is_matrices(p) for p in parts):
+        return None
+    first, second = (p for p in parts if p is not None)
+    shape, t = g.result_shape, y.dtype
+    both = Yield(call("add", arg(0), arg(1)), t)
+    add = canonical_generic(
+        shape, range(g.rank), [identity(g.rank)] * 2, [shape] * 2, [both], (), (t, t),
+        precision=NONE,
+    )  # fmt: skip
+    return TwoSums(first, second, add)
+
+
+def _term(g: Generic, body: Expr) -> Generic | None:
+    """The sum of one term alone, an einsum over all loops of g."""
+    i, j = body.operands()
+    own = canonical_body(body.substitute({i: arg(0), j: arg(1)}))
+    y = g.yields[0]
+    found = canonical_generic(
+        g.sizes, range(g.rank), [g.maps[i], g.maps[j]], [g.shapes[i], g.shapes[j]],
+        [Yield(own, y.dtype, y.combine)], (), (g.dtypes[i], g.dtypes[j]), precision=g.precision,
+    )  # fmt: skip
+    e = einsum_of(found)
+    if e is None or len(frozenset[int]().union(*(f.used for f in e.factors))) < len(g.sizes):
+        return None
+    return found
+
+
+def _is_matrices(g: Generic) -> bool:
+    """Whether rows, columns and the sum are a loop each: packed forms follow from the plain one."""
+    roles = contraction_roles(g)
+    return roles is not None and all(
+        len(loops) == 1 and g.sizes[loops[0]] > 1 for loops in (roles.m, roles.n, roles.k)
+    )
+
+
 FUNCTIONS = attr_functions(
-    sum_ahead, sum_of_product, sum_into, sum_behind, without_idle_loops, pair_first
+    sum_ahead, sum_of_product, sum_into, sum_behind, without_idle_loops, pair_first, two_sums
 )

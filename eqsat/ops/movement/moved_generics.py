@@ -22,6 +22,8 @@ from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.propagate import folded_padding
 from eqsat.ops.movement.moves import pad_of, pad_value, slice_of, unless_identity
 
+WINDOW = 4  # a slice that leaves out less than one in so many is a window of nearly everything
+
 
 @dataclass(frozen=True)
 class MovedOperands:
@@ -63,12 +65,25 @@ def slice_generic(g: Generic, cut: Move) -> MovedOperands | None:
     loops = {d: (start[d], limit[d]) for d in range(g.rank) if cut.shape[d] != cut.sources[0][d]}
     if not _is_movable(g) or not loops or 0 in cut.shape or any(stride[d] != 1 for d in loops):
         return None
-    if any(mixed_dims(m) & loops.keys() for m in g.maps):
+    if any(mixed_dims(m) & loops.keys() for m in g.maps) or _is_window(g, loops):
         return None
     moves = [_operand_slice(g, i, loops) for i in range(len(g.maps))]
     sizes = {d: b - a for d, (a, b) in loops.items()}
     sig = _resized(g, sizes, [m.shape for m in moves])
     return MovedOperands(tuple(unless_identity(m) for m in moves), sig)
+
+
+def _is_window(g: Generic, loops: dict[int, tuple[int, int]]) -> bool:
+    """Whether a slice without the beginning keeps most of what several operands vary along.
+
+    Such slices come with others that overlap them (x[1:] beside x[:-1], as in a recurrence of
+    splines): nothing is saved by making each by itself, and of n in a row there are n² / 2.
+    """
+    for d, (low, high) in loops.items():
+        vary = sum(any(e.dim == d for e in m) for m in g.maps)
+        if low and vary > 1 and WINDOW * (high - low) >= (WINDOW - 1) * g.sizes[d]:
+            return True
+    return False
 
 
 def _operand_slice(g: Generic, operand: int, loops: dict[int, tuple[int, int]]) -> Move:
