@@ -44,8 +44,8 @@ from eqsat.model.target import Target
 REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
 # shares of the time that is left: for the input program's candidates; and for its search
 OWN_ENOUGH, BASELINE = 0.15, 0.3
-# seconds for it at least where there is a budget, whatever the limit: what keeps one has to be
-# looked for, and the input program is where it may be found at once
+# seconds for it at least, whatever the limit, where there is a budget or no answer yet: the input
+# program is where one may be found at once
 LEAST_OWN = 2.0
 # then for all candidates (stating the problem takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
@@ -207,6 +207,8 @@ def prepare(
     with progress.heard(None):
         own = sides.own(found, baseline_end)
         baseline = _baseline(own, goals, baseline_end - time.monotonic())
+        if baseline is None and not own.is_refused and time.monotonic() > baseline_end:
+            baseline = _baseline(own, goals, LEAST_OWN)
     if stop is not None and baseline is not None:
         stop.has_answer = True
     own = replace(own, baseline=baseline)
