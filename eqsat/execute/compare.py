@@ -8,6 +8,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 MOST_NOISE = 0.25  # of the largest element; a bound beyond that says nothing
+LEEWAY = 2.0  # two errors of one distribution differ by that, where the noise does not tell it
 
 
 def distance(got: Array, wanted: Array) -> Array:
@@ -49,7 +50,7 @@ def element(got: Array, wanted: Array, flat: int) -> str:
     return f" [{place}]: got {got[at]}, wanted {wanted[at]}"
 
 
-def dominated(found: Array, own: Array, explained: Array, leeway: float) -> bool:
+def dominated(found: Array, own: Array, explained: Array) -> bool:
     """Whether errors that rounding does not explain are as few and small as the input program's.
 
     Rank by rank, so that one element that is far off excuses one element, and no block of them;
@@ -57,4 +58,4 @@ def dominated(found: Array, own: Array, explained: Array, leeway: float) -> bool
     """
     mine = np.sort(found[found > explained], axis=None)[::-1]
     theirs = np.sort(own[own > explained], axis=None)[::-1]
-    return len(mine) <= len(theirs) and bool((mine <= leeway * theirs[: len(mine)]).all())
+    return len(mine) <= len(theirs) and bool((mine <= LEEWAY * theirs[: len(mine)]).all())

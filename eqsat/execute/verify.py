@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.compare import distance, dominated, element, misshapen, proof, size
+from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
@@ -41,7 +41,6 @@ OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
 LEAST_PROOF = 0.5  # share of a result's elements that have to say something
 FEW, MANY = 3, 16  # pairs of noisy evaluations: at first, and for elements they do not explain
 NUDGES = 6  # runs of the input program on inputs moved by a unit in the last place
-LEEWAY = 2.0  # two errors of one distribution differ by that, where the noise does not tell it
 
 
 @dataclass(frozen=True)
@@ -371,7 +370,7 @@ class _Comparison:
             if not self._open():
                 return
         for r in self._open():
-            if dominated(self.distances[r], own[r], explained[r], LEEWAY):
+            if dominated(self.distances[r], own[r], explained[r]):
                 self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
 
     def _found(self) -> Judged:
