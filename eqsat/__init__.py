@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from eqsat.api import (
         Run,
         compare,
-        load,
         optimize,
         read,
         rules,
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from eqsat.entry.keep_state import keep_state
     from eqsat.entry.pareto import pareto
     from eqsat.lab.experiment import Experiment
+    from eqsat.lab.kept import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
     from eqsat.source import Source
@@ -35,7 +35,7 @@ _HOME = {
     "compare": "eqsat.api",
     "jit": "eqsat.entry.jit",
     "keep_state": "eqsat.entry.keep_state",
-    "load": "eqsat.api",
+    "load": "eqsat.lab.kept",
     "optimize": "eqsat.api",
     "pareto": "eqsat.entry.pareto",
     "read": "eqsat.api",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, with_layouts
-from eqsat.loading import load
 from eqsat.measured import check_measure, measured
 from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
@@ -435,7 +434,6 @@ __all__ = [
     "Source",
     "compare",
     "extract_egraph",
-    "load",
     "optimize",
     "place_buffers",
     "read",

@@ -16,7 +16,7 @@ from eqsat.run import READERS, Run, RunUse
 from eqsat.source import Source
 
 
-def load(folder: str | Path) -> Run:
+def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
     from eqsat.execute.verify import Verification

@@ -313,8 +313,11 @@ class Run:
         there = {k: getattr(self, k) for k in names}
         return {k: v.to_json() for k, v in there.items() if v is not None}
 
-    def save(self, folder: str | Path) -> Path:
-        """The artefact folder, written aside and renamed, so it is whole or not there."""
+    def save(self, folder: str | Path, *, packed: bool = True) -> Path:
+        """The artefact folder, written aside and renamed, so it is whole or not there.
+
+        packed: keep weights as the schedule reads them, too, if it was executed.
+        """
         from eqsat import artefact
         from eqsat.execute.weights import packed_arrays
 
@@ -335,7 +338,7 @@ class Run:
             texts["4-schedule.txt"] = self.schedule.to_text()
         exported = {k: call.export() for k, call in self.source.opaque.items()}
         arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.weights}
-        if "executable" in vars(self):  # it ran, so its weights are packed
+        if packed and "executable" in vars(self):  # it ran, so its weights are packed
             arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
         return artefact.write_folder(Path(folder), values, texts, arrays, exported)
 

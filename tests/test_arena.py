@@ -15,7 +15,7 @@ from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import Verification
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
-from eqsat.loading import load
+from eqsat.loading import load_folder as load
 from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program

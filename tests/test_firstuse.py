@@ -245,7 +245,7 @@ def test_a_refutation_counts_more_than_a_hunt_that_found_none(monkeypatch: pytes
 def test_another_version_of_the_code_hunts_again(monkeypatch: pytest.MonkeyPatch):
     names = count_hunts(monkeypatch)
     check_rules(rules(SOUND))
-    monkeypatch.setattr(remembered, "_own_code", lambda: "changed")
+    monkeypatch.setattr(remembered, "code_digest", lambda *_: "changed")
     check_rules(rules(SOUND))
     assert len(names) == 2
 

@@ -11,7 +11,7 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.loading import load
+from eqsat.loading import load_folder as load
 from eqsat.model.plan import Parts
 
 

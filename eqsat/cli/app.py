@@ -16,6 +16,7 @@ from eqsat.cli import (
     bench,
     calibrate,
     discover,
+    experiment,
     export,
     files,
     look,
@@ -58,8 +59,9 @@ def _root(
 
 
 for commands in (
-    search.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS, export.COMMANDS,
-    files.COMMANDS, discover.COMMANDS, alone.COMMANDS, calibrate.COMMANDS, bench.COMMANDS,
+    search.COMMANDS, experiment.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS,
+    export.COMMANDS, files.COMMANDS, discover.COMMANDS, alone.COMMANDS, calibrate.COMMANDS,
+    bench.COMMANDS,
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)

@@ -8,16 +8,28 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from eqsat.cli.talk import Onlooker, say
+from eqsat.cli.talk import say
 from eqsat.model.stopping import Stop
 
 INTERRUPTED = 130
 KEPT = -INTERRUPTED  # what a command returns that was interrupted and kept its answer
 
 
+class Watched(Protocol):
+    """Work that can be interrupted: how far it is, and what it leaves behind."""
+
+    @property
+    def has_begun(self) -> bool: ...
+    @property
+    def line(self) -> str: ...
+    @property
+    def left_behind(self) -> str: ...
+
+
 @contextmanager
-def stops_at_once(stop: Stop | None = None, watch: Onlooker | None = None) -> Iterator[None]:
+def stops_at_once(stop: Stop | None = None, watch: Watched | None = None) -> Iterator[None]:
     """End the process on Ctrl-C even inside a solver; only around work that writes nothing.
 
     With a `stop` whose search has an answer, the first Ctrl-C asks for that and lets the process go
@@ -49,9 +61,9 @@ def stops_at_once(stop: Stop | None = None, watch: Onlooker | None = None) -> It
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(done: threading.Event, stop: Stop | None, watch: Onlooker | None) -> None:
+def _wait(done: threading.Event, stop: Stop | None, watch: Watched | None) -> None:
     signal.sigwait({signal.SIGINT})
-    where = f" ({watch.line})" if watch is not None and watch.now is not None else ""
+    where = f" ({watch.line})" if watch is not None and watch.has_begun else ""
     if stop is not None and stop.has_answer and not done.is_set():
         say(f"interrupted, keeping the best answer so far; once more to end at once{where}")
         stop.request()
@@ -60,5 +72,6 @@ def _wait(done: threading.Event, stop: Stop | None, watch: Onlooker | None) -> N
     if not done.is_set():
         if sys.stderr.isatty():
             say("\x1b[?25h", end="")  # a live line hides the cursor
-        say(f"interrupted, nothing was written{where}")
+        lost = "nothing was written" if watch is None else watch.left_behind
+        say(f"interrupted, {lost}{where}")
         os._exit(INTERRUPTED)

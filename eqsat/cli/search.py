@@ -1,4 +1,4 @@
-"""Commands that search, execute and measure against the reference: optimize, run, experiment."""
+"""Commands that search, execute and measure against the reference: optimize, run."""
 
 from __future__ import annotations
 
@@ -128,41 +128,7 @@ def run_saved(
     return _verdict(found, output_format)
 
 
-def experiment(
-    file: Annotated[str, typer.Argument(help="An experiment: a YAML file or a name.")],
-    row: Annotated[
-        list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder for the results and the page.")
-    ] = Path("results"),
-    threads: o.Threads = 2,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Run every row of an experiment; print its table, write its results and its page.
-
-    Exit code 1 if a row is not as expected, or differs from the reference.
-    """
-    with stops_at_once():
-        from eqsat.artefact import check_writable
-        from eqsat.lab.experiment import Experiment
-
-        check_writable(out)
-        plan = Experiment.read(file)
-        results = plan.run(rows=tuple(row or ()), threads=threads, progress=_row_progress(quiet))
-    o.print_found(results, output_format)
-    written = results.write(out)
-    if not quiet:
-        say("\n".join(f"wrote {path}" for path in written))
-    problems = results.problems()
-    if problems:
-        say_diagnostics(problems, output_format is o.Format.json)
-    return 1 if problems else 0
-
-
-COMMANDS = {"optimize": optimize, "run": run_saved, "experiment": experiment}
+COMMANDS = {"optimize": optimize, "run": run_saved}
 
 
 def _search(
@@ -219,9 +185,3 @@ def _verdict(found: Run, output_format: o.Format) -> int:
     problem = verification_problem(v)
     say_diagnostics([problem], output_format is o.Format.json)
     return 1 if problem.code == "E500" else 3
-
-
-def _row_progress(quiet: bool) -> Any:
-    if quiet:
-        return lambda name, text: None
-    return lambda name, text: say(f"{name}: {text}")

@@ -51,6 +51,11 @@ class Onlooker:
     """Who listens to a search for a person: `optimize` and the like call it with what is new."""
 
     now: Progress | None = None
+    left_behind = "nothing was written"  # by a search that is interrupted
+
+    @property
+    def has_begun(self) -> bool:
+        return self.now is not None
 
     def __call__(self, now: Progress) -> None:
         self.now = now

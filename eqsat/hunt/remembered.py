@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from eqsat.hunt.findings import Counterexample, Findings
 from eqsat.lang.content import rule_key
 from eqsat.model.diag import EqsatError
-from eqsat.model.folders import cache_folder
+from eqsat.model.folders import cache_folder, code_digest
 from eqsat.model.rules import Apply, AttrExpr, Function, Rule, Splat, Term
 from eqsat.model.textfile import write_text
 from eqsat.ops.op import Op
@@ -64,19 +63,8 @@ def _path(key: str, kind: str) -> Path:
 
 
 def _key(rule: Rule) -> str:
-    parts = (FORMAT, version("eqsat"), _own_code(), rule_key(rule), *_plugged(rule))
+    parts = (FORMAT, version("eqsat"), code_digest(*_MEANING), rule_key(rule), *_plugged(rule))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-@lru_cache(maxsize=1)
-def _own_code() -> str:
-    """A hash of the code that gives rules their meaning: an editable install changes in place."""
-    root = Path(__file__).parent.parent
-    files = sorted(p for name in _MEANING for p in (root / name).rglob("*.py"))
-    found = hashlib.sha256()
-    for path in files:
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
 
 
 # ---- what plug-ins say ---------------------------------------------------------------------------

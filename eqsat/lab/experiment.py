@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
+from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
+from eqsat.lab.measure import measure_groups
 from eqsat.lab.results import CellResult, Results
+from eqsat.lab.store.record import FOUND, NO_PROGRAM, RunRecord
+from eqsat.lab.store.store import RunStore
+from eqsat.lab.sweep import Crew, NoWatcher, RowTask, Watcher, sweep
+from eqsat.lab.workers import dask_crew, local_crew, run_and_tell
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
-from eqsat.model.symbols import read_size
-from eqsat.report.text import verification_problem
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import ExperimentFile as Plan
-
-Progress = Callable[[str, str], None]
-Reader = Callable[[str, tuple[str, ...], tuple[str, ...]], Source]  # program, `m=128`, weights
-NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
+    from eqsat.run import Run
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Experiment:
     """A plan and, once it ran, its results.
 
     >>> experiment = Experiment.read("experiments/quickstart.yaml")
-    >>> experiment.run()
+    >>> experiment.run("results")
     >>> experiment.rows()[0]["dispatches"]
     """
 
@@ -43,24 +43,33 @@ class Experiment:
         return cls(load_experiment(path))
 
     def run(
-        self, *, rows: Sequence[str] = (), threads: int = 2, progress: Progress | None = None
+        self,
+        store: str | Path | None = None,
+        *,
+        rows: Sequence[str] = (),
+        jobs: int = 1,
+        dask: str = "",
+        force: bool = False,
+        threads: int = 2,
+        watcher: Watcher | None = None,
     ) -> Results:
-        """Every row, or those named, one after another in this process.
+        """Every row, or those named; of a store only what it does not have yet.
 
-        A row that fails keeps its message and does not stop the others. progress: called with a
-        row's name and what was found. Raises EqsatError (E269) for a row that does not exist.
+        store: the folder that keeps each row as it ends, with its artefacts; without one results
+        are in this process only. jobs: rows at a time, each in a process of its own if there are
+        several. dask: address of a Dask scheduler whose workers run the rows instead. force: run
+        also what the store has. threads: of each search. watcher: told of every row.
+        What rows refer to is read and checked first: EqsatError with all problems, before the first
+        row runs; E269 for a row that does not exist. A row that fails keeps its message and does
+        not stop the others.
         """
-        say = progress or (lambda name, text: None)
-        source = cache(_read)  # rows share programs; tracing one takes longer than a search
-        outcomes = []
-        for cell in _wanted(self.plan, rows):
-            outcome = _outcome(self.plan, cell, source, threads)
-            outcomes.append(outcome)
-            say(cell.name, outcome.status_text())
-        outcomes = _measured(self.plan, outcomes)
-        found = {o.cell.name: o for o in outcomes}
-        checked = tuple(_covered(o, found) for o in outcomes)
-        self.results = Results(self.plan.name, self.plan.doc, checked)
+        with ExitStack() as stack:
+            kept = None if store is None else stack.enter_context(RunStore(store))
+            watch = watcher or NoWatcher()
+            crew = _crew(jobs, dask, stack, watch)
+            work = _Rows(self.plan, kept, threads, force, watch)
+            outcomes = work.outcomes(_wanted(self.plan, rows), crew)
+            self.results = Results(self.plan.name, self.plan.doc, outcomes, work.others(outcomes))
         return self.results
 
     def rows(self) -> list[dict[str, Any]]:
@@ -77,8 +86,13 @@ class Experiment:
         return self.results
 
 
-def _read(program: str, sizes: tuple[str, ...], weights: tuple[str, ...]) -> Source:
-    return read(program, dict(read_size(text) for text in sizes), weights)
+def _crew(jobs: int, dask: str, stack: ExitStack, watch: Watcher) -> Crew | None:
+    """Where rows run; None: in this process."""
+    if dask:
+        return stack.enter_context(dask_crew(dask))
+    if jobs > 1:
+        return stack.enter_context(local_crew(jobs, watch.heard))
+    return None
 
 
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
@@ -89,39 +103,127 @@ def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     return [c for c in plan.cells if not names or c.name in names]
 
 
-def _outcome(plan: Plan, cell: Cell, source: Reader, threads: int) -> CellResult:
-    try:
-        run, totals = _search(plan, cell, source, threads)
-    except EqsatError as error:
-        missing = error.exit_code == NOTHING
-        expected = missing and cell.expect == "no_program"
-        return CellResult(
-            cell, None, "no program" if missing else "error",
-            diagnostics=error.diagnostics, problems=() if expected else error.diagnostics,
-        )  # fmt: skip
-    problems = tuple(_problems(cell, run))
-    return CellResult(cell, run, "found", problems=problems, totals_s=tuple(totals))
+@dataclass
+class _Rows:
+    """One use of an experiment: its rows as tasks of a sweep, and what came of them."""
+
+    plan: Plan
+    store: RunStore | None
+    threads: int
+    force: bool
+    watcher: Watcher
+    runs: dict[str, Run] = field(default_factory=dict)  # of this process, where nothing keeps them
+
+    def outcomes(self, cells: Sequence[Cell], crew: Crew | None) -> tuple[CellResult, ...]:
+        requests = self._keyed([request_of(self.plan, c, self.threads) for c in cells])
+        tasks = [self._task(r) for r in requests]
+        work: Callable[[CellRequest], RunRecord] = self._run_here if crew is None else run_and_tell
+        found = sweep(self.store, tasks, work, crew=crew, serves=self._serves, watcher=_Rowed(self))
+        results = [self._result(r, found[r.key]) for r in requests]
+        if self.plan.runs:
+            results = measure_groups(results, self.plan.runs, self.plan.warmup, self.store)
+        named = {o.cell.name: o for o in results}
+        results = [_covered(o, named) for o in results]
+        for o in results:
+            self.keep_row(o)
+        return tuple(results)
+
+    def _keyed(self, requests: Sequence[CellRequest]) -> list[CellRequest]:
+        """With their keys: all of what they refer to is read; EqsatError with every problem."""
+        found, problems = [], []
+        for r in requests:
+            try:
+                found.append(replace(r, key=key_of(r)))
+            except EqsatError as e:
+                problems += [d for d in e.diagnostics if d not in problems]
+        if problems:
+            raise EqsatError(*problems)
+        return [self._placed(r) for r in found]
+
+    def _placed(self, r: CellRequest) -> CellRequest:
+        """With the folder of its artefacts, and what is known of a search that was kept."""
+        if self.store is None:
+            return r
+        kept = None if self.force else self.store.find(r.key)
+        searched = kept.totals_s if kept is not None and kept.status == FOUND else ()
+        below = self.store.run_folder(r.key, Path(r.cell.program.split(":")[-1]).stem)
+        folder = str((self.store.folder / below).absolute())
+        return replace(r, folder=folder, below=below, searched_s=searched)
+
+    def _task(self, r: CellRequest) -> RowTask:
+        return RowTask(r.cell.name, r.key, r.cell.program, r.cell.target, r)
+
+    def _serves(self, record: RunRecord) -> bool:
+        """Whether a kept record has all that the plan asks for."""
+        if self.force:
+            return False
+        verified = (record.summary or {}).get("verify") is not None
+        return verified or not self.plan.verify or record.status == NO_PROGRAM
+
+    def _run_here(self, request: CellRequest) -> RunRecord:
+        record, run = run_and_record(request, self.watcher.heard)
+        if run is not None and self.store is None:
+            self.runs[request.key] = run
+        return record
+
+    def _result(self, r: CellRequest, record: RunRecord) -> CellResult:
+        folder = self.store.folder / record.folder if self.store and record.folder else None
+        found = CellResult(r.cell, record, self.runs.get(r.key), folder)
+        return replace(found, problems=tuple(_problems(found)))
+
+    def keep_row(self, o: CellResult) -> None:
+        """Which run the row is, in the store; rows without an answer for now have none."""
+        if self.store is None or not o.record.is_final:
+            return
+        position = [c.name for c in self.plan.cells].index(o.cell.name)
+        named = self.plan.name, self.plan.doc, self.plan.file
+        problems = [d.message for d in o.problems]
+        self.store.put_row(named, o.cell.name, position, o.record.run, o.asked(), problems)
+
+    def others(self, outcomes: Sequence[CellResult]) -> tuple[CellResult, ...]:
+        """Rows of the plan that did not run now, as the store has them from earlier times."""
+        if self.store is None:
+            return ()
+        done = {o.cell.name for o in outcomes}
+        found = []
+        for cell in (c for c in self.plan.cells if c.name not in done):
+            asked = CellResult.asked_of(cell)
+            record = self.store.row_record(self.plan.name, cell.name, asked)
+            if record is not None:
+                found.append(CellResult(cell, record, None, self.store.folder / record.folder))
+        return tuple(replace(o, problems=tuple(_problems(o))) for o in found)
 
 
-def _measured(plan: Plan, outcomes: Sequence[CellResult]) -> list[CellResult]:
-    """The outcomes with their times; rows of one program take turns, so that they compare."""
-    if not plan.runs:
-        return list(outcomes)
-    from eqsat.lab.timing import measure
+@dataclass
+class _Rowed(NoWatcher):
+    """Links each row to its run as soon as that ends; a process may be killed at any time."""
 
-    found = {o.cell.name: o for o in outcomes}
-    alike: dict[Any, list[tuple[str, Run]]] = {}
-    for o in outcomes:
-        if o.run is not None:
-            key = o.cell.program, o.cell.sizes
-            alike.setdefault(key, []).append((o.cell.name, o.run))
-    for rows in alike.values():
-        times = measure([run for _, run in rows], plan.runs, plan.warmup)
-        for (name, _), measured in zip(rows, times, strict=True):
-            found[name] = replace(found[name], measured=measured)
-    return list(found.values())
+    rows: _Rows
+
+    def began(self, name: str) -> None:
+        self.rows.watcher.began(name)
+
+    def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
+        for cell in self.rows.plan.cells:
+            if cell.name == name:
+                self.rows.keep_row(CellResult(cell, record))
+        self.rows.watcher.ended(name, record, is_new)
 
 
+def _problems(o: CellResult) -> Iterator[Diagnostic]:
+    """What makes the experiment fail: no program or one against what is expected, a mismatch."""
+    record, here = o.record, f"row `{o.cell.name}`"
+    expects_none = o.cell.expect == "no_program"
+    if record.status != FOUND:
+        yield from () if expects_none and record.status == NO_PROGRAM else record.diagnostics
+        return
+    if expects_none:
+        yield Diagnostic("E411", f"{here}: a program was found, none expected")
+    for p in record.problems:
+        yield replace(p, message=f"{here}: {p.message}")
+
+
+# ---- covers --------------------------------------------------------------------------------------
 def _covered(o: CellResult, found: dict[str, CellResult]) -> CellResult:
     """The outcome with what its `covers:` finds wrong."""
     others = [found[name] for name in o.cell.covers if name in found]
@@ -142,49 +244,3 @@ def _uncovered(o: CellResult, other: CellResult) -> Iterator[Diagnostic]:
     mine, theirs = (x.selection.goal(goal).value for x in (o.run, other.run) if x.selection)
     if mine > theirs:
         yield Diagnostic("E412", f"{here} is worse than {there}: {goal} {mine}, not {theirs}")
-
-
-def _search(plan: Plan, cell: Cell, source: Reader, threads: int) -> tuple[Run, list[float]]:
-    """The last of `repeat` equal searches, and the seconds each took."""
-    run: Run | None = None
-    totals = []
-    for _ in range(plan.repeat):
-        run = optimize(
-            source(cell.program, cell.sizes, cell.weights),
-            rules=cell.rules,
-            target=DEFAULT_TARGET if cell.on_devices else cell.target,
-            devices=cell.target if cell.on_devices else None,
-            goals=(*cell.goals, *_further(cell)),
-            without=cell.without,
-            unchecked=cell.unchecked,
-            budget=dict(cell.budget),
-            settings=cell.set,
-            limits=cell.limits,
-            seed=cell.seed,
-            threads=threads,
-            time_limit=plan.time_limit_s or 60.0,
-        )
-        totals.append(run.summary()["seconds"]["total"])
-    assert run is not None
-    if plan.verify:
-        run.verify(seed=cell.seed, work_limit=plan.work_limit)
-    return run, totals
-
-
-def _further(cell: Cell) -> list[str]:
-    """Goals nobody named break ties, in the usual order, unless goals are weighted."""
-    if any(g.weight is not None for g in cell.goals):
-        return []
-    named = {g.name for g in cell.goals}
-    return [g for g in DEFAULT_GOALS if g not in named]
-
-
-def _problems(cell: Cell, run: Run) -> list[Diagnostic]:
-    found = []
-    if cell.expect == "no_program":
-        found.append(Diagnostic("E411", f"row `{cell.name}`: a program was found, none expected"))
-    v = run.verification
-    if v is not None and not v.ok:
-        problem = verification_problem(v)
-        found.append(replace(problem, message=f"row `{cell.name}`: {problem.message}"))
-    return found

@@ -4,53 +4,75 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import Diagnostic, sort_diagnostics
+from eqsat.lab.store.content import used_versions
+from eqsat.lab.store.record import FOUND, RunRecord
+from eqsat.lab.store.store import Measurement
+from eqsat.model.diag import Diagnostic, fail, sort_diagnostics
 from eqsat.report.summary import goal_key
 from eqsat.report.units import bytes_text, goal_text, ratio_text, time_text
 
 if TYPE_CHECKING:
-    from eqsat.api import Run
     from eqsat.lang.experiments import Cell
+    from eqsat.run import Run
 
 COLUMNS = (
     "row", "program", "target", "first goal", "dispatches", "conversions", "moved", "peak",
     "predicted", "vs input", "gap", "stop", "verify",
 )  # fmt: skip
 _FIGURES = range(4, 11)
-_PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """One row: its cell, the run if there is one, and what went wrong."""
+    """One row: its cell, the record of its run, and what makes the experiment fail.
+
+    held: the run, where this process has it; folder: where a store keeps it.
+    """
 
     cell: Cell
-    run: Run | None
-    status: str  # found | no program | error
-    diagnostics: tuple[Diagnostic, ...] = ()  # why there is no run
-    problems: tuple[Diagnostic, ...] = ()  # what makes the experiment fail
-    measured: dict[str, Any] | None = None
-    totals_s: tuple[float, ...] = ()
+    record: RunRecord
+    held: Run | None = None
+    folder: Path | None = None
+    problems: tuple[Diagnostic, ...] = ()
+    measured: Measurement | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        return self.record.status == FOUND
+
+    @cached_property
+    def run(self) -> Run | None:
+        """The run with everything it made; None if there is no answer."""
+        if self.held is not None or self.folder is None or not self.has_answer:
+            return self.held
+        from eqsat.loading import load_folder
+
+        return load_folder(self.folder)
+
+    def need_run(self) -> Run:
+        if self.run is None:
+            raise fail("E405", f"the row `{self.cell.name}` has no answer")
+        return self.run
 
     def status_text(self) -> str:
         """One line: the figures, or the first message."""
-        if self.run is None:
-            return f"{self.status}: {self.diagnostics[0].message}"
-        s = self.run.summary()
-        time_us = s["goals"]["time_us"]["value"]
-        return f"{s['counts']['dispatches']} dispatches, {time_text(time_us * 1e6)}, {s['claim']}"
+        return status_text(self.record)
 
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict: what was asked, and the run's summary flattened one level."""
-        c = self.cell
-        row: dict[str, Any] = {
-            "name": c.name,
+    def asked(self) -> dict[str, Any]:
+        """What was asked of the row, as its file says it."""
+        return self.asked_of(self.cell)
+
+    @staticmethod
+    def asked_of(c: Cell) -> dict[str, Any]:
+        """What a cell asks for."""
+        return {
             "program": c.program,
             "target": c.target,
             "rules": list(c.rules),
@@ -63,36 +85,55 @@ class CellResult:
             "varied": dict(c.varied),
             "expect": c.expect,
             "covers": list(c.covers),
-            "status": self.status,
-            "as_expected": not self.problems,
-            "message": "; ".join(d.message for d in self.diagnostics),
         }
-        if self.run is None:
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict: what was asked, and the run's summary flattened one level."""
+        r = self.record
+        row: dict[str, Any] = {"name": self.cell.name} | self.asked() | {
+            "status": r.status,
+            "as_expected": not self.problems,
+            "message": r.message,
+            "run": r.run,
+            "folder": r.folder or None,
+        }  # fmt: skip
+        if r.summary is None:
             return row
-        s = self.run.summary()
-        goals = s["goals"]
+        s = r.summary
+        goals, first = s["goals"], r.goals[0]
         row |= s["counts"] | s["bytes"]
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
-        name = self.run.goals[0].name
-        first = goals[goal_key(name)[0]]
         row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "rule_check")}
         row |= {k: s[k] for k in ("stop", "claim", "candidates")}
         return row | {
             "bound": first["bound"],
             "gap": first["gap"],
             "goals_found": goals,
-            "measured": self.measured,
-            "totals_s": list(self.totals_s),
+            "measured": None if self.measured is None else self.measured.to_json(),
+            "totals_s": list(r.totals_s),
         }
+
+
+def status_text(record: RunRecord) -> str:
+    """A record in one line: the figures, or the first message."""
+    if record.summary is None:
+        return f"{record.status}: {record.diagnostics[0].message}"
+    s = record.summary
+    time_us = s["goals"]["time_us"]["value"]
+    return f"{s['counts']['dispatches']} dispatches, {time_text(time_us * 1e6)}, {s['claim']}"
 
 
 @dataclass(frozen=True)
 class Results:
-    """All rows of an experiment, in the order of its file."""
+    """The rows of an experiment that were asked for, in the order of its file.
+
+    others: rows that the store has from earlier times; files that are written hold them, too.
+    """
 
     name: str
     doc: str
     outcomes: tuple[CellResult, ...]
+    others: tuple[CellResult, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dict per row."""
@@ -104,7 +145,7 @@ class Results:
             "format": 1,
             "experiment": self.name,
             "doc": self.doc,
-            "versions": {p: version(p) for p in _PACKAGES},
+            "versions": used_versions(),
             "rows": self.rows(),
         }
 
@@ -124,20 +165,30 @@ class Results:
 
         columns, rows = self.cells()
         notes = [
-            f"\n{o.cell.name}: {o.status}{' (as expected)' if not o.problems else ''}\n"
-            + "\n".join(f"  {line}" for d in o.diagnostics for line in d.full().splitlines())
+            f"\n{o.cell.name}: {o.record.status}{' (as expected)' if not o.problems else ''}\n"
+            + "\n".join(f"  {line}" for d in o.record.diagnostics for line in d.full().splitlines())
             for o in self.outcomes
-            if o.diagnostics
+            if o.record.diagnostics
         ]
         notes += [f"\n{line}" for line in self._rule_check()]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
 
     def _rule_check(self) -> list[str]:
         """Per row what is not known of its rules."""
-        from eqsat.report.text import rule_check_lines
+        from eqsat.model.rulecheck import RuleCheck
+        from eqsat.report.text import check_lines
 
-        runs = [(o.cell.name, o.run) for o in self.outcomes if o.run is not None]
-        return [f"{name}: {line}" for name, run in runs for line in rule_check_lines(run)]
+        found = []
+        for o in self.outcomes:
+            check = (o.record.summary or {}).get("rule_check")
+            lines = check_lines(None if check is None else RuleCheck.from_json(check))
+            found += [f"{o.cell.name}: {line}" for line in lines]
+        return found
+
+    def whole(self, order: Sequence[str]) -> Results:
+        """With the rows of earlier times among them, in this order of names."""
+        rows = sorted((*self.outcomes, *self.others), key=lambda o: order.index(o.cell.name))
+        return Results(self.name, self.doc, tuple(rows))
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """`NAME.json` and `NAME.html` in this folder, each written aside, then renamed."""
@@ -170,8 +221,8 @@ class Results:
 def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
     c = o.cell
     asked = (c.name, Path(c.program).name, Path(c.target).name, c.goals[0].name)
-    if o.run is None:
-        return (*asked, o.status, *[""] * (len(COLUMNS) - 5 + timed))
+    if not o.has_answer:
+        return (*asked, o.record.status, *[""] * (len(COLUMNS) - 5 + timed))
     r = o.to_json()
     moves = sum(r[k] for k in ("packs", "unpacks", "transposes"))
     found = (
@@ -180,7 +231,7 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
         bytes_text(r["bytes_moved"]),
         bytes_text(r["peak_bytes"]),
         goal_text("time", round(r["time_us"] * 1e6)),
-        _versus(o.run),
+        _versus(o.record),
         "–" if r["gap"] is None else f"{r['gap']:.1%}",
         r["claim"],
         _verified(r["verify"]),
@@ -188,13 +239,10 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
     return (*asked, *found, *([_measured(o.measured)] if timed else []))
 
 
-def _versus(run: Run) -> str:
+def _versus(record: RunRecord) -> str:
     """The first goal against the input's."""
-    before, after = run.baseline, run.selection
-    if before is None or after is None:
-        return "–"
-    name = run.goals[0].name
-    return ratio_text(before.goal(name).value, after.goal(name).value)
+    first = record.goals[0]
+    return "–" if first["input"] is None else ratio_text(first["input"], first["value"])
 
 
 def _verified(verify: dict[str, Any] | None) -> str:
@@ -207,26 +255,41 @@ def _verified(verify: dict[str, Any] | None) -> str:
     return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}"
 
 
-def _measured(measured: dict[str, Any] | None) -> str:
-    return "–" if measured is None else time_text(measured["median_us"] * 1e6)
+def _measured(measured: Measurement | None) -> str:
+    """The median with half the width of its 95 % interval."""
+    if measured is None:
+        return "–"
+    half = (measured.high_us - measured.low_us) / 2
+    return f"{time_text(measured.median_us * 1e6)} ± {half / measured.median_us:.0%}"
 
 
 def _row_html(o: CellResult) -> str:
-    from eqsat.report.finished import finished_stages
-    from eqsat.report.html import buffers, dispatches_table, goals_table, pre
-    from eqsat.report.origins import Names
+    from eqsat.report.html import html_table, pre
 
     title = f"<summary>{escape(o.cell.name)}: {escape(o.status_text())}</summary>"
-    if o.run is None:
-        text = "\n\n".join(d.full() for d in o.diagnostics)
+    if not o.has_answer:
+        text = "\n\n".join(d.full() for d in o.record.diagnostics)
         return f"<details>{title}{pre(text)}</details>"
-    egraph, selection, schedule = finished_stages(o.run)
-    names = Names(egraph, o.run.canonical)
     asked = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
+    kept = f"; kept in {o.record.folder}" if o.record.folder else ""
+    rows = [
+        (str(d["dispatch"]), d["name"], d["reads"], d["writes"], time_text(d["time_us"] * 1e6),
+         d["bound"] or "")
+        for d in o.record.dispatches
+    ]  # fmt: skip
+    columns = ("", "dispatch", "reads", "writes", "time", "bound")
+    goals = [
+        (g["goal"], *(_figure(g["goal"], g[k]) for k in ("input", "value", "bound")))
+        for g in o.record.goals
+    ]
     parts = [
-        f'<p class="soft">{escape(asked)}</p>',
-        goals_table(o.run),
-        dispatches_table(names, selection, schedule),
-        buffers(schedule),
+        f'<p class="soft">{escape(asked + kept)}</p>',
+        html_table(("goal", "input", "answer", "bound"), goals, range(1, 4)),
+        html_table(columns, rows, (0, 4)),
     ]
     return f"<details>{title}{chr(10).join(parts)}</details>"
+
+
+def _figure(goal: str, scaled: float | None) -> str:
+    """A goal's figure as people read it; `scaled` is in the unit of the summary."""
+    return "–" if scaled is None else goal_text(goal, round(scaled * goal_key(goal)[1]))

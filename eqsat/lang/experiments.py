@@ -63,6 +63,11 @@ class Cell:
     covers: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     weights: tuple[str, ...] = ()  # arguments of the program that are weights
+    base: str = ""  # folder of the experiment's file, which paths start from
+
+    def from_folder(self, text: str) -> str:
+        """A program, target or rule set as it is found from here: paths are those of the file."""
+        return from_folder(text, self.base)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,14 @@ class ExperimentFile:
     verify: bool = False
     work_limit: float = WORK_LIMIT  # of verifying
     file: str = ""
+
+
+def from_folder(text: str, base: str) -> str:
+    """A path that exists from this folder on, as a path from here; other texts as they are."""
+    file, colon, function = text.partition(":")
+    path = Path(base, file)
+    is_there = base not in ("", ".") and Path(file).suffix and path.is_file()
+    return f"{path}{colon}{function}" if is_there else text
 
 
 # ---- programs: also for the command line ---------------------------------------------------------
@@ -119,7 +132,8 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
 def load_experiment(name: str | Path, folders: Folders = ()) -> ExperimentFile:
     """An experiment by name or path; EqsatError holds all problems of its file."""
     folders = tuple(folders)
-    return _CellReader(load_yaml(find_experiment(name, folders)), folders).read()
+    path = find_experiment(name, folders)
+    return _CellReader(load_yaml(path), folders, base=str(path.parent)).read()
 
 
 def read_experiment(text: str, file: str = "<text>", folders: Folders = ()) -> ExperimentFile:
@@ -132,6 +146,7 @@ class _CellReader:
     source: YamlSource
     folders: tuple[str | Path, ...]
     problems: list[Diagnostic] = field(default_factory=list)
+    base: str = ""
 
     def read(self) -> ExperimentFile:
         record, problems = read_record(ExperimentRecord, self.source)
@@ -180,11 +195,14 @@ class _CellReader:
             self.problems.append(Diagnostic(d.code, d.message, span, help=d.help))
 
     def _check_names(self, path: KeyPath, program: str, target: str) -> None:
-        self._check((*path, program), lambda t, s: find_program(t, self.folders, s))
-        self._check((*path, target), lambda t, s: find_target(t, self.folders, s))
-        self._check((*path, "devices"), lambda t, _: find_devices(t, self.folders))
-        self._check((*path, "rules"), lambda t, s: find_rules(t, self.folders, s))
+        self._check((*path, program), lambda t, s: find_program(self._at(t), self.folders, s))
+        self._check((*path, target), lambda t, s: find_target(self._at(t), self.folders, s))
+        self._check((*path, "devices"), lambda t, _: find_devices(self._at(t), self.folders))
+        self._check((*path, "rules"), lambda t, s: find_rules(self._at(t), self.folders, s))
         self._check((*path, "set"), lambda t, _: override(_ANY, [t]))
+
+    def _at(self, text: str) -> str:
+        return from_folder(text, self.base)
 
     def _goals(self, path: KeyPath, texts: list[str]) -> tuple[GoalRequest, ...]:
         try:
@@ -259,6 +277,7 @@ class _CellReader:
             row.expect or "", covers=tuple(row.covers),
             limits=base["limits"].updated(self._limits(path, row.limits)),
             weights=tuple(dict.fromkeys((*base["weights"], *row.weights))),
+            base=self.base,
         )  # fmt: skip
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
@@ -321,7 +340,7 @@ class _CellReader:
             return {"budget": tuple(read_budget(t) for t in texts)}
         for t in texts:
             if key == "rules":
-                find_rules(t, self.folders)
+                find_rules(self._at(t), self.folders)
             elif key == "set":
                 override(_ANY, [t])
         return {key: tuple(texts)}
@@ -335,7 +354,7 @@ class _CellReader:
                 fields[key] = _changed(key, fields[key], value)
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
-        return Cell(name, program, target, varied=varied, **fields)
+        return Cell(name, program, target, varied=varied, base=self.base, **fields)
 
 
 def _changed(key: str, before: Any, value: Any) -> Any:

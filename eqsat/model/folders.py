@@ -1,8 +1,10 @@
-"""Where this user's files of eqsat lie."""
+"""Where this user's files of eqsat lie, and which code they were made by."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from functools import cache
 from pathlib import Path
 
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
@@ -16,3 +18,17 @@ def cache_folder(name: str) -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("eqsat", appauthor=False) / name
+
+
+@cache
+def code_digest(*folders: str) -> str:
+    """A hash of the package's code, all of it or these folders: what made the things in a cache.
+
+    The version is not enough, as an editable installation changes in place.
+    """
+    root = Path(__file__).parents[1]
+    files = sorted(p for name in folders or (".",) for p in (root / name).rglob("*.py"))
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()

@@ -125,7 +125,11 @@ def _hunt_text(check: RuleCheck) -> str:
 
 def rule_check_lines(run: Finished) -> list[str]:
     """Rules whose soundness nobody looked at, by name; nothing if there are none."""
-    check = run.rule_check
+    return check_lines(run.rule_check)
+
+
+def check_lines(check: RuleCheck | None) -> list[str]:
+    """What is known of rules as lines, one for each thing to know."""
     if check is None:
         return []
     told = (

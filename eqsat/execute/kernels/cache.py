@@ -8,13 +8,12 @@ by the next process. Two writers of one key write the same bytes, each aside, an
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import tempfile
 from pathlib import Path
 
-from eqsat.model.folders import cache_folder
+from eqsat.model.folders import cache_folder, code_digest
 
 MAGIC = b"eqsat object 1\n"
 LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
@@ -35,15 +34,9 @@ def key(*parts: str) -> str:
     return found.hexdigest()[:40]
 
 
-@functools.cache
 def own_code() -> str:
-    """A hash of the code that nests, plans and kernels come from: editable installs change."""
-    root = Path(__file__).parents[2]
-    files = sorted(p for name in ("execute/kernels", *_BELOW) for p in (root / name).rglob("*.py"))
-    found = hashlib.sha256()
-    for path in files:
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+    """A hash of the code that nests, plans and kernels come from."""
+    return code_digest("execute/kernels", *_BELOW)
 
 
 def read_object(name: str) -> bytes | None:

@@ -1,0 +1,108 @@
+"""Commands about many runs: experiment, and query for what their store holds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.board import Board
+from eqsat.cli.interrupt import stops_at_once
+from eqsat.cli.talk import say, say_diagnostics
+
+FOUND_SOMETHING = 1
+
+
+def experiment(
+    file: Annotated[str, typer.Argument(help="An experiment: a YAML file or a name.")],
+    row: Annotated[
+        list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder of the store, the results and the page.")
+    ] = Path("results"),
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="Rows at a time, each in a process of its own.")
+    ] = 1,
+    dask: Annotated[
+        str,
+        typer.Option("--dask", metavar="ADDRESS", help="Run rows on the Dask cluster there."),
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Run also rows that the store has.")
+    ] = False,
+    threads: o.Threads = 2,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Run what is missing of an experiment; print its table, write its results and its page.
+
+    Each row is kept as it ends, in one store for all experiments of the folder, and is not run
+    again unless its program, rules, target or settings change. After Ctrl-C or a crash the same
+    command goes on. Exit code 1 if a row is not as expected, or differs from the reference.
+    """
+    board = Board(quiet)
+    with stops_at_once(watch=board):
+        from eqsat.artefact import check_writable
+        from eqsat.lab.experiment import Experiment
+
+        check_writable(out)
+        plan = Experiment.read(file)
+        board.rows = len(row or plan.plan.cells)
+        with board.live():
+            results = plan.run(
+                out, rows=tuple(row or ()), jobs=jobs, dask=dask, force=force, threads=threads,
+                watcher=board,
+            )  # fmt: skip
+    o.print_found(results, output_format)
+    written = results.whole([c.name for c in plan.plan.cells]).write(out)
+    if not quiet:
+        say("\n".join(f"wrote {path}" for path in written))
+    problems = results.problems()
+    if problems:
+        say_diagnostics(problems, output_format is o.Format.json)
+    return FOUND_SOMETHING if problems else 0
+
+
+def query(
+    store: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder of a store, its file, or the JSON results of an experiment."
+        ),
+    ],
+    sql: Annotated[
+        str, typer.Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
+    ] = "",
+    csv_: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Ask the store of experiments: print what a SELECT finds, or the tables and their columns.
+
+    The store is an SQLite file that pandas, DuckDB and any SQL tool read as it is. Nothing is
+    written.
+    """
+    from eqsat.lab.store.query import ask
+
+    columns, rows = ask(store, sql)
+    if csv_:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([columns, *rows])
+    elif output_format is o.Format.json:
+        print(json.dumps([dict(zip(columns, r, strict=True)) for r in rows]))
+    else:
+        from eqsat.report.text import table_text
+
+        texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
+        print(table_text(columns, texts), end="")
+    return 0
+
+
+COMMANDS = {"experiment": experiment, "query": query}

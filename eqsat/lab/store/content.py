@@ -1,0 +1,70 @@
+"""What decides the result of a run, as one hash: the key under which a store keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import astuple
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+from eqsat.api import Run
+from eqsat.lang.content import rule_content
+from eqsat.model.folders import code_digest
+from eqsat.model.rules import Rule, RuleSet
+from eqsat.model.target import Target
+
+PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
+_SAYINGS = ("doc", "source", "file", "places", "chosen", "measured_on")  # of a target
+
+
+def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
+    """32 hexadecimal digits for a run that stopped behind its program (`stop_after="program"`).
+
+    The program as it was read, its weights by content; rules and target by what they say; goals,
+    budgets, limits, seed and time limit; the versions of what searches, eqsat's own code included.
+    Not: the machine, and how many threads and processes there are, which decide how soon an answer
+    is there.
+    """
+    family = None if asked.family is None else asked.family.to_json()
+    said = {
+        "program": asked.source.program.to_json(),
+        "family": family,
+        "opaque": {k: _digest(call.export()) for k, call in asked.source.opaque.items()},
+        "target": target_content(asked.target),
+        "rules": rules_content(asked.rules),
+        "goals": [astuple(g) for g in asked.goals],
+        "limits": asked.limits.to_json(),
+        "search": [asked.search[k] for k in ("time_limit", "seed")],
+        "unchecked": unchecked,
+        "repeat": repeat,
+        "versions": used_versions(),
+        "code": code_digest(),
+    }
+    return _digest(json.dumps(said, sort_keys=True).encode())[:32]
+
+
+def target_content(target: Target) -> dict[str, Any]:
+    """The figures of a target, without where they stand and who says so."""
+    return {k: v for k, v in target.to_json().items() if k not in _SAYINGS}
+
+
+@lru_cache(maxsize=64)
+def rules_content(ruleset: RuleSet) -> str:
+    """A hash of what the rules say and when each is tried, in their order."""
+    said = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
+    return _digest(repr((said, ruleset.imports)).encode())
+
+
+def _tried(rule: Rule) -> tuple[object, ...]:
+    return (rule.phase, rule.apply, rule.max_matches)
+
+
+def used_versions() -> dict[str, str]:
+    """Packages that searching depends on, by name."""
+    return {p: version(p) for p in PACKAGES}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

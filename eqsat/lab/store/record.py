@@ -1,0 +1,176 @@
+"""What is kept of one run as plain data: the figures of its tables, and how it ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from eqsat.api import Run
+from eqsat.model.diag import Diagnostic
+from eqsat.model.restore import restored
+from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
+from eqsat.report.summary import goal_key
+from eqsat.report.text import rule_facts, verification_problem
+
+FOUND, NO_PROGRAM, ERROR = "found", "no program", "error"
+NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run; times in microseconds, sizes in bytes.
+
+    run: its key. summary: `Run.summary()`, None if there is no answer. goals, dispatches, choices,
+    rules: rows of the tables of these names. program_hash: equal for equal programs in equal
+    dispatches. totals_s: seconds of each of `repeat` equal searches. folder: of its artefacts,
+    below the store's; "" if it has none. diagnostics: why there is no answer. problems: what is
+    wrong with the one there is.
+    """
+
+    run: str
+    program: str
+    target: str
+    status: str  # found | no program | error
+    diagnostics: tuple[Diagnostic, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+    summary: dict[str, Any] | None = None
+    goals: tuple[dict[str, Any], ...] = ()
+    dispatches: tuple[dict[str, Any], ...] = ()
+    choices: tuple[dict[str, Any], ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
+    program_hash: str = ""
+    totals_s: tuple[float, ...] = ()
+    folder: str = ""
+    ended_at: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether running it again would tell the same: an error may be gone next time."""
+        return self.status != ERROR
+
+    @property
+    def message(self) -> str:
+        return "; ".join(d.message for d in self.diagnostics)
+
+    def figures(self) -> dict[str, Any]:
+        """Columns of the table `runs`; None for what there is not."""
+        s = self.summary or {}
+        goals, verify = s.get("goals") or {}, s.get("verify")
+        return {
+            "program": self.program,
+            "target": self.target,
+            "status": self.status,
+            "claim": s.get("claim"),
+            "stop": s.get("stop"),
+            "time_us": (goals.get("time_us") or {}).get("value"),
+            "peak_bytes": (goals.get("peak_bytes") or {}).get("value"),
+            "dispatches": (s.get("counts") or {}).get("dispatches"),
+            "bytes_moved": (s.get("bytes") or {}).get("bytes_moved"),
+            "egraph_nodes": (s.get("egraph") or {}).get("nodes"),
+            "verified": None if verify is None else int(verify["ok"]),
+            "seconds": (s.get("seconds") or {}).get("total"),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1} | asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RunRecord:
+        plain = {k: v for k, v in data.items() if k not in ("format", "diagnostics", "problems")}
+        for k in ("goals", "dispatches", "choices", "rules", "totals_s"):
+            plain[k] = tuple(plain[k])
+        for k in ("diagnostics", "problems"):
+            plain[k] = tuple(restored(Diagnostic, d) for d in data[k])
+        return cls(**plain)
+
+
+def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
+    """The record of a run that has an answer."""
+    v = run.verification
+    wrong = () if v is None or v.ok else (verification_problem(v),)
+    return RunRecord(
+        key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),
+        goals=_goals(run), dispatches=_dispatches(run), choices=_choices(run),
+        rules=tuple(rule_facts(run, "rule")), program_hash=_program_hash(run),
+        totals_s=tuple(totals_s),
+    )  # fmt: skip
+
+
+def failed_record(
+    key: str, program: str, target: str, diagnostics: Sequence[Diagnostic], exit_code: int
+) -> RunRecord:
+    """The record of a run without an answer; the exit code says whether there is none."""
+    status = NO_PROGRAM if exit_code == NOTHING else ERROR
+    return RunRecord(key, program, target, status, tuple(diagnostics))
+
+
+def _goals(run: Run) -> tuple[dict[str, Any], ...]:
+    """The goals by rank, scaled to the units of the summary; `input`: what came in costs."""
+    assert run.selection is not None
+    found = []
+    for rank, asked in enumerate(run.goals, 1):
+        figure = run.selection.goal(asked.name)
+        _, scale = goal_key(asked.name)
+        before = None if run.baseline is None else run.baseline.goal(asked.name).value
+        value, bound = figure.value / scale, figure.bound / scale
+        found.append(
+            {
+                "goal": asked.name, "rank": rank, "value": value, "bound": bound,
+                "gap": figure.gap, "input": None if before is None else before / scale,
+            }
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _dispatches(run: Run) -> tuple[dict[str, Any], ...]:
+    egraph, selection, schedule = run.egraph, run.selection, run.schedule
+    assert egraph is not None
+    assert selection is not None
+    assert schedule is not None
+    names = Names(egraph, run.canonical)
+    return tuple(
+        {
+            "dispatch": i,
+            "name": d.name,
+            "time_us": d.time_ps / 1e6,
+            "bound": d.bound_text,
+            "plan": d.plan.to_text() if d.plan else d.no_plan,
+            "reads": ", ".join(names.of(c) for c in g.reads),
+            "writes": ", ".join(names.of(c) for c in g.writes),
+        }
+        for i, (g, d) in enumerate(zip(selection.groups, schedule.dispatches, strict=True))
+    )
+
+
+def _choices(run: Run) -> tuple[dict[str, Any], ...]:
+    """Every chosen e-node that a rule made: its dispatch (None: ahead of time) and those rules."""
+    egraph, selection = run.egraph, run.selection
+    assert egraph is not None
+    assert selection is not None
+    at = {m: i for i, g in enumerate(selection.groups) for m in g.members}
+    found = []
+    for node in chosen_nodes(selection):
+        steps = rule_chain(egraph, node)
+        if steps:
+            e = egraph.nodes[node]
+            found.append(
+                {
+                    "number": len(found), "dispatch": at.get(node), "op": op_word(e),
+                    "type": ", ".join(map(str, egraph.types[e.eclass])),
+                    "rules": ", ".join(dict.fromkeys(s.rule for s in steps)),
+                }
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _program_hash(run: Run) -> str:
+    """Of what runs: the chosen program, its dispatches, and what of it is computed ahead."""
+    schedule = run.schedule
+    assert schedule is not None
+    cut = [(d.members, d.plan and d.plan.to_text()) for d in schedule.dispatches]
+    said = [schedule.program.to_json(), schedule.ahead, cut, run.runs_on.executor]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]

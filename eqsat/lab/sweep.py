@@ -1,0 +1,250 @@
+"""Many runs through one executor: what is finished is kept at once, what is kept is not run again.
+
+Knows nothing of programs: a task has a key and a payload, and `work` makes a record of it, also of
+a run that is refused. The
+executor is any `concurrent.futures.Executor`: processes here, a cluster's, or none (in this
+process, one after another). A worker that dies takes the tasks with it that it had; they are run
+again one at a time, so that the one which kills its worker is told from those beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eqsat.lab.store.record import RunRecord, failed_record
+from eqsat.lab.store.store import RunStore
+from eqsat.model.diag import Diagnostic
+
+POLL_SECONDS = 0.2  # between two looks at what another process works on
+Work = Callable[[Any], RunRecord]
+
+
+@dataclass(frozen=True)
+class RowTask:
+    """One run to make: its row, its key, and what `work` is called with (picklable)."""
+
+    name: str
+    key: str
+    program: str
+    target: str
+    payload: Any
+
+
+class Watcher(Protocol):
+    """Who is told how a sweep goes."""
+
+    def began(self, name: str) -> None:
+        """A row begins to run."""
+
+    def heard(self, name: str, line: str) -> None:
+        """How far a running row is."""
+
+    def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
+        """A row is finished; is_new: it ran just now, by this process."""
+
+
+class NoWatcher:
+    """Nobody is told."""
+
+    def began(self, name: str) -> None:
+        pass
+
+    def heard(self, name: str, line: str) -> None:
+        pass
+
+    def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
+        pass
+
+
+@dataclass
+class Crew:
+    """Where tasks run. make: a new executor, also after a worker died; size: tasks at a time.
+
+    stop: ends what runs, if the executor cannot cancel that.
+    """
+
+    make: Callable[[], Executor]
+    size: int
+    stop: Callable[[Executor], None] = lambda _: None
+
+
+def sweep(
+    store: RunStore | None,
+    tasks: Sequence[RowTask],
+    work: Work,
+    *,
+    crew: Crew | None = None,
+    serves: Callable[[RunRecord], bool] = lambda _: True,
+    watcher: Watcher | None = None,
+) -> dict[str, RunRecord]:
+    """The record of every task by its key; tasks of one key are run once.
+
+    serves: whether a kept record is what is wanted, so that its task is not run. Everything that is
+    finished is kept before the next thing happens, so a process that ends anyhow loses no more than
+    what runs.
+    """
+    watch = watcher or NoWatcher()
+    run = _Sweep(store, work, watch, serves)
+    todo = deque(t for t in {t.key: t for t in tasks}.values() if not run.is_kept(t))
+    if crew is None:
+        run.here(todo)
+    else:
+        run.by(crew, todo)
+    return run.found
+
+
+class _Sweep:
+    def __init__(
+        self,
+        store: RunStore | None,
+        work: Work,
+        watch: Watcher,
+        serves: Callable[[RunRecord], bool],
+    ):
+        self.store, self.work, self.watch, self.serves = store, work, watch, serves
+        self.found: dict[str, RunRecord] = {}
+        self.attempts: dict[str, int] = {}
+
+    def is_kept(self, task: RowTask) -> bool:
+        """Whether a finished record of the task serves; it is found then."""
+        record = None if self.store is None else self.store.find(task.key)
+        if record is None or not self.serves(record):
+            return False
+        self.found[task.key] = record
+        self.watch.ended(task.name, record, is_new=False)
+        return True
+
+    # ---- in this process -----------------------------------------------------------------------
+    def here(self, todo: deque[RowTask]) -> None:
+        """One after another; what other processes work on is waited for at the end."""
+        waiting: deque[RowTask] = deque()
+        while todo or waiting:
+            task = todo.popleft() if todo else self._next_free(waiting)
+            if not self._begun(task, waiting):
+                continue
+            try:
+                record = self.work(task.payload)
+            except BaseException:
+                self._release(task, "interrupted")
+                raise
+            self._keep(task, record)
+
+    # ---- by workers ----------------------------------------------------------------------------
+    def by(self, crew: Crew, todo: deque[RowTask]) -> None:
+        """As many at a time as the crew has; those whose worker died once more, each alone."""
+        waiting: deque[RowTask] = deque()
+        while todo or waiting:
+            if not todo:
+                todo.append(self._next_free(waiting))
+            for task in self._together(crew, todo, waiting):
+                self._alone(crew, task)
+
+    def _together(self, crew: Crew, todo: deque[RowTask], waiting: deque[RowTask]) -> list[RowTask]:
+        """Runs what there is; ends early, with the tasks that were running, if a worker dies."""
+        flying: dict[Future[RunRecord], RowTask] = {}
+        died: list[RowTask] = []
+        with self._executor(crew, flying) as executor:
+            while (todo and not died) or flying:
+                while todo and not died and len(flying) < crew.size:
+                    task = todo.popleft()
+                    if not self._begun(task, waiting):
+                        continue
+                    try:
+                        flying[executor.submit(self.work, task.payload)] = task
+                    except BrokenExecutor:  # a worker died a moment ago
+                        died.append(task)
+                for future in wait(flying, return_when=FIRST_COMPLETED).done if flying else ():
+                    task = flying.pop(future)
+                    if not self._collected(task, future):
+                        died.append(task)
+        return died
+
+    def _alone(self, crew: Crew, task: RowTask) -> None:
+        """A task whose worker died, in an executor of its own: if that dies too, it is why."""
+        flying: dict[Future[RunRecord], RowTask] = {}
+        with self._executor(crew, flying) as executor:
+            flying[executor.submit(self.work, task.payload)] = task
+            wait(flying)
+            (future,) = flying
+            if not self._collected(task, future):
+                self._keep(task, _lost(task, "its worker process ended twice (out of memory?)"))
+            flying.clear()
+
+    @contextmanager
+    def _executor(
+        self, crew: Crew, flying: Mapping[Future[RunRecord], RowTask]
+    ) -> Iterator[Executor]:
+        """An executor that is gone afterwards; what it still ran when we were stopped is freed."""
+        executor = crew.make()
+        try:
+            yield executor
+        except BaseException:
+            for future, task in flying.items():
+                future.cancel()
+                self._release(task, "interrupted")
+            crew.stop(executor)
+            executor.shutdown(wait=False)
+            raise
+        executor.shutdown()
+
+    def _collected(self, task: RowTask, future: Future[RunRecord]) -> bool:
+        """Keeps what a worker found; False if the worker died."""
+        try:
+            record = future.result()
+        except BrokenExecutor:
+            return False
+        except (Exception, CancelledError) as e:  # an executor's own errors are of many kinds
+            record = _lost(task, f"{type(e).__name__}: {e}")
+        self._keep(task, record)
+        return True
+
+    # ---- claims --------------------------------------------------------------------------------
+    def _begun(self, task: RowTask, waiting: deque[RowTask]) -> bool:
+        """Claims a task; False if another process has it, or finished it a moment ago."""
+        if self.store is not None:
+            attempt = self.store.claim(task.key)
+            if attempt is None:
+                waiting.append(task)
+                return False
+            self.attempts[task.key] = attempt
+            if self.is_kept(task):
+                self._release(task, "found")
+                return False
+        self.watch.began(task.name)
+        return True
+
+    def _next_free(self, waiting: deque[RowTask]) -> RowTask:
+        """The next that another process has: to be tried again in a moment."""
+        time.sleep(POLL_SECONDS)
+        return waiting.popleft()
+
+    def _keep(self, task: RowTask, record: RunRecord) -> None:
+        if self.store is not None:
+            record = self.store.finish(self.attempts.pop(task.key), record)
+        self.found[task.key] = record
+        self.watch.ended(task.name, record, is_new=True)
+
+    def _release(self, task: RowTask, outcome: str) -> None:
+        if self.store is not None and task.key in self.attempts:
+            self.store.release(self.attempts.pop(task.key), outcome)
+
+
+def _lost(task: RowTask, why: str) -> RunRecord:
+    problem = Diagnostic(
+        "E432", f"row `{task.name}` was lost: {why}",
+        help="run the experiment again: only what is missing runs",
+    )  # fmt: skip
+    return failed_record(task.key, task.program, task.target, [problem], exit_code=2)
