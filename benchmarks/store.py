@@ -33,11 +33,12 @@ from eqsat.lab.sweep import sweep
 from eqsat.model.diag import EqsatError
 
 CELLS, SECONDS = 60, 0.02  # of a sweep that is killed
-LONGEST_S = 4.0  # until a kill; a process needs about two seconds to begin
+LONGEST_S = 0.5  # from a process's first cell until it is killed
 EIGHT = """experiment: eight
 doc: Rows that are searched side by side.
-programs: [two_packs, three_readers, residual, transposed_pack]
+programs: ["encoder.py:encoder", "bottlenecks.py:bottlenecks"]
 targets: [reference, avx512-xla]
+vary: {seed: [0, 1]}
 """
 
 
@@ -65,7 +66,9 @@ def killed(how: signal.Signals, times: int, seed: int) -> dict[str, Any]:
         for _ in range(times):
             before, starts = kept(folder), begun(folder)
             process = _sweeping(folder, jobs=2)
-            time.sleep(drawn.uniform(0.5, LONGEST_S))
+            while process.poll() is None and begun(folder) == starts:
+                time.sleep(0.01)
+            time.sleep(drawn.uniform(0, LONGEST_S))
             process.send_signal(how)
             process.wait(60)
             after, restarts = kept(folder), begun(folder)

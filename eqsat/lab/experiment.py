@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
 from eqsat.lab.measure import measure_groups
 from eqsat.lab.results import CellResult, Results
-from eqsat.lab.store.record import FOUND, NO_PROGRAM, RunRecord
+from eqsat.lab.store.record import FOUND, NO_PROGRAM, RunRecord, failed_record
 from eqsat.lab.store.store import RunStore
 from eqsat.lab.sweep import Crew, NoWatcher, RowTask, Watcher, sweep
 from eqsat.lab.workers import dask_crew, local_crew, run_and_tell
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import ExperimentFile as Plan
     from eqsat.run import Run
+
+REFUTED = 1  # exit code of an EqsatError about a rule with a counterexample
 
 
 @dataclass
@@ -63,12 +65,14 @@ class Experiment:
         row runs; E269 for a row that does not exist. A row that fails keeps its message and does
         not stop the others.
         """
+        cells = _wanted(self.plan, rows)
+        requests, refused = _keyed([request_of(self.plan, c, threads) for c in cells])
         with ExitStack() as stack:
             kept = None if store is None else stack.enter_context(RunStore(store))
             watch = watcher or NoWatcher()
             crew = _crew(jobs, dask, stack, watch)
-            work = _Rows(self.plan, kept, threads, force, watch)
-            outcomes = work.outcomes(_wanted(self.plan, rows), crew)
+            work = _Rows(self.plan, kept, force, watch)
+            outcomes = work.outcomes(cells, requests, refused, crew)
             self.results = Results(self.plan.name, self.plan.doc, outcomes, work.others(outcomes))
         return self.results
 
@@ -103,23 +107,55 @@ def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     return [c for c in plan.cells if not names or c.name in names]
 
 
+def _keyed(
+    requests: Sequence[CellRequest],
+) -> tuple[list[CellRequest], dict[str, RunRecord]]:
+    """The requests with their keys, and the records of rows with a refuted rule, by name.
+
+    All of what they refer to is read: EqsatError with every problem.
+    """
+    found, refused, problems = [], {}, []
+    for r in requests:
+        try:
+            found.append(replace(r, key=key_of(r)))
+        except EqsatError as e:
+            if e.exit_code == REFUTED:
+                c = r.cell
+                refused[c.name] = failed_record("", c.program, c.target, e.diagnostics, REFUTED)
+            else:
+                problems += [d for d in e.diagnostics if d not in problems]
+    if problems:
+        raise EqsatError(*problems)
+    return found, refused
+
+
 @dataclass
 class _Rows:
     """One use of an experiment: its rows as tasks of a sweep, and what came of them."""
 
     plan: Plan
     store: RunStore | None
-    threads: int
     force: bool
     watcher: Watcher
     runs: dict[str, Run] = field(default_factory=dict)  # of this process, where nothing keeps them
 
-    def outcomes(self, cells: Sequence[Cell], crew: Crew | None) -> tuple[CellResult, ...]:
-        requests = self._keyed([request_of(self.plan, c, self.threads) for c in cells])
-        tasks = [self._task(r) for r in requests]
+    def outcomes(
+        self,
+        cells: Sequence[Cell],
+        requests: Sequence[CellRequest],
+        refused: Mapping[str, RunRecord],
+        crew: Crew | None,
+    ) -> tuple[CellResult, ...]:
+        """The cells' results: of the refused ones what is given, of the others what is found."""
+        placed = {r.cell.name: self._placed(r) for r in requests}
         work: Callable[[CellRequest], RunRecord] = self._run_here if crew is None else run_and_tell
-        found = sweep(self.store, tasks, work, crew=crew, serves=self._serves, watcher=_Rowed(self))
-        results = [self._result(r, found[r.key]) for r in requests]
+        found = sweep(
+            self.store, [self._task(r) for r in placed.values()], work,
+            crew=crew, serves=self._serves, watcher=_Rowed(self),
+        )  # fmt: skip
+        for name, record in refused.items():
+            self.watcher.ended(name, record, is_new=True)
+        results = [self._result(c, refused.get(c.name) or found[placed[c.name].key]) for c in cells]
         if self.plan.runs:
             results = measure_groups(results, self.plan.runs, self.plan.warmup, self.store)
         named = {o.cell.name: o for o in results}
@@ -127,18 +163,6 @@ class _Rows:
         for o in results:
             self.keep_row(o)
         return tuple(results)
-
-    def _keyed(self, requests: Sequence[CellRequest]) -> list[CellRequest]:
-        """With their keys: all of what they refer to is read; EqsatError with every problem."""
-        found, problems = [], []
-        for r in requests:
-            try:
-                found.append(replace(r, key=key_of(r)))
-            except EqsatError as e:
-                problems += [d for d in e.diagnostics if d not in problems]
-        if problems:
-            raise EqsatError(*problems)
-        return [self._placed(r) for r in found]
 
     def _placed(self, r: CellRequest) -> CellRequest:
         """With the folder of its artefacts, and what is known of a search that was kept."""
@@ -166,9 +190,9 @@ class _Rows:
             self.runs[request.key] = run
         return record
 
-    def _result(self, r: CellRequest, record: RunRecord) -> CellResult:
+    def _result(self, cell: Cell, record: RunRecord) -> CellResult:
         folder = self.store.folder / record.folder if self.store and record.folder else None
-        found = CellResult(r.cell, record, self.runs.get(r.key), folder)
+        found = CellResult(cell, record, self.runs.get(record.run), folder)
         return replace(found, problems=tuple(_problems(found)))
 
     def keep_row(self, o: CellResult) -> None:
