@@ -49,7 +49,7 @@ Listener = Callable[[Progress], None]  # called whenever a search has something 
 
 
 def optimize(
-    function_or_program: Callable[..., Any] | Program | Source,
+    function_or_program: Callable[..., Any] | Program | Source | str,
     *example_args: Any,
     rules: Sequence[str] | str | RuleSet = ("default",),
     target: str | Path | Target = DEFAULT_TARGET,
@@ -74,6 +74,9 @@ def optimize(
     stop: Stop | None = None,
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
+
+    function_or_program: a function with example arguments, a program, or a text that names one as
+    on the command line (`"mlp.py:mlp_784"`, `"model.onnx"`).
 
     target: by name, file or value; `auto` is this machine's: the one `eqsat calibrate` wrote here,
     else a shipped one by the features of its CPU.

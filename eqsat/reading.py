@@ -22,7 +22,15 @@ from eqsat.source import Source
 def source_of(
     what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
 ) -> Source:
-    """What `optimize` is given as a source; a function is traced with these arguments."""
+    """What `optimize` is given as a source; a function is traced with these arguments.
+
+    A text names a program, as on the command line.
+    """
+    if isinstance(what, str):
+        if args or keywords:
+            message = f"`{what}` names a program, which has its arguments"
+            raise fail("E308", message, help="give the function itself to trace it with others")
+        return read_spec(what, None, weights)
     if isinstance(what, Program | Source):
         return name_weights(what if isinstance(what, Source) else Source(what), weights)
     return trace_function(what, args, keywords, tuple(weights))

@@ -25,6 +25,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
+from eqsat.report.units import goal_text
 from eqsat.source import Source
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class RunUse:
     verification: Verification | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """One optimization and everything it made; each stage is plain data.
 
@@ -91,6 +92,16 @@ class Run:
     bodies: Mapping[str, Run] = field(default_factory=dict)  # `%7/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
     use: RunUse = field(default_factory=RunUse)
+
+    def __repr__(self) -> str:
+        """One line, as an interactive session shows it."""
+        what = f"{self.program.name} on {self.target.name}"
+        if self.selection is None or self.schedule is None:
+            return f"<Run {what}: no schedule>"
+        goals = ", ".join(
+            f"{g.name} {goal_text(g.name, self.selection.goal(g.name).value)}" for g in self.goals
+        )
+        return f"<Run {what}: {goals} ({self.selection.claim})>"
 
     @property
     def program(self) -> Program:

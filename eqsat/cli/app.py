@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +28,8 @@ from eqsat.cli.interrupt import INTERRUPTED, KEPT
 from eqsat.cli.talk import say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
+COMPLETION = "_EQSAT_COMPLETE"  # what a shell sets to ask for completions
+COMPLETION_OPTIONS = ("--show-completion", "--install-completion")
 OK, USAGE, NOTHING_ADMISSIBLE, BUG = 0, 2, 3, 4
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 
@@ -85,7 +87,7 @@ def run(args: Sequence[str]) -> int:
     0 fine, 1 found something, 2 bad input or usage, 3 nothing admissible, 4 our bug,
     130 interrupted.
     """
-    args = list(args) or ["--help"]
+    args = [*_spelled_out(args)] or ["--help"]
     as_json = _wants_json(args)
     try:
         with told_warnings(as_json):
@@ -98,6 +100,8 @@ def run(args: Sequence[str]) -> int:
     except SystemExit as error:  # ours are return codes: a Python program that we imported
         if isinstance(error.__context__, BrokenPipeError):  # or what click makes of `| head`
             return OK
+        if COMPLETION in os.environ or any(a in COMPLETION_OPTIONS for a in args):
+            return error.code if isinstance(error.code, int) else OK  # typer's own end of it
         say_diagnostics([_ended(error)], as_json)
         return USAGE
     except MemoryError:
@@ -110,6 +114,13 @@ def run(args: Sequence[str]) -> int:
     if code == KEPT:
         return INTERRUPTED
     return code if isinstance(code, int) else OK
+
+
+def _spelled_out(args: Sequence[str]) -> Iterator[str]:
+    """`--json` is short for `--output-format json`, up to a `--`."""
+    end = args.index("--") if "--" in args else len(args)
+    for i, a in enumerate(args):
+        yield from ("--output-format", "json") if a == "--json" and i < end else (a,)
 
 
 def _failed(error: Exception, as_json: bool, verbose: bool) -> int:

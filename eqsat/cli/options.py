@@ -40,7 +40,10 @@ class Phase(StrEnum):
 
 
 OutputFormat = Annotated[
-    Format, typer.Option("--output-format", help="Print text, or JSON for programs.")
+    Format,
+    typer.Option(
+        "--output-format", help="Print text, or JSON for programs; `--json` is short for it."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr but errors.")]
 Verbose = Annotated[

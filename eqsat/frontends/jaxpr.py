@@ -14,6 +14,7 @@ from eqsat.frontends.keys import is_key, key_kind
 from eqsat.frontends.opaque import OpaqueCall, kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import EquationGroup, is_foreign, units
+from eqsat.frontends.usercode import raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
@@ -263,6 +264,7 @@ def _jaxpr(
         raise fail(
             "E301",
             f"JAX cannot trace `{title}`: {type(error).__name__}: {what[0] if what else ''}",
+            raised_at(error),
             help="the function must be one that `jax.jit` accepts; the cause is above",
         ) from error
 

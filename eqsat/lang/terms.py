@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
+from eqsat.lang.opwords import written_as_generic
 from eqsat.lang.source import Placed
 from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
@@ -201,7 +202,8 @@ class _Terms:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
         op = self._op(node)
         if op not in RULE_OPS:
-            self.report("E011", node.func, f"no op named `{op}`", did_you_mean(op, RULE_OPS))
+            hint = written_as_generic(op) or did_you_mean(op, RULE_OPS)
+            self.report("E011", node.func, f"no op named `{op}`", hint)
             return None
         operands = self._operands(op, node, over)
         attrs = self._attrs(op, node, zipped=bool(over))

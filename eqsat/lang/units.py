@@ -32,6 +32,7 @@ class Dimension:
     whole: bool  # the value is an integer of the base unit
 
 
+BYTES_FROM = 4096  # a number without a unit from here on is one of bytes
 DIMENSIONS: dict[str, Dimension] = {
     "size": Dimension("a size", _BYTES, "KiB", True),  # bytes
     "bandwidth": Dimension(
@@ -78,13 +79,28 @@ def quantity(value: Any, dimension: str) -> int | float:
         raise QuantityError("E201", f"`{value}` is not {d.name}", sample)
     number, unit = Decimal(match[1].replace("_", "")), match[2]
     if not unit:
-        raise QuantityError("E203", f"`{value}` has no unit", f"write `{value} {d.usual}`")
+        meant = _bytes_meant(number) if dimension == "size" else f"{value} {d.usual}"
+        raise QuantityError("E203", f"`{value}` has no unit", f"write `{meant}`")
     if unit not in d.units:
         message = f"`{unit}` is not a unit of {d.name.removeprefix('a ')}"
         near = next((u for u in d.units if u.lower() == unit.lower()), unit)
         raise QuantityError("E204", message, did_you_mean(near, d.units))
     base = number * d.units[unit]
     return round(base) if d.whole else float(base)
+
+
+def _bytes_meant(number: Decimal) -> str:
+    """What a size without a unit most likely is: large numbers are bytes, small ones KiB.
+
+    >>> _bytes_meant(Decimal(1048576)), _bytes_meant(Decimal(32))
+    ('1 MiB', '32 KiB')
+    """
+    if number < BYTES_FROM:
+        return f"{number} KiB"
+    for unit in ("GiB", "MiB", "KiB"):
+        if number % _BYTES[unit] == 0:
+            return f"{number // _BYTES[unit]} {unit}"
+    return f"{number} B"
 
 
 def read_quantity(value: Any, dimension: str, option: str) -> int | float:
