@@ -50,7 +50,7 @@ def steady(line: str) -> str:
     line = _PHASES.sub(r"\1 ", line)
     line = re.sub(r"^seconds +[\d.]+$", "seconds", line)
     line = re.sub(r"\d(\.\d)?e-\d\d", "ERROR", line)
-    line = re.sub(r"(ERROR) +[\d.]+ (us|ms|s)$", r"\1 TIME", line)  # a measured column
+    line = re.sub(r"(ERROR) +[\d.]+ (us|ms|s) ± \d+%$", r"\1 TIME", line)  # a measured column
     line = re.sub(r"(\d+ +)[\d.]+ m?s( +\d+ +\S+:\d+:\d+)$", r"\1 TIME\2", line)  # a rule's time
     return re.sub(r"\s+", " ", line).strip()
 

@@ -72,7 +72,7 @@ def test_kernels_have_no_fixed_policy_that_is_best(results: Results):
 def test_an_unfused_transpose_breaks_the_vector_limit(results: Results):
     fold = row(results, "always-fold@vector-limit")
     assert fold.run is None
-    (diagnostic,) = fold.diagnostics
+    (diagnostic,) = fold.record.diagnostics
     assert diagnostic.code == "E410"
     assert "524,288" in diagnostic.message
     assert "8,192" in diagnostic.message
