@@ -9,6 +9,7 @@ import pytest
 
 import eqsat
 from eqsat.lab.results import CellResult, Results
+from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
@@ -96,7 +97,7 @@ def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None
 
 def test_a_row_of_an_experiment_says_so(proven: eqsat.Run) -> None:
     cell = Cell("a", "transposed_pack", "reference")
-    outcome = CellResult(cell, capped(proven), "found")
+    outcome = CellResult(cell, record_of("", capped(proven), ()))
     results = Results("x", "", (outcome,))
     assert BEST in results.to_text()
     assert outcome.status_text().endswith(BEST)

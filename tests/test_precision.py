@@ -299,14 +299,16 @@ rules:
     assert made == {DEFAULT: 1, HIGHEST: 2}
 
 
-def test_contractions_of_different_precisions_are_not_joined():
+def test_sums_of_different_precisions_are_joined_as_the_more_accurate_but_not_merged():
     one = matmul(HIGH)
     two = Generic(
         (4, 6, 5), 2, ((dim(0), dim(2)), (dim(2), dim(1))), ((4, 5), (5, 6)),
         (Yield(MUL, "f32", "add"),), (), ("f32", "f32"), HIGH,
     )  # fmt: skip
     assert reassociate(two, 0, one, 1) is not None
-    assert reassociate(replace(two, precision=HIGHEST), 0, one, 1) is None
+    found = reassociate(replace(two, precision=HIGHEST), 0, one, 1)
+    assert found is not None
+    assert (found.inner.precision, found.outer.precision) == (HIGHEST, HIGHEST)
     leaves = [Leaf(n, TensorType("f32", (6, 5)), key=n) for n in "ab"]
     assert merge_contractions(one, leaves[0], 1, one, leaves[1], 1) is not None
     assert merge_contractions(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None

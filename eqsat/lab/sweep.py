@@ -28,6 +28,7 @@ from eqsat.lab.store.record import RunRecord, failed_record
 from eqsat.lab.store.store import RunStore
 from eqsat.model.diag import Diagnostic
 
+ALONE = 2  # times that a task is tried in an executor of its own
 POLL_SECONDS = 0.2  # between two looks at what another process works on
 Work = Callable[[Any], RunRecord]
 
@@ -173,15 +174,17 @@ class _Sweep:
         return died
 
     def _alone(self, crew: Crew, task: RowTask) -> None:
-        """A task whose worker died, in an executor of its own: if that dies too, it is why."""
-        flying: dict[Future[RunRecord], RowTask] = {}
-        with self._executor(crew, flying) as executor:
-            flying[executor.submit(self.work, task.payload)] = task
-            wait(flying)
-            (future,) = flying
-            if not self._collected(task, future):
-                self._keep(task, _lost(task, "its worker process ended twice (out of memory?)"))
-            flying.clear()
+        """A task whose worker died, in executors of its own: if two of them die, it is why."""
+        for _ in range(ALONE):
+            flying: dict[Future[RunRecord], RowTask] = {}
+            with self._executor(crew, flying) as executor:
+                flying[executor.submit(self.work, task.payload)] = task
+                wait(flying)
+                (future,) = flying
+                flying.clear()
+            if self._collected(task, future):
+                return
+        self._keep(task, _lost(task, "its worker process ended each time (out of memory?)"))
 
     @contextmanager
     def _executor(
