@@ -156,7 +156,7 @@ def test_a_right_result_that_lost_digits_is_right(name: str):
 def test_what_is_no_further_off_than_the_input_program_is_right():
     """Constant weights: h - mean(h) loses four digits in any order; jax.jit loses them, too."""
     _, f, args = attention(48, 64, True)
-    run = eqsat.optimize(f, *args, target="reference", verify=True)
+    run = eqsat.optimize(f, *args, rules="layout/transpose", target="reference", verify=True)
     assert run.verification is not None and run.verification.ok
     assert run.verification.max_error > 100 * error_limit(run.program)
 
