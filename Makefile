@@ -72,6 +72,9 @@ clock: $(DEMO) ## eqsat.jit against jax.jit, call by call, on twenty programs an
 algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found from the other? JSON (five minutes)
 	$(BIN)/python benchmarks/algebra.py
 
+store: $(TEST) ## kill sweeps at random moments, use one store from two processes, keep 2,000 cells; JSON
+	$(BIN)/python benchmarks/store.py
+
 sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/rules.md; JSON (ten minutes)
 	$(BIN)/python benchmarks/sets.py --page
 
