@@ -60,6 +60,9 @@ def test_a_better_baseline_is_the_answer() -> None:
     found = _never_worse(session, worse, TIME)
     assert found.groups == run.baseline.groups
     assert found.goal("time") == GoalResult(own, own)
+    own_looked_at = replace(base, candidates=worse.candidates + 7)  # the search was cut before
+    kept = _never_worse(replace(session, baseline=own_looked_at), worse, TIME)
+    assert kept.candidates == own_looked_at.candidates
     assert _never_worse(replace(session, baseline=worse), base, TIME) is base
     assert _never_worse(replace(session, baseline=None), worse, TIME) is worse
 
@@ -69,6 +72,8 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds()
     assert run.baseline is not None
     assert run.egraph is not None
     session = prepare(run.egraph, run.target, TIME)
+    own = replace(run.baseline, candidates=10**6)
+    assert _unbeaten(session, own, "unknown").candidates == 10**6
     found = _unbeaten(session, run.baseline, "unknown")
     assert found.stop == "wall"
     assert all(g.bound == 0 for _, g in found.goals)

@@ -117,10 +117,10 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     """The baseline as the answer of a search that ended without one; nothing bounds it."""
     goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
     stop, over = "wall" if status == "unknown" else status, session.assembly
+    looked_at = max(over.looked_at, baseline.candidates)  # its own are among them, cut or not
     return replace(
-        baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=over.looked_at,
-        sinks=over.sinks,
-    )  # fmt: skip
+        baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at, sinks=over.sinks
+    )
 
 
 def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
@@ -143,7 +143,7 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     own = ((n, bounded_by(r, known[n])) for n, r in baseline.goals)
     return replace(
         baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
-        candidates=found.candidates, sinks=found.sinks,
+        candidates=max(found.candidates, baseline.candidates), sinks=found.sinks,
     )  # fmt: skip
 
 
