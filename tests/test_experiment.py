@@ -291,3 +291,83 @@ def test_sizes_and_devices_that_make_no_sense_name_their_place(tmp_path, line, c
         eqsat.Experiment.read(path)
     assert {d.code for d in caught.value.diagnostics} == {code}
     assert all(d.span is not None and d.span.line == 5 for d in caught.value.diagnostics)
+
+
+# ---- ablation and pivots -------------------------------------------------------------------------
+ABLATED = """experiment: ablated
+doc: What is each rule worth?
+programs: transposed_pack
+targets: reference
+rules: layout/pack
+ablate: {what}
+"""
+
+
+def ablation(tmp_path, what, **options):
+    path = tmp_path / "ablated.yaml"
+    path.write_text(ABLATED.format(what=what), encoding="utf-8")
+    experiment = eqsat.Experiment.read(path)
+    return experiment, experiment.run(**options)
+
+
+def test_every_rule_is_left_out_once(tmp_path):
+    experiment, results = ablation(tmp_path, "rules")
+    known = [r.name for r in eqsat.rules("layout/pack").rules]
+    whole, *others = experiment.plan.cells
+    assert [c.left_out for c in others] == [(name,) for name in known]
+    assert [c.whole for c in others] == [whole.name] * len(known)
+    for o in results.outcomes[1:]:
+        used = [r.name for r in o.run.rules.rules]
+        assert used == [name for name in known if name not in o.cell.left_out]
+
+
+def test_only_rules_that_matched_are_screened_in_and_the_others_change_nothing(tmp_path):
+    _, every = ablation(tmp_path, "rules")
+    _, some = ablation(tmp_path, "rules", screen=True)
+    whole = every.outcomes[0].record
+    status = [o.record.status for o in some.outcomes]
+    assert {"found", "not run"} == set(status)
+    for o, told in zip(every.outcomes[1:], status[1:], strict=True):
+        assert (told == "found") == bool({*o.cell.left_out} & {*whole.fired})
+        if told == "not run":
+            assert o.record.program_hash == whole.program_hash
+    text = some.to_text()
+    assert text.count("not run, as nothing that they leave out matched") == 1
+
+
+def test_sets_and_tags_are_left_out_as_a_whole(tmp_path):
+    experiment, _ = ablation(tmp_path, "sets", screen=True)
+    sets = dict.fromkeys(r.ruleset for r in eqsat.rules("layout/pack").rules)
+    assert [c.varied[-1] for c in experiment.plan.cells[1:]] == [("without", s) for s in sets]
+
+
+def test_a_pivot_marks_the_best_and_what_is_not_proven(tmp_path, capsys):
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "experiment: two\ndoc: d\nprograms: [two_packs, three_readers]\ntargets: avx512\n"
+        "vary: {rules: [policy/keep, default]}\n",
+        encoding="utf-8",
+    )
+    args = ["experiment", str(path), "-o", str(tmp_path / "r"), "-q", "--pivot", "program,rules"]
+    assert run(args) == 0
+    head, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert head.split() == ["program", "policy/keep", "default"]
+    assert first.count("*") == 2  # the same time
+    assert second.count("*") == 1
+    assert second.rstrip().endswith("*")
+    assert "* best of its line" in rest[-1]
+    for wrong, said in (("program,rule", "did you mean `rules`"), ("program,rules,time", "E438")):
+        assert run([*args[:-1], wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_rows_with_the_same_program_are_told(tmp_path):
+    experiment = eqsat.Experiment.read(written(tmp_path))
+    assert "same program" not in experiment.run().to_text()
+    path = tmp_path / "same.yaml"
+    path.write_text(
+        "experiment: s\ndoc: d\nprograms: two_packs\ntargets: reference\nvary: {seed: [0, 1]}\n",
+        encoding="utf-8",
+    )
+    text = eqsat.Experiment.read(path).run().to_text()
+    assert "same program: two_packs@reference seed=0 = two_packs@reference seed=1" in text

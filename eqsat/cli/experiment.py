@@ -36,6 +36,18 @@ def experiment(
     force: Annotated[
         bool, typer.Option("--force", help="Run also rows that the store has.")
     ] = False,
+    screen: Annotated[
+        bool,
+        typer.Option("--screen", help="Of `ablate:` only rows that leave out a rule that matched."),
+    ] = False,
+    pivot: Annotated[
+        str,
+        typer.Option(
+            "--pivot",
+            metavar="ROWS,COLUMNS[,FIGURE]",
+            help="Print a table of two keys: `program,rules`, `program,tile,measured` …",
+        ),
+    ] = "",
     threads: o.Threads = 2,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -47,7 +59,9 @@ def experiment(
     again unless its program, rules, target or settings change. After Ctrl-C or a crash the same
     command goes on. Exit code 1 if a row is not as expected, or differs from the reference.
     """
-    board = Board(quiet)
+    board, keys = Board(quiet), pivot.split(",") if pivot else []
+    if pivot and len(keys) not in (2, 3):
+        raise typer.BadParameter("two keys and perhaps a figure: `program,rules,time_us`")
     with stops_at_once(watch=board):
         from eqsat.artefact import check_writable
         from eqsat.lab.experiment import Experiment
@@ -57,10 +71,13 @@ def experiment(
         board.rows = len(row or plan.plan.cells)
         with board.live():
             results = plan.run(
-                out, rows=tuple(row or ()), jobs=jobs, dask=dask, force=force, threads=threads,
-                watcher=board,
+                out, rows=tuple(row or ()), jobs=jobs, dask=dask, force=force, screen=screen,
+                threads=threads, watcher=board,
             )  # fmt: skip
-    o.print_found(results, output_format)
+    if keys and output_format is o.Format.text:
+        print(results.pivot(*keys), end="")
+    else:
+        o.print_found(results, output_format)
     written = results.whole([c.name for c in plan.plan.cells]).write(out)
     if not quiet:
         say("\n".join(f"wrote {path}" for path in written))

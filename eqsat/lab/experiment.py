@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
 from eqsat.lab.measure import measure_groups
 from eqsat.lab.results import CellResult, Results
-from eqsat.lab.store.record import FOUND, NO_PROGRAM, RunRecord, failed_record
+from eqsat.lab.store.record import (
+    FOUND,
+    NO_PROGRAM,
+    NOT_RUN,
+    RunRecord,
+    failed_record,
+)
 from eqsat.lab.store.store import RunStore
 from eqsat.lab.sweep import Crew, NoWatcher, RowTask, Watcher, sweep
 from eqsat.lab.workers import dask_crew, local_crew, run_and_tell
@@ -52,6 +58,7 @@ class Experiment:
         jobs: int = 1,
         dask: str = "",
         force: bool = False,
+        screen: bool = False,
         threads: int = 2,
         watcher: Watcher | None = None,
     ) -> Results:
@@ -60,19 +67,28 @@ class Experiment:
         store: the folder that keeps each row as it ends, with its artefacts; without one results
         are in this process only. jobs: rows at a time, each in a process of its own if there are
         several. dask: address of a Dask scheduler whose workers run the rows instead. force: run
-        also what the store has. threads: of each search. watcher: told of every row.
+        also what the store has. screen: rows of `ablate:` only where a rule that they leave out
+        matched in the row they are compared with; the others are not run. threads: of each search.
+        watcher: told of every row.
         What rows refer to is read and checked first: EqsatError with all problems, before the first
         row runs; E269 for a row that does not exist. A row that fails keeps its message and does
         not stop the others.
         """
         cells = _wanted(self.plan, rows)
-        requests, refused = _keyed([request_of(self.plan, c, threads) for c in cells])
+        first = [c for c in cells if not (screen and c.whole)]
+        keyed = _keyed([request_of(self.plan, c, threads) for c in first])
         with ExitStack() as stack:
             kept = None if store is None else stack.enter_context(RunStore(store))
             watch = watcher or NoWatcher()
             crew = _crew(jobs, dask, stack, watch)
             work = _Rows(self.plan, kept, force, watch)
-            outcomes = work.outcomes(cells, requests, refused, crew)
+            found = work.searched(first, *keyed, crew)
+            if screen:
+                loud, silent = _screened(cells, found)
+                more = _keyed([request_of(self.plan, c, threads) for c in loud])
+                found += [*work.searched(loud, *more, crew), *silent]
+            order = [c.name for c in cells]
+            outcomes = work.finished(sorted(found, key=lambda o: order.index(o.cell.name)))
             self.results = Results(self.plan.name, self.plan.doc, outcomes, work.others(outcomes))
         return self.results
 
@@ -139,13 +155,13 @@ class _Rows:
     watcher: Watcher
     runs: dict[str, Run] = field(default_factory=dict)  # of this process, where nothing keeps them
 
-    def outcomes(
+    def searched(
         self,
         cells: Sequence[Cell],
         requests: Sequence[CellRequest],
         refused: Mapping[str, RunRecord],
         crew: Crew | None,
-    ) -> tuple[CellResult, ...]:
+    ) -> list[CellResult]:
         """The cells' results: of the refused ones what is given, of the others what is found."""
         placed = {r.cell.name: self._placed(r) for r in requests}
         work: Callable[[CellRequest], RunRecord] = self._run_here if crew is None else run_and_tell
@@ -155,7 +171,10 @@ class _Rows:
         )  # fmt: skip
         for name, record in refused.items():
             self.watcher.ended(name, record, is_new=True)
-        results = [self._result(c, refused.get(c.name) or found[placed[c.name].key]) for c in cells]
+        return [self._result(c, refused.get(c.name) or found[placed[c.name].key]) for c in cells]
+
+    def finished(self, results: Sequence[CellResult]) -> tuple[CellResult, ...]:
+        """The results with their times and with what makes the experiment fail, in the store."""
         if self.plan.runs:
             results = measure_groups(results, self.plan.runs, self.plan.warmup, self.store)
         named = {o.cell.name: o for o in results}
@@ -238,6 +257,8 @@ def _problems(o: CellResult) -> Iterator[Diagnostic]:
     """What makes the experiment fail: no program or one against what is expected, a mismatch."""
     record, here = o.record, f"row `{o.cell.name}`"
     expects_none = o.cell.expect == "no_program"
+    if record.status == NOT_RUN:
+        return
     if record.status != FOUND:
         yield from () if expects_none and record.status == NO_PROGRAM else record.diagnostics
         return
@@ -245,6 +266,23 @@ def _problems(o: CellResult) -> Iterator[Diagnostic]:
         yield Diagnostic("E411", f"{here}: a program was found, none expected")
     for p in record.problems:
         yield replace(p, message=f"{here}: {p.message}")
+
+
+# ---- ablation ------------------------------------------------------------------------------------
+def _screened(
+    cells: Sequence[Cell], found: Sequence[CellResult]
+) -> tuple[list[Cell], list[CellResult]]:
+    """Rows of `ablate:` whose rules matched in their whole row, and the results of the others."""
+    fired = {o.cell.name: set(o.record.fired) for o in found if o.has_answer}
+    loud, silent = [], []
+    for c in (c for c in cells if c.whole):
+        if c.whole not in fired or fired[c.whole] & set(c.left_out):
+            loud.append(c)
+            continue
+        why = Diagnostic("E437", f"nothing that it leaves out matched in `{c.whole}`")
+        record = RunRecord("", c.program, c.target, NOT_RUN, (why,))
+        silent.append(CellResult(c, record))
+    return loud, silent
 
 
 # ---- covers --------------------------------------------------------------------------------------

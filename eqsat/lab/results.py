@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.record import FOUND, RunRecord
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, fail, sort_diagnostics
 from eqsat.report.summary import goal_key
@@ -168,10 +168,23 @@ class Results:
             f"\n{o.cell.name}: {o.record.status}{' (as expected)' if not o.problems else ''}\n"
             + "\n".join(f"  {line}" for d in o.record.diagnostics for line in d.full().splitlines())
             for o in self.outcomes
-            if o.record.diagnostics
+            if o.record.diagnostics and o.record.status != NOT_RUN
         ]
-        notes += [f"\n{line}" for line in self._rule_check()]
+        notes += [f"\n{line}" for line in (*self._rule_check(), *self.alike(), *self._not_run())]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
+
+    def _not_run(self) -> list[str]:
+        names = [o.cell.name for o in self.outcomes if o.record.status == NOT_RUN]
+        said = "not run, as nothing that they leave out matched"
+        return [f"{said}: {', '.join(names)}"] if names else []
+
+    def alike(self) -> list[str]:
+        """A line for rows of one program that have the same answer in the same dispatches."""
+        same: dict[tuple[object, ...], list[str]] = {}
+        for o in (o for o in self.outcomes if o.has_answer):
+            key = o.cell.program, o.cell.sizes, o.record.program_hash
+            same.setdefault(key, []).append(o.cell.name)
+        return [f"same program: {' = '.join(names)}" for names in same.values() if len(names) > 1]
 
     def _rule_check(self) -> list[str]:
         """Per row what is not known of its rules."""
@@ -184,6 +197,12 @@ class Results:
             lines = check_lines(None if check is None else RuleCheck.from_json(check))
             found += [f"{o.cell.name}: {line}" for line in lines]
         return found
+
+    def pivot(self, rows: str, columns: str, value: str = "time_us") -> str:
+        """The rows as a table of two keys; EqsatError (E438) if there is no such key or figure."""
+        from eqsat.lab.pivot import pivot_text
+
+        return pivot_text(self.outcomes, rows, columns, value)
 
     def whole(self, order: Sequence[str]) -> Results:
         """With the rows of earlier times among them, in this order of names."""
@@ -236,7 +255,7 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
         r["claim"],
         _verified(r["verify"]),
     )
-    return (*asked, *found, *([_measured(o.measured)] if timed else []))
+    return (*asked, *found, *([measured_text(o.measured)] if timed else []))
 
 
 def _versus(record: RunRecord) -> str:
@@ -255,7 +274,7 @@ def _verified(verify: dict[str, Any] | None) -> str:
     return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}"
 
 
-def _measured(measured: Measurement | None) -> str:
+def measured_text(measured: Measurement | None) -> str:
     """The median with half the width of its 95 % interval."""
     if measured is None:
         return "–"

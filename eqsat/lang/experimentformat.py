@@ -79,6 +79,7 @@ class ExperimentRecord(Record):
     devices: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**31)
     vary: dict[str, list[Any]] = Field(default={})
+    ablate: Literal["rules", "sets", "tags"] | None = None
     rows: list[RowRecord] = Field(default=[])
     repeat: int = Field(default=1, ge=1)
     limits: RunLimitsRecord = RunLimitsRecord()

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eqsat.lang.ablations import ablated
 from eqsat.lang.devices import find_devices
 from eqsat.lang.experimentformat import ExperimentRecord, RowRecord, SaturationRecord
 from eqsat.lang.goals import parse_goals
 from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
-from eqsat.lang.rulesets import find_rules
+from eqsat.lang.rulesets import find_rules, load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
@@ -21,6 +22,7 @@ from eqsat.lang.targets import find_target
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.limits import Limits
+from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target
@@ -64,6 +66,8 @@ class Cell:
     limits: Limits = field(default_factory=Limits)
     weights: tuple[str, ...] = ()  # arguments of the program that are weights
     base: str = ""  # folder of the experiment's file, which paths start from
+    whole: str = ""  # the row that this one is, but for the rules that `ablate:` leaves out
+    left_out: tuple[str, ...] = ()  # those rules
 
     def from_folder(self, text: str) -> str:
         """A program, target or rule set as it is found from here: paths are those of the file."""
@@ -157,6 +161,8 @@ class _CellReader:
         assert record is not None
         cells = self._rows(record) if record.rows else self._grid(record)
         refuse(self.problems)
+        if record.ablate is not None:
+            cells = ablated(cells, record.ablate, self._rules_of)
         m = record.measure
         return ExperimentFile(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
@@ -236,6 +242,9 @@ class _CellReader:
             except EqsatError as error:
                 self._place(error, self.source.span((*path, "limits", key)))
         return found
+
+    def _rules_of(self, names: tuple[str, ...]) -> RuleSet:
+        return load_rulesets([self._at(n) for n in names], self.folders)
 
     # ---- rows ---------------------------------------------------------------------------------
     def _rows(self, r: ExperimentRecord) -> list[Cell]:

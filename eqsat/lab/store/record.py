@@ -16,6 +16,7 @@ from eqsat.report.summary import goal_key
 from eqsat.report.text import rule_facts, verification_problem
 
 FOUND, NO_PROGRAM, ERROR = "found", "no program", "error"
+NOT_RUN = "not run"  # as its answer is known to be that of another row
 NOTHING = 3  # exit code of an EqsatError that says that nothing is admissible
 
 
@@ -33,7 +34,7 @@ class RunRecord:
     run: str
     program: str
     target: str
-    status: str  # found | no program | error
+    status: str  # found | no program | error | not run
     diagnostics: tuple[Diagnostic, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     summary: dict[str, Any] | None = None
@@ -41,6 +42,7 @@ class RunRecord:
     dispatches: tuple[dict[str, Any], ...] = ()
     choices: tuple[dict[str, Any], ...] = ()
     rules: tuple[dict[str, Any], ...] = ()
+    fired: tuple[str, ...] = ()  # rules that matched, in the bodies of loops as well
     program_hash: str = ""
     totals_s: tuple[float, ...] = ()
     folder: str = ""
@@ -50,7 +52,7 @@ class RunRecord:
     @property
     def is_final(self) -> bool:
         """Whether running it again would tell the same: an error may be gone next time."""
-        return self.status != ERROR
+        return self.status in (FOUND, NO_PROGRAM)
 
     @property
     def message(self) -> str:
@@ -81,7 +83,7 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunRecord:
         plain = {k: v for k, v in data.items() if k not in ("format", "diagnostics", "problems")}
-        for k in ("goals", "dispatches", "choices", "rules", "totals_s"):
+        for k in ("goals", "dispatches", "choices", "rules", "fired", "totals_s"):
             plain[k] = tuple(plain[k])
         for k in ("diagnostics", "problems"):
             plain[k] = tuple(restored(Diagnostic, d) for d in data[k])
@@ -95,7 +97,7 @@ def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
     return RunRecord(
         key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),
         goals=_goals(run), dispatches=_dispatches(run), choices=_choices(run),
-        rules=tuple(rule_facts(run, "rule")), program_hash=_program_hash(run),
+        rules=tuple(rule_facts(run, "rule")), fired=_fired(run), program_hash=_program_hash(run),
         totals_s=tuple(totals_s),
     )  # fmt: skip
 
@@ -165,6 +167,12 @@ def _choices(run: Run) -> tuple[dict[str, Any], ...]:
                 }
             )  # fmt: skip
     return tuple(found)
+
+
+def _fired(run: Run) -> tuple[str, ...]:
+    """Rules with matches, in the program or in a body."""
+    graphs = [r.egraph for r in (run, *run.bodies.values()) if r.egraph is not None]
+    return tuple(sorted({r.name for g in graphs for r in g.rules if r.matches}))
 
 
 def _program_hash(run: Run) -> str:
