@@ -5,8 +5,8 @@
 A sweep of synthetic cells (each sleeps for some milliseconds) runs in a process of its own, which
 is killed at a random moment, again and again: no row that was kept is lost or begun again. Then two
 processes run one sweep on one store, and thousands of cells are kept one by one. Last, an
-experiment of eight real rows runs with one job and with two. Prints one JSON object; exit code 1 if
-a row was lost or run twice.
+experiment of twelve real rows runs with one job and with two. Prints one JSON object; exit code 1
+if a row was lost or run twice.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from eqsat.lab.store.tables import FILE
 from eqsat.lab.sweep import sweep
 from eqsat.model.diag import EqsatError
 
-CELLS, SECONDS = 60, 0.02  # of a sweep that is killed
+CELLS, SECONDS = 800, 0.02  # of a sweep that is killed
 LONGEST_S = 0.5  # from a process's first cell until it is killed
-EIGHT = """experiment: eight
+TWELVE = """experiment: twelve
 doc: Rows that are searched side by side.
 programs: ["encoder.py:encoder", "bottlenecks.py:bottlenecks"]
 targets: [reference, avx512-xla]
-vary: {seed: [0, 1]}
+vary: {seed: [0, 1, 2]}
 """
 
 
@@ -114,12 +114,12 @@ def many(count: int) -> dict[str, Any]:
 
 
 def side_by_side() -> dict[str, Any]:
-    """Seconds of eight rows with one job and with two, one thread each."""
+    """Seconds of twelve rows with one job and with two, one thread each."""
     seconds = {}
     for n in (1, 2):
         with tempfile.TemporaryDirectory() as name:
-            path = Path(name) / "eight.yaml"
-            path.write_text(EIGHT, encoding="utf-8")
+            path = Path(name) / "twelve.yaml"
+            path.write_text(TWELVE, encoding="utf-8")
             begin = time.perf_counter()
             Experiment.read(path).run(Path(name) / "r", jobs=n, threads=1)
             seconds[str(n)] = round(time.perf_counter() - begin, 2)
