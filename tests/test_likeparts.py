@@ -6,15 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from executed import worst_error
 from loops import array
+from stated import hold_equal
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
-from eqsat.model.program import Builder
-from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.likeparts import like_parts
 from eqsat.ops.spelling.chains import canonical
 
@@ -87,14 +84,7 @@ def test_the_whole_is_what_its_parts_are(name: str):
     known = like_parts(program, len(program.nodes), inexact=True)
     assert known is not None
     assert len(known.equal) == forms
-    b = Builder("both")
-    for n in (*program.nodes, *known.nodes):
-        b.append(n.op, n.operands, n.attr)
-    both = b.build([i for pair in known.equal for i in pair])
-    both.verify()
-    values = evaluate_program(both, args, source.weights)
-    for got, want in zip(values[::2], values[1::2], strict=True):
-        assert worst_error(np.asarray(got), np.asarray(want, np.float64))[0] < 1e-12
+    hold_equal(source, program, known, args)
 
 
 def test_sums_stay_where_nothing_inexact_is_asked_for():

@@ -6,15 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from hunts.worst import worst_error
 from loops import array
+from stated import hold_equal
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
-from eqsat.model.program import Builder, Program
-from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.model.program import Program
 from eqsat.ops.programs.sharedweights import MOST_STACKED, shared_weights
 from eqsat.ops.spelling.chains import canonical
 
@@ -62,15 +60,7 @@ def test_parts_are_what_the_products_are(name: str):
     source, program, args = facts(name)
     known = shared_weights(program, len(program.nodes))
     assert known is not None
-    b = Builder("both")
-    for n in (*program.nodes, *known.nodes):
-        b.append(n.op, n.operands, n.attr)
-    pairs = known.equal
-    both = b.build([i for pair in pairs for i in pair])
-    both.verify()
-    values = evaluate_program(both, args, source.weights)
-    for got, want in zip(values[::2], values[1::2], strict=True):
-        assert worst_error(np.asarray(got), np.asarray(want, np.float64))[0] < 1e-12
+    hold_equal(source, program, known, args)
     products = [n for n in known.nodes if n.op == "generic"]
     assert len(products) == CASES[name][1]
     assert all(len(n.operands) <= MOST_STACKED for n in known.nodes)

@@ -322,6 +322,18 @@ def test_one_row_leaves_the_others_in_the_results(small, capsys):
     assert [r["status"] for r in data["rows"]] == ["found", "no program"]
 
 
+def test_a_row_that_asks_for_something_else_now_is_not_that_of_before(small, tmp_path, capsys):
+    text = (small / "small.yaml").read_text(encoding="utf-8")
+    other = tmp_path / "small.yaml"
+    for more, statuses in (("", ["found", "no program"]), ("limits: {nodes: 9000}\n", ["found"])):
+        other.write_text(text + more, encoding="utf-8")
+        args = ["experiment", str(other), "-o", str(small / "r"), "-q", "--json"]
+        assert run([*args, "--row", "transposed_pack@reference budget=[]"]) == 0
+        data = json.loads((small / "r" / "small.json").read_text(encoding="utf-8"))
+        assert [r["status"] for r in data["rows"]] == statuses
+    capsys.readouterr()
+
+
 def test_force_runs_again(small, capsys):
     count = "SELECT count(*) FROM attempts WHERE outcome = 'found'"
     before = ask(small / "r", count)[1][0][0]

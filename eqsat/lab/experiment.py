@@ -221,7 +221,15 @@ class _Rows:
         position = [c.name for c in self.plan.cells].index(o.cell.name)
         named = self.plan.name, self.plan.doc, self.plan.file
         problems = [d.message for d in o.problems]
-        self.store.put_row(named, o.cell.name, position, o.record.run, o.asked(), problems)
+        self.store.put_row(
+            named, o.cell.name, position, o.record.run, self._asked(o.cell), problems
+        )
+
+    def _asked(self, cell: Cell) -> dict[str, Any]:
+        """What the row asks for; a row kept from earlier times is this one if that is the same."""
+        limits = cell.limits.to_json() | {"time_s": self.plan.time_limit_s}
+        more = {"sizes": list(cell.sizes), "weights": list(cell.weights), "limits": limits}
+        return CellResult.asked_of(cell) | more | {"repeat": self.plan.repeat}
 
     def others(self, outcomes: Sequence[CellResult]) -> tuple[CellResult, ...]:
         """Rows of the plan that did not run now, as the store has them from earlier times."""
@@ -230,8 +238,7 @@ class _Rows:
         done = {o.cell.name for o in outcomes}
         found = []
         for cell in (c for c in self.plan.cells if c.name not in done):
-            asked = CellResult.asked_of(cell)
-            record = self.store.row_record(self.plan.name, cell.name, asked)
+            record = self.store.row_record(self.plan.name, cell.name, self._asked(cell))
             if record is not None:
                 found.append(CellResult(cell, record, None, self.store.folder / record.folder))
         return tuple(replace(o, problems=tuple(_problems(o))) for o in found)
