@@ -30,6 +30,7 @@ from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
 from eqsat.reading import read_spec, source_of
+from eqsat.report.log import log_phase, log_progress
 from eqsat.run import Run, timed
 from eqsat.scheduling import PLACING_SECONDS, with_schedules
 from eqsat.source import Source
@@ -125,6 +126,7 @@ def optimize(
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
+    log_phase(run, "read")
     told = progress_of(run, time_limit, progress)
     with heard(told):
         with uncollected():
@@ -143,7 +145,14 @@ def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progres
     """What is told of a search; of goals with weights there is none that is the first."""
     first = run.goals[0]
     told = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
-    told.limit, told.listen = time_limit, listen or told.listen
+    told.limit = time_limit
+
+    def tell(now: Progress) -> None:
+        log_progress(now)
+        if listen is not None:
+            listen(now)
+
+    told.listen = tell
     return told
 
 
@@ -173,17 +182,21 @@ def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: flo
     phase("saturate")
     with timed(run.seconds, "saturate"):
         run = _saturated(run, bodies, deadline)
+    log_phase(run, "saturate")
     if stop_after == "egraph":
         return run
     with timed(run.seconds, "extract"):
         run = _extracted(run, bodies, stop, deadline)
+    log_phase(run, "extract")
     assert run.selection is not None
     settle({g.name: run.selection.goal(g.name) for g in run.goals})
     if stop_after == "selection":
         return run
     phase("schedule")
     with timed(run.seconds, "schedule"):
-        return with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
+        run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
+    log_phase(run, "schedule")
+    return run
 
 
 def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:

@@ -235,15 +235,22 @@ def _import(path: Path) -> ModuleType:
     except EqsatError:
         raise
     except Exception as e:  # the user's own program: any error is theirs, told in one sentence
-        raise fail("E308", f"`{path}` cannot be imported: {type(e).__name__}: {e}") from e
+        lacking = e.name if isinstance(e, ModuleNotFoundError) else None
+        help = f"install `{lacking}` where eqsat is installed" if lacking else ""
+        what = f"`{path}` cannot be imported: {type(e).__name__}: {e}"
+        raise fail("E308", what, help=help) from e
     finally:
         sys.path.remove(str(path.parent))
     return module
 
 
+def _is_program(name: str, value: Any) -> bool:
+    return callable(value) and not name.startswith("_") and not name.endswith("_example")
+
+
 def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
-        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        known = [n for n, v in vars(module).items() if _is_program(n, v)]
         raise fail("E308", f"`{path}` has no function `{name}`", help=did_you_mean(name, known))
     return function

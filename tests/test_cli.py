@@ -75,7 +75,7 @@ def test_nothing_prints_help_and_version(capsys):
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
-        (["optimise"], "E400", "Did you mean 'optimize'"),
+        (["optimise"], "E400", "did you mean `optimize`"),
         (["optimize"], "E400", "Missing argument"),
         (["optimize", "x", "--goul", "time"], "E400", "--goul"),
         (["optimize", "x", "--stop-after", "egrap"], "E400", "did you mean `egraph`?"),

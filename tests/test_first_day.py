@@ -116,3 +116,69 @@ def test_words_of_other_tools_are_told_what_they_are_here(left, said, tmp_path, 
     told = capsys.readouterr().out
     assert "error[E011]" in told
     assert said in told
+
+
+SMALL_TARGET = """target: mine
+memory: [{name: ram, size: 1 GiB, bandwidth: 4 GB/s}]
+"""
+SMALL_SET = """ruleset: mine
+rules:
+  - name: undo
+    rewrite: transpose(transpose(x, perm=p), perm=q)
+    to: transpose(x, perm=compose(p, q))
+    examples: [{given: {x: "f32[4, 8]"}, start: "x", reaches: "x"}]
+"""
+
+
+def test_keys_that_have_a_default_may_be_left_out(tmp_path):
+    (tmp_path / "target.yaml").write_text(SMALL_TARGET, encoding="utf-8")
+    (tmp_path / "rules.yaml").write_text(SMALL_SET, encoding="utf-8")
+    machine = eqsat.target(str(tmp_path / "target.yaml"))
+    assert (machine.executor, machine.data_tiling, machine.doc) == ("xla", True, "")
+    (rule,) = eqsat.rules(str(tmp_path / "rules.yaml")).rules
+    assert [e.name for e in rule.examples] == ["example-1"]
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("first") / "run"
+    assert run(["optimize", "two_packs", "--target", "reference", "-q", "-o", str(folder)]) == 0
+    return folder
+
+
+def test_an_egraph_is_read_by_the_extractor_and_by_other_tools(packs, tmp_path, capsys):
+    assert run(["show", str(packs), "egraph", "--json"]) == 0
+    text = capsys.readouterr().out
+    data = json.loads(text)
+    nodes = data["nodes"]
+    assert all(set(n["children"]) <= set(nodes) for n in nodes.values())
+    assert {n["eclass"] for n in nodes.values()} == set(data["class_data"])
+    (tmp_path / "egraph.json").write_text(text, encoding="utf-8")
+    assert run(["extract", str(tmp_path / "egraph.json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    ops = eqsat.load(packs).canonical.op_count
+    assert found["status"] == "optimal"
+    assert 0 < found["dag_cost"] <= ops  # the input is among what may be extracted
+
+
+def test_phases_are_logged_if_one_asks(capsys, caplog):
+    assert run(["optimize", "two_packs", "--target", "reference", "-v"]) == 0
+    told = capsys.readouterr().err
+    phases = [line.split()[2] for line in told.splitlines() if " s  eqsat." in line]
+    order = ["eqsat.read", "eqsat.saturate", "eqsat.extract", "eqsat.schedule"]
+    assert [p for p in dict.fromkeys(phases) if p in order] == order
+    assert "rules: " in told
+    caplog.clear()
+    with caplog.at_level("INFO", "eqsat.saturate"):
+        eqsat.optimize("two_packs", target="reference", stop_after="egraph")
+    assert {r.name for r in caplog.records} == {"eqsat.saturate"}
+
+
+def test_nothing_is_logged_if_nobody_asks(capsys):
+    assert run(["optimize", "two_packs", "--target", "reference", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_shipped_says_what_it_is():
+    for name in ("default", "full"):
+        assert all(r.doc for r in eqsat.rules(name).rules)

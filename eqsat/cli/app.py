@@ -25,12 +25,14 @@ from eqsat.cli import (
     state,
 )
 from eqsat.cli.interrupt import INTERRUPTED, KEPT
-from eqsat.cli.talk import say, say_diagnostics, told_warnings
+from eqsat.cli.talk import logged, say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
 COMPLETION = "_EQSAT_COMPLETE"  # what a shell sets to ask for completions
 COMPLETION_OPTIONS = ("--show-completion", "--install-completion")
 OK, USAGE, NOTHING_ADMISSIBLE, BUG = 0, 2, 3, 4
+_OPTION = re.compile(r"No such option:? '?(--?[\w-]+)")
+_COMMAND = re.compile(r"No such command '([^']*)'")
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 
 app = typer.Typer(
@@ -89,8 +91,9 @@ def run(args: Sequence[str]) -> int:
     """
     args = [*_spelled_out(args)] or ["--help"]
     as_json = _wants_json(args)
+    verbose = "-v" in args or "--verbose" in args
     try:
-        with told_warnings(as_json):
+        with told_warnings(as_json), logged(verbose):
             code = typer.main.get_command(app).main(args, prog_name="eqsat", standalone_mode=False)
     except EqsatError as error:
         say_diagnostics(error.diagnostics, as_json)
@@ -108,7 +111,7 @@ def run(args: Sequence[str]) -> int:
         say_diagnostics([_out_of_memory()], as_json)
         return NOTHING_ADMISSIBLE
     except Exception as error:
-        return _failed(error, as_json, "-v" in args or "--verbose" in args)
+        return _failed(error, as_json, verbose)
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
         return _interrupted()
     if code == KEPT:
@@ -163,6 +166,14 @@ def _usage(error: Any, as_json: bool) -> int:
     command = context.command_path if context else "eqsat"
     message = error.format_message().rstrip(".").replace("Value error, ", "")
     help_text = f"`{command} --help` lists what there is"
+    option = _OPTION.match(message)
+    if option and context:
+        known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
+        message, help_text = f"no option `{option[1]}`", did_you_mean(option[1], known)
+    command_name = _COMMAND.match(message)
+    if command_name:
+        known = [c.name or "" for c in app.registered_commands]
+        message, help_text = f"no command `{command_name[1]}`", did_you_mean(command_name[1], known)
     choice = _CHOICE.search(message)
     if choice:
         help_text = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))

@@ -117,6 +117,7 @@ def list_(
 
 def schema(
     what: Annotated[FileFormat, typer.Argument(help="Which format.")],
+    output_format: o.OutputFormat = o.Format.json,
     verbose: o.Verbose = False,
 ) -> int:
     """Print the JSON schema of a YAML format, for editors."""
@@ -136,7 +137,10 @@ def _expand(files: list[Path]) -> list[Path]:
         if path.is_dir() and _is_run(path):
             found.append(path)
         elif path.is_dir():
-            found += sorted(p for end in ("yaml", "eqs") for p in path.rglob(f"*.{end}"))
+            files_here = sorted(p for end in ("yaml", "eqs") for p in path.rglob(f"*.{end}"))
+            if not files_here:
+                raise fail("E001", f"no `.yaml` or `.eqs` file in `{path}`, and it is no run")
+            found += files_here
         elif path.is_file():
             found.append(path)
         else:

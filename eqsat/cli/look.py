@@ -118,13 +118,21 @@ def show(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …"""
+    """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
+
+    An e-graph with `--json` is egraph-serialize JSON, as `eqsat extract` and visualizers read it.
+    """
     import eqsat
     from eqsat.model.diag import fail
 
     value = getattr(eqsat.load(folder), stage.value)
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage.value}")
+    if stage is BorderValue.egraph and output_format is o.Format.json:
+        from eqsat.export.egraphjson import serialized_egraph
+
+        print(json.dumps(serialized_egraph(value)))
+        return 0
     as_json = output_format is o.Format.json or not hasattr(value, "to_text")
     if as_json:
         print(json.dumps(value.to_json(), indent=None if output_format is o.Format.json else 1))
@@ -138,6 +146,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
+    output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
@@ -146,6 +155,9 @@ def report(
 
     found: Run = eqsat.load(folder)
     path = found.report(out or folder / "report.html")
+    if output_format is o.Format.json:
+        print(json.dumps({"page": str(path)}))
+        return 0
     print(path)
     if not quiet:
         say(f"open it in any browser: file://{path.resolve()}")

@@ -47,7 +47,12 @@ OutputFormat = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr but errors.")]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Show the tracebacks of internal errors.")
+    bool,
+    typer.Option(
+        "-v",
+        "--verbose",
+        help="Log the phases of searches to stderr; show the tracebacks of internal errors.",
+    ),
 ]
 TargetName = Annotated[
     str,

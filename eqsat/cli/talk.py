@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -44,6 +46,28 @@ def told_warnings(as_json: bool) -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+@contextmanager
+def logged(wanted: bool) -> Iterator[None]:
+    """Print what searches log, a line each: `  1.204 s  eqsat.saturate  112 rules: 6 classes …`."""
+    if not wanted:
+        yield
+        return
+    logger = logging.getLogger("eqsat")
+    handler, level, begin = logging.StreamHandler(), logger.level, time.time()
+
+    def line(record: logging.LogRecord) -> str:
+        return f"{record.created - begin:7.3f} s  {record.name}  {record.getMessage()}"
+
+    handler.format = line
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @dataclass

@@ -57,7 +57,7 @@ class DevicesRecord(Record):
     """Several devices: their targets, the links between them, and where values live."""
 
     devices: Name
-    doc: str
+    doc: str = ""
     default: Name
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
     links: list[LinkRecord] = Field(default_factory=list)

@@ -65,7 +65,7 @@ class ExperimentRecord(Record):
     """An experiment: a grid (programs × targets × vary), or rows."""
 
     experiment: str
-    doc: str
+    doc: str = ""
     programs: OneOrMore = Field(default=[])
     targets: OneOrMore = Field(default=[])
     rules: OneOrMore = Field(default=["default"])

@@ -110,7 +110,8 @@ def find_program(name: str, folders: Folders = (), span: Span | None = None) -> 
         for place in places:
             if (place / file).is_file():
                 return str(place / file) + colon + function
-        raise fail("E261", f"no program file `{file}`", span)
+        looked = ", ".join(f"`{p}`" for p in places[1:])
+        raise fail("E261", f"no program file `{file}`", span, help=f"nor in {looked}")
     known: dict[str, Path] = {}
     for suffix in PROGRAM_SUFFIXES:
         known = find_names("experiments", suffix, folders) | known

@@ -18,6 +18,14 @@ ELEMENTWISE = frozenset({
 })  # fmt: skip
 
 
+UNARY = frozenset({
+    "abs", "cast", "ceil", "convert", "cos", "erf", "exp", "floor", "gelu", "log", "logistic",
+    "neg", "negate", "not", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin",
+    "softplus", "sqrt", "square", "tan", "tanh",
+})  # fmt: skip
+KINDS = {"contraction": PRODUCTS, "reduction": REDUCTIONS, "elementwise": ELEMENTWISE}
+
+
 def written_as_generic(op: str) -> str:
     """How a rule says this op, "" if the word is none of these."""
     if op in PRODUCTS:
@@ -31,8 +39,14 @@ def written_as_generic(op: str) -> str:
             ' `law("mn->m add x0 => …", g)` says which (docs/rules.md, section 11)'
         )
     if op in ELEMENTWISE:
+        names, law = ("x", f"n->n {op}(x0)") if op in UNARY else ("x, y", f"n,n->n {op}(x0, x1)")
         return (
-            "elementwise ops are `generic`: `generic(x, y, sig=g)` matches any,"
-            f' `law("n,n->n {op}(x0, x1) => …", g)` says which (docs/rules.md, section 11)'
+            f"elementwise ops are `generic`: `generic({names}, sig=g)` matches any,"
+            f' `law("{law} => …", g)` says which (docs/rules.md, section 11)'
         )
     return ""
+
+
+def kind_of_word(op: str) -> str:
+    """The kind of op that a word of other tools names; "" if it is none of these."""
+    return next((kind for kind, words in KINDS.items() if op in words), "")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from eqsat.lang.opwords import kind_of_word
 from eqsat.lang.source import YamlSource
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity
 from eqsat.model.diag import Diagnostic, did_you_mean
@@ -77,7 +78,14 @@ def schema_problems(
     error: ValidationError, source: YamlSource, model: type[Record]
 ) -> list[Diagnostic]:
     """One diagnostic per schema error: E003 unknown key, E004 missing key, else E005 or its own."""
-    return [_problem(e, source, model) for e in error.errors()]
+    found = [(e, _problem(e, source, model)) for e in error.errors()]
+    meant = {(e["loc"][:-1], d.help) for e, d in found if e["type"] == "extra_forbidden"}
+    return [d for e, d in found if not _is_misspelled(e, meant)]
+
+
+def _is_misspelled(e: ErrorDetails, meant: set[tuple[Any, str]]) -> bool:
+    """Whether a key is missing only because it is there in another spelling."""
+    return e["type"] == "missing" and (e["loc"][:-1], f"did you mean `{e['loc'][-1]}`?") in meant
 
 
 def _problem(e: ErrorDetails, source: YamlSource, model: type[Record]) -> Diagnostic:
@@ -135,11 +143,14 @@ def _words(kind: str, context: dict[str, Any], value: Any) -> tuple[str, str]:
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this value"
     if kind == "literal_error":
         known = [w.strip("'") for w in context["expected"].replace(" or ", ", ").split(", ")]
-        return f"{shown} is not one of {', '.join(known)}", did_you_mean(str(value), known)
+        meant = kind_of_word(str(value))
+        hint = f"write `{meant}`" if meant in known else did_you_mean(str(value), known)
+        return f"{shown} is not one of {', '.join(known)}", hint
     if kind == "string_pattern_mismatch":
         return f"{shown} is not a name here", f"a name looks like {context['pattern']}"
     if kind in _WANTED:
-        return f"{_WANTED[kind]} is wanted here", ""
+        hint = "begin each entry with `- `" if _WANTED[kind] == "a list" else ""
+        return f"{_WANTED[kind]} is wanted here", hint
     if kind in _BOUNDS:
         return f"{_BOUNDS[kind].format(**context)} is wanted here", ""
     return f"{shown} does not fit here", ""

@@ -164,17 +164,18 @@ class RuleReader:
     # ---- examples ---------------------------------------------------------------------------
     def _example(self, i: int, e: ExampleRecord) -> Example:
         path = (*self.path, "examples", i)
+        own = e.name or f"example-{i + 1}"
         if (e.reaches is None) == (e.avoids is None):
-            message = f"example `{e.name}` needs one of `reaches` and `avoids`"
+            message = f"example `{own}` needs one of `reaches` and `avoids`"
             self.problems.append(Diagnostic("E004", message, self.source.span(path)))
         goal = "reaches" if e.reaches is not None else "avoids"
         start = self.source.placed((*path, "start")).whole()
         end = self.source.span((*path, goal))
         if (*path, goal) in self.source.scalars:
             end = self.source.placed((*path, goal)).whole()
-        name = self.source.span((*path, "name"), key=True)
+        name = self.source.span((*path, "name") if e.name else path, key=True)
         given = tuple(e.given.items())
-        return Example(e.name, given, e.start, e.reaches or "", e.avoids or "", name, start, end)
+        return Example(own, given, e.start, e.reaches or "", e.avoids or "", name, start, end)
 
     def _check_example(self, rule: Rule, example: Example, i: int) -> None:
         path = (*self.path, "examples", i)

@@ -36,7 +36,7 @@ _BOUND = "of `inexact` rules: how far apart rounding takes their sides"
 class ExampleRecord(Record):
     """`start` must become equal to `reaches`, or must not become equal to `avoids`."""
 
-    name: RuleName
+    name: RuleName = Field(default="", description="`example-1` and so on if left out")
     given: dict[str, str] = Field(description="operand name → type, e.g. `f32[64, 48]`")
     start: str
     reaches: str | None = None
@@ -47,7 +47,7 @@ class RuleRecord(Record):
     """One rewrite rule."""
 
     name: RuleName
-    doc: str = Field(description="one sentence: what the rule does and why it is true")
+    doc: str = Field(default="", description="one sentence: what the rule does and why it is true")
     rewrite: str = Field(description="the left side, a pattern")
     to: str = Field(description="the right side")
     both_ways: bool = False
@@ -84,7 +84,7 @@ class RuleSetRecord(Record):
     """A rule set."""
 
     ruleset: SetName
-    doc: str
+    doc: str = ""
     imports: list[str] = Field(default=[], alias="import")
     enable: list[str] = Field(default=[], description="keep only these imported rules or tags")
     disable: list[str] = Field(default=[], description="drop these imported rules or tags")

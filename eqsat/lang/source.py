@@ -166,7 +166,9 @@ def _read(lines: Lines) -> YamlSource:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = lines.span(mark.index, mark.index + 1) if mark else lines.span(0, 1)
-        raise fail("E001", f"not valid YAML: {error.problem or error.context}", at) from None
+        what = error.problem or error.context
+        hint = "indent with spaces" if "'\\t'" in str(what) else ""
+        raise fail("E001", f"not valid YAML: {what}", at, help=hint) from None
     except YAMLError as error:
         at = getattr(error, "position", 0)
         what = getattr(error, "reason", "it cannot be read")

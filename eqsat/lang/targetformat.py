@@ -250,11 +250,12 @@ class TargetRecord(Record):
     """A machine."""
 
     target: str
-    doc: str
+    doc: str = ""
     executor: Annotated[str, AfterValidator(_executor)] = Field(
-        description="who runs what is chosen: one of eqsat's own, or one that a plug-in brings"
+        default="xla",
+        description="who runs what is chosen: one of eqsat's own, or one that a plug-in brings",
     )
-    data_tiling: bool
+    data_tiling: bool = Field(default=True, description="whether packed layouts exist here")
     memory: Annotated[list[MemoryRecord], Field(min_length=1)]
     launch: Time = 0
     rates: dict[Rated, Annotated[Rate, AfterValidator(_positive)]] = Field(default={})

@@ -30,7 +30,7 @@ def find_target(name: str | Path, folders: Folders = (), span: Span | None = Non
     if str(name).endswith((".yaml", ".yml")):
         if Path(name).is_file():
             return Path(name)
-        raise fail("E200", f"no target file `{name}`", span)
+        raise fail("E200", f"no target file `{name}`", span, help="`eqsat list targets` has names")
     known = find_names("targets", ".yaml", folders)
     if str(name) not in known:
         raise fail("E200", f"no target named `{name}`", span, help=did_you_mean(str(name), known))

@@ -108,5 +108,6 @@ def _extent(dim: str, symbols: Symbols, text: str) -> int:
         raise ValueError(
             f"`{text}`: every dimension is a whole number"
             + (f" or computed from {', '.join(symbols)}" if symbols else "")
+            + (f"; a comma is missing in `{dim}`" if " " in dim and not symbols else "")
         )
     return found

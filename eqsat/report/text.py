@@ -96,6 +96,16 @@ def _device_lines(run: Finished) -> list[str]:
 
 def phase_lines(run: Finished) -> list[str]:
     """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
+    rows = phase_facts(run)
+    width = max(len(name) for _, name, _ in rows)
+    return [
+        f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
+        for phase, name, text in rows
+    ]
+
+
+def phase_facts(run: Finished) -> list[tuple[str, str, str]]:
+    """Each phase that ended: what it worked on, and what it made."""
     rows = [("read", run.program.name, _read_text(run))]
     if run.seconds.get("hunt") is not None and run.rule_check is not None:
         rows.append(("hunt", run.rules.name, _hunt_text(run.rule_check)))
@@ -110,11 +120,7 @@ def phase_lines(run: Finished) -> list[str]:
             rows.append(("compile", "jax", f"{packs} of weights, ahead of time"))
     if run.verification is not None:
         rows.append(("verify", "float64", verification_text(run.verification)))
-    width = max(len(name) for _, name, _ in rows)
-    return [
-        f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
-        for phase, name, text in rows
-    ]
+    return rows
 
 
 def _hunt_text(check: RuleCheck) -> str:
