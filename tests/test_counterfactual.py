@@ -18,7 +18,15 @@ from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.lang.programs import parse_program
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Question
+from eqsat.model.price import (
+    AT_LEAST,
+    EXACT,
+    NOT_ADMISSIBLE,
+    SPELLING,
+    WEIGHTED,
+    WHYS,
+    Question,
+)
 
 GOALS = ("time", "memory", "dispatches")
 
@@ -162,6 +170,31 @@ def test_every_price_of_a_program_is_exact(name: str, goal: str):
         want = (NOT_ADMISSIBLE, None) if best is None else (EXACT, best - chosen)
         assert (price.status, price.delta) == want, question
     assert {q.kind for q in asked} == {"node", "without", "written", "inside"}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_ties_has_a_reason_and_the_price_of_later_goals(name: str):
+    run, c = opened(name, goals=("time", "memory", "dispatches"))
+    assert run.selection
+    chosen = {g: run.selection.goal(g).value for g in GOALS}
+    answers = [a for a in every_answer(c.problem) if c.problem.value("time", a) == chosen["time"]]
+    asked = [q for q in questions(run) if not c.assembly.pool.is_ahead_node(q.subject)]
+    for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
+        assert (price.tie is not None) == (price.delta == 0), question
+        if price.tie is None:
+            continue
+        assert price.tie.why in WHYS
+        made = [a for a in answers if makes(c, a, question)]
+        assert made
+        best = min(c.ties.values(a) for a in made)
+        later = dict(zip(GOALS[1:], best, strict=True))
+        least = next((g for g, v in later.items() if v != chosen[g]), "")
+        if not least:  # else what is known is an upper bound
+            continue
+        assert price.tie.why != SPELLING
+        assert GOALS.index(price.tie.goal) <= GOALS.index(least)
+        if price.tie.goal == least:
+            assert price.tie.delta >= later[least] - chosen[least] > 0
 
 
 def test_without_time_a_price_is_a_bound_that_holds():

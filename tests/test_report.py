@@ -15,7 +15,7 @@ from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price
+from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tie
 from eqsat.model.program import Builder
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Removed, Selection
@@ -271,6 +271,12 @@ def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
     [
         (Price("time", EXACT, 9_800_000, 9_800_000), "+9.8 us"),
         (Price("time", EXACT, 0, 0), "equal time"),
+        (Price("time", EXACT, 0, 0, Tie(BYTES)), "equal time (the same bytes move)"),
+        (
+            Price("time", EXACT, 0, 0, Tie(COMPUTE, "memory", 196_608)),
+            "equal time (compute-bound: layouts tie); at most +192 KiB memory",
+        ),
+        (Price("time", AT_LEAST, None, 1), "more time, how much is not known in this time"),
         (Price("memory", EXACT, -1024, -1024), "-1 KiB, better than what was found"),
         (Price("time", AT_LEAST, 2_000_000, 1_000_000), "at most +2 us, at least +1 us"),
         (Price("time", AT_LEAST, None, 1_000_000), "at least +1 us"),
@@ -281,6 +287,21 @@ def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
 )
 def test_a_price_says_what_is_known(price, want):
     assert price_text(price) == want
+
+
+def test_choices_that_tie_are_told_together_by_reason(runs):
+    def prices(questions):
+        asked = enumerate(questions)
+        return [Price("time", EXACT, 0, 0, Tie(BYTES if i else COMPUTE)) for i, _ in asked]
+
+    whole = explained(runs[1], None, prices)
+    text = whole.to_text()
+    count = sum(c.price is not None for c in whole.choices)
+    assert f"{count} of {count} choices tie in time" in text
+    assert f"  {count - 1}  {BYTES}: " in text
+    assert f"  1  {COMPUTE}: " in text
+    assert "next best" not in text
+    assert "next best" in explained(runs[1], "%3", prices).to_text()
 
 
 def test_a_price_is_what_forbidding_the_node_costs():

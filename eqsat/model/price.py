@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 EXACT, AT_LEAST, NOT_ADMISSIBLE = "exact", "at least", "not admissible"
 WEIGHTED = "weighted"  # the goal of a run whose goals have weights; in millionths of its value
@@ -22,18 +23,47 @@ class Question:
     subject: int  # an e-node, or a class
 
 
+# why another program takes as much: what differs between its dispatches and the chosen ones
+SPELLING = "the same dispatches, spelled otherwise"
+COMPUTE = "compute-bound: layouts tie"
+UNPACKED = "no contraction reads what lies otherwise"
+BYTES = "the same bytes move"
+SUMS = "what one dispatch gains another loses"
+WHYS = (SPELLING, COMPUTE, UNPACKED, BYTES, SUMS)
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Another program of equal value of the first goal: why, and what decided against it.
+
+    why: one of WHYS, of the known such program that differs least. goal, delta: the first later
+    goal in which none of those known is as good as the chosen one, and by how much; "" if there is
+    one that is equal in every goal. So a delta is an upper bound.
+    """
+
+    why: str
+    goal: str = ""
+    delta: int = 0
+
+    def to_json(self) -> dict[str, str | int]:
+        """`delta` in the solver's integers."""
+        return dict(vars(self))
+
+
 @dataclass(frozen=True)
 class Price:
     """The first goal's best value with a choice forced, minus the chosen value.
 
     status: exact | at least (time ran out: `delta` is the best found, if any) | not admissible
     (proven: no program under the budgets makes this choice). `bound`: what it is at least.
+    `tie`: where the best found is worth what the chosen one is.
     """
 
     goal: str
     status: str
     delta: int | None = None
     bound: int = 0
+    tie: Tie | None = None
 
     @property
     def key(self) -> tuple[bool, int, bool]:
@@ -41,6 +71,6 @@ class Price:
         known = self.bound if self.delta is None else self.delta
         return (self.status == NOT_ADMISSIBLE, known, self.status != EXACT)
 
-    def to_json(self) -> dict[str, str | int | None]:
+    def to_json(self) -> dict[str, Any]:
         """`delta` and `bound` in the solver's integers: ps, bytes, a count, millionths."""
-        return dict(vars(self))
+        return vars(self) | {"tie": self.tie and self.tie.to_json()}

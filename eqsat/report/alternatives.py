@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.price import AT_LEAST, NOT_ADMISSIBLE, Price, Question
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tie
 from eqsat.model.selection import Selection
 from eqsat.report.origins import Names, RuleStep, rule_chain
-from eqsat.report.units import delta_text, goal_text
+from eqsat.report.units import count_text, delta_text, goal_text
 
 Prices = Callable[[Sequence[Question]], Sequence[Price]]
 SHOWN = 6  # alternatives listed before "and n more"
+NAMED = 8  # values that tie for one reason, named before "and n more"
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,24 @@ def priced(found: tuple[OtherChoice, ...], known: dict[Question, Price]) -> tupl
     return tuple(sorted(with_price, key=lambda a: a.price.key if a.price else last))
 
 
-def lines(found: tuple[OtherChoice, ...]) -> list[str]:
-    """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest."""
+def lines(found: tuple[OtherChoice, ...], *, folded: bool = False) -> list[str]:
+    """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest.
+
+    folded: what ties is counted only.
+    """
+    tied = [a for a in found if folded and is_tied(a.price)]
+    same = f"    or     {len(tied)} others of equal {_goal(tied)}" if tied else ""
+    if len(tied) == 1:
+        same = f"    or     {tied[0].text}{_origin(tied[0])}: equal {_goal(tied)}"
+    rest = tuple(a for a in found if a not in tied)
+    return [*([same] if tied else []), *_listed(rest)]
+
+
+def _goal(tied: Sequence[OtherChoice]) -> str:
+    return next(a.price.goal for a in tied if a.price)
+
+
+def _listed(found: tuple[OtherChoice, ...]) -> list[str]:
     text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in found[:SHOWN]]
     hopeless = sum(map(_is_hopeless, found[SHOWN:]))
     more = len(found[SHOWN:]) - hopeless
@@ -137,14 +154,54 @@ def price_text(p: Price) -> str:
     if p.status == NOT_ADMISSIBLE:
         return "none, not admissible"
     least = f"at least {delta_text(p.goal, p.bound)}" if p.bound > 0 else ""
+    if p.bound == 1 and p.delta is None:  # all that do not tie
+        least = f"more {p.goal}, how much is not known in this time"
     if p.delta is None:
         return least or "not known in this time"
-    found = f"equal {p.goal}" if p.delta == 0 else delta_text(p.goal, p.delta)
+    found = f"equal {p.goal}{_tie(p.tie)}" if p.delta == 0 else delta_text(p.goal, p.delta)
     if p.delta < 0:
         found += ", better than what was found"
     if p.status != AT_LEAST:
         return found
     return f"at most {found}" + (f", {least}" if least else "")
+
+
+def _tie(tie: Tie | None) -> str:
+    """` (the same bytes move); at most +192 KiB memory`."""
+    return "" if tie is None else f" ({tie.why}){later_text(tie)}"
+
+
+def later_text(tie: Tie) -> str:
+    """What the goals behind the first say of programs that tie, if they differ."""
+    if not tie.goal:
+        return ""
+    most = "at most " if tie.delta > 0 else ""
+    name = "" if tie.goal == "weighted" else f" {tie.goal}"
+    return f"; {most}{delta_text(tie.goal, tie.delta)}{name}"
+
+
+def ties_lines(prices: Sequence[tuple[str, Price]], what: str) -> list[str]:
+    """Names whose price is nothing, by reason, in place of a line for each."""
+    tied = [(name, p) for name, p in prices if is_tied(p)]
+    if not tied:
+        return []
+    goal = tied[0][1].goal
+    head = f"{len(tied)} of {count_text(len(prices), what)} tie in {goal}: as much is the best"
+    lines = [f"{head} program that goes without one of them, by reason:"]
+    by_reason: dict[str, list[str]] = {}
+    for name, p in tied:
+        assert p.tie is not None
+        by_reason.setdefault(f"{p.tie.why}{later_text(p.tie)}", []).append(name)
+    for reason, names in sorted(by_reason.items(), key=lambda r: (-len(r[1]), r[0])):
+        once = list(dict.fromkeys(names))
+        rest = f", and {len(once) - NAMED} more" if len(once) > NAMED else ""
+        lines.append(f"  {len(names)}  {reason}: {', '.join(once[:NAMED])}{rest}")
+    return lines
+
+
+def is_tied(p: Price | None) -> bool:
+    """Whether it is proven that the best program that chooses otherwise is as good."""
+    return p is not None and p.status == EXACT and p.delta == 0 and p.tie is not None
 
 
 def without_text(p: Price) -> str:
@@ -154,5 +211,5 @@ def without_text(p: Price) -> str:
     if p.status == AT_LEAST:
         return f"{price_text(p)} without it"
     if p.delta is None or p.delta <= 0:
-        return f"another program of equal {p.goal} goes without it"
+        return f"another program of equal {p.goal} goes without it{_tie(p.tie)}"
     return f"+{goal_text(p.goal, p.delta)} {p.goal} without it"

@@ -17,6 +17,7 @@ from eqsat.report.alternatives import (
     OtherChoice,
     Placements,
     Prices,
+    is_tied,
     other_nodes,
     priced,
     prices_of,
@@ -46,6 +47,11 @@ class Choice:
     holds: tuple[str, ...] = ()  # bodies of a loop or branch, by the names that explain knows
     price: Price | None = None  # of going without this node; ahead of time: without its result
     dispatch: Dispatch | None = None  # that computes it; None: ahead of time
+
+    @property
+    def name(self) -> str:
+        """The value that it computes."""
+        return self.text.split(" = ")[0]
 
     @property
     def without(self) -> tuple[Question, ...]:
@@ -100,18 +106,27 @@ class Explanation:
         lines = [self.title, ""]
         told: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
-            lines += [*choice_lines(c, c.dispatch not in told), ""]
+            lines += [*choice_lines(c, c.dispatch not in told, folded=self.is_whole), ""]
             told += [c.dispatch] if c.dispatch is not None else []
         if self.elsewhere:
             lines += ["the same data in other layouts", ""]
         for c in self.elsewhere:
             lines += [*choice_lines(c), ""]
+        if self.is_whole:
+            asked = [(c.name, c.price) for c in self.choices if c.price is not None]
+            ties = alternatives.ties_lines(asked, "choice")
+            lines += [*ties, ""] if ties else []
         rows = life_rows(self.schedule) if self.schedule is not None else []
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
 
     __str__ = to_text
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of the whole program, and not of one value."""
+        return self.schedule is not None
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints; prices in the solver's integers."""
@@ -303,8 +318,11 @@ def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choi
     ]
 
 
-def choice_lines(c: Choice, with_price: bool = True) -> list[str]:
-    """A choice told in a terminal; with the price of its dispatch unless that was told before."""
+def choice_lines(c: Choice, with_price: bool = True, *, folded: bool = False) -> list[str]:
+    """A choice told in a terminal; with the price of its dispatch unless that was told before.
+
+    folded: nothing of prices that tie, which are told together.
+    """
     lines = [f"{c.text} : {c.type}", f"    in     {c.where}"]
     if with_price and c.dispatch is not None:
         lines += [f"           {line}" for line in c.dispatch.price_lines]
@@ -316,6 +334,6 @@ def choice_lines(c: Choice, with_price: bool = True) -> list[str]:
         lines.append("    from   the input program")
     lines += [f"    reads  {r}" for r in c.reads]
     lines += [f"    holds  {h}: `eqsat explain DIR {h}` tells why" for h in c.holds]
-    if c.price is not None:
+    if c.price is not None and not (folded and is_tied(c.price)):
         lines.append(f"    next best: {without_text(c.price)}")
-    return lines + alternatives.lines(c.alternatives)
+    return lines + alternatives.lines(c.alternatives, folded=folded)

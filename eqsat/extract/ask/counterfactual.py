@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eqsat.extract.ask.ties import Ties
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.goals import Search
@@ -23,8 +24,11 @@ from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, 
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
-LEAST_SECONDS = 0.5  # for a question, while that much is left
-ROUNDS = 3  # later ones for questions that the time of the one before was too short for
+# for a question at most, round by round: later ones are for questions that needed longer
+ROUND_SECONDS = (0.8, 4.0, math.inf)
+MORE = 4  # times as long for going without a choice, which everybody is told
+ASKING = 0.9  # of the time, at most; in the rest orders of what ties are looked for
+CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
 # how far above its bound a price is looked for first: the options that can be there are few
 SPREADS = (0.002, 0.02, 0.2)
 Forced = tuple[tuple[int, tuple[int, ...]], ...]
@@ -102,28 +106,50 @@ class Counterfactuals:
             return [Price(self.goal, AT_LEAST)] * len(questions)
         if not self.assembly.cuts:
             return found
-        return [Price(p.goal, AT_LEAST, p.delta) for p in found]
+        return [replace(p, status=AT_LEAST, bound=0) for p in found]
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
-        deadline = time.monotonic() + seconds
+        """Going without a choice first, as that is told of every one of them."""
+        deadline = time.monotonic() + ASKING * seconds
         tasks = [self.task(q) for q in questions]
-        order = sorted(range(len(tasks)), key=lambda i: (tasks[i].least, i))
+        more = [MORE if q.kind == "without" else 1 for q in questions]
+        order = sorted(range(len(tasks)), key=lambda i: (-more[i], tasks[i].least, i))
         found: dict[int, Price] = {}
-        for _ in range(ROUNDS):
+        for most in ROUND_SECONDS:
             rest = [i for i in order if i not in found or found[i].status == AT_LEAST]
             for n, i in enumerate(rest):
                 left = deadline - time.monotonic()
+                share = min(max(left / (len(rest) - n), more[i] * most), left)
                 if left > 0 or i not in found:
-                    share = max(left / (len(rest) - n), min(left, LEAST_SECONDS))
                     found[i] = self._price(tasks[i], share)
-        return [found[i] for i in range(len(tasks))]
+        return [self._with_tie(tasks[i], found[i]) for i in range(len(tasks))]
+
+    def _with_tie(self, task: Task, price: Price) -> Price:
+        """With the reason, if a known answer makes the choice and is worth as much."""
+        if price.delta != 0:
+            return price
+        same = [a for a in self._making(task) if self._delta(self._worth(a)) == 0]
+        return replace(price, tie=self.ties.tie(same)) if same else price
+
+    @cached_property
+    def ties(self) -> Ties:
+        later = () if self.goal == WEIGHTED else tuple(g.name for g in self.goals[1:])
+        return Ties(self.assembly, self.chosen, later)
 
     def _price(self, task: Task, seconds: float) -> Price:
-        """Look among the options near the bound, then among all that may beat what was found."""
+        """Look among answers that tie, then near the bound, then among all that may be better."""
         if task.problem.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
         end = time.monotonic() + seconds
         least, best = task.least, self.known(task)
+        tied = self._chosen_worth
+        is_sum = task.relaxed is not None and self.goal in self.problem.linear
+        if is_sum and least <= tied and (best is None or best > tied):
+            found = self.solve(task, tied, seconds, nearest=True)
+            if found.status == "infeasible":
+                least = tied + 1
+            elif found.answer is not None:
+                best = tied
         for spread in (*SPREADS, None) if task.relaxed else (None,):
             left = end - time.monotonic()
             if left <= 0 or (best is not None and best <= least):
@@ -148,14 +174,25 @@ class Counterfactuals:
         return Price(self.goal, AT_LEAST, self._delta(best), self._delta(least))
 
     def known(self, task: Task) -> int | None:
-        """The best known answer that makes the choice, and keeps the budgets."""
+        """The value of the best known answer that makes the choice, and keeps the budgets."""
+        return min(map(self._worth, self._making(task)), default=None)
+
+    def _making(self, task: Task) -> list[Answer]:
+        """Known answers that make the choice, and keep the budgets."""
         left = set(task.allowed)
         legal = (a for a in self.answers if left.issuperset(a) and task.problem.is_legal(a))
-        kept = (a for a in legal if self.problem.keeps(a, self.budget))
-        return min((self.problem.worth(a, self.weights) for a in kept), default=None)
+        return [a for a in legal if self.problem.keeps(a, self.budget)]
 
-    def solve(self, task: Task, cap: int | None, seconds: float) -> Minimum:
-        """The best answer among the options that may be worth at most `cap`."""
+    def _worth(self, answer: Answer) -> int:
+        return self.problem.worth(answer, self.weights)
+
+    def solve(
+        self, task: Task, cap: int | None, seconds: float, *, nearest: bool = False
+    ) -> Minimum:
+        """The best answer among the options that may be worth at most `cap`.
+
+        nearest: of those that are worth so little, the one with the fewest other dispatches.
+        """
         kept = task.options(cap, self._rest)
         small = task.problem.restricted(kept)
         if small.forced == ():
@@ -164,16 +201,31 @@ class Counterfactuals:
         here = (tuple(number[i] for i in a) for a in self.answers if all(i in number for i in a))
         hints = tuple(a for a in here if small.is_legal(a))
         deadline = time.monotonic() + seconds
+        asked = Objective(self.weights, self.budget)
+        if nearest and cap is not None:
+            small = _counting(small, [i not in self._own for i in kept])
+            (goal,) = self.weights
+            caps = self.budget | {goal: min(cap, self.budget.get(goal, cap))}
+            asked = Objective({CHANGES: 1}, caps)
         search = Search(small, self.budget, deadline, self.seed, hints)
-        found = search.minimise(Objective(self.weights, self.budget), None, seconds)
+        found = search.minimise(asked, None, seconds)
         if found.answer is None:
             return found
         answer = tuple(kept[i] for i in found.answer)
         self.answers.append(answer)
         return replace(found, answer=answer)
 
+    @cached_property
+    def _own(self) -> frozenset[int]:
+        """Options of the chosen program."""
+        return frozenset(i for a in self.assembly.locate(self.chosen.groups) for i in a)
+
+    @cached_property
+    def _chosen_worth(self) -> int:
+        return sum(w * self.chosen.goal(g).value for g, w in self.weights.items())
+
     def _delta(self, value: int) -> int:
-        chosen = sum(w * self.chosen.goal(g).value for g, w in self.weights.items())
+        chosen = self._chosen_worth
         if self.goal == WEIGHTED:
             return (value - chosen) * 1_000_000 // max(chosen, 1)
         return value - chosen
@@ -249,6 +301,13 @@ class Counterfactuals:
             if m in nodes or not touched.isdisjoint(space.operands[m]):
                 touched.update(space.buffer[c] for c in space.outputs[m])
         return tuple(b for b in self.problem.options[option].writes if b in touched)
+
+
+def _counting(problem: ExtractionProblem, is_other: Sequence[bool]) -> ExtractionProblem:
+    """The problem with a goal that counts options of this kind."""
+    both = zip(problem.options, is_other, strict=True)
+    options = tuple(replace(o, adds=(*o.adds, int(other))) for o, other in both)
+    return replace(problem, options=options, linear=(*problem.linear, CHANGES))
 
 
 def _reached(found: Minimum, cap: int | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +19,9 @@ from eqsat.extract.candidates.space import MOVING
 from eqsat.model.control import Control
 from eqsat.model.devices import PS_PER_SECOND, Transfer
 from eqsat.model.generic import Generic
+from eqsat.model.nest import NoNest
 from eqsat.model.pipelines import Pipeline
+from eqsat.model.selection import Group
 from eqsat.model.tensor import DTYPES
 
 if TYPE_CHECKING:
@@ -303,6 +306,15 @@ class Costs(NodePrices):
     ) -> int:
         """Time of a dispatch that reads and writes these classes."""
         return self.price(members, reads, writes, pipeline=pipeline)[0]
+
+    def is_compute_bound(self, g: Group) -> bool:
+        """Whether a dispatch computes for longer than it moves anything."""
+        if self._known_ps(g.members) is not None:
+            return False
+        if self._planned is not None:
+            with suppress(NoNest):
+                return self._planned.parts(g.members, g.reads, g.writes).bound == "compute"
+        return self.price(g.members, g.reads, g.writes, pipeline=g.pipeline)[1] > 0
 
     def stated(
         self,

@@ -15,6 +15,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.model.movement import Reshape
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.ops import SAME_BYTES
+from eqsat.model.plan import Parts
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan.dispatch import Planner, planner_of
@@ -51,11 +52,15 @@ class PlanPrices:
     def _planned_ps(
         self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
     ) -> int | None:
-        weights = [r for r in reads if self.space.buffer[r] in self.weights]
         try:
-            return self._planner(self.nest(members, reads, writes), weights)[1].time_ps
+            return self.parts(members, reads, writes).time_ps
         except NoNest:
             return None
+
+    def parts(self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]) -> Parts:
+        """The parts of the price of the dispatch's plan; NoNest if it has none."""
+        weights = [r for r in reads if self.space.buffer[r] in self.weights]
+        return self._planner(self.nest(members, reads, writes), weights)[1]
 
     @cached_property
     def _known(self) -> dict[Structure, int | None]:
