@@ -15,7 +15,7 @@ from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
-from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tie
+from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tied
 from eqsat.model.program import Builder
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Removed, Selection
@@ -271,9 +271,9 @@ def test_explain_asks_all_prices_at_once_and_lists_the_cheapest_first(runs):
     [
         (Price("time", EXACT, 9_800_000, 9_800_000), "+9.8 us"),
         (Price("time", EXACT, 0, 0), "equal time"),
-        (Price("time", EXACT, 0, 0, Tie(BYTES)), "equal time (the same bytes move)"),
+        (Price("time", EXACT, 0, 0, Tied(BYTES)), "equal time (the same bytes move)"),
         (
-            Price("time", EXACT, 0, 0, Tie(COMPUTE, "memory", 196_608)),
+            Price("time", EXACT, 0, 0, Tied(COMPUTE, "memory", 196_608)),
             "equal time (compute-bound: layouts tie); at most +192 KiB memory",
         ),
         (Price("time", AT_LEAST, None, 1), "more time, how much is not known in this time"),
@@ -292,7 +292,7 @@ def test_a_price_says_what_is_known(price, want):
 def test_choices_that_tie_are_told_together_by_reason(runs):
     def prices(questions):
         asked = enumerate(questions)
-        return [Price("time", EXACT, 0, 0, Tie(BYTES if i else COMPUTE)) for i, _ in asked]
+        return [Price("time", EXACT, 0, 0, Tied(BYTES if i else COMPUTE)) for i, _ in asked]
 
     whole = explained(runs[1], None, prices)
     text = whole.to_text()

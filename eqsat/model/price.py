@@ -33,7 +33,7 @@ WHYS = (SPELLING, COMPUTE, UNPACKED, BYTES, SUMS)
 
 
 @dataclass(frozen=True)
-class Tie:
+class Tied:
     """Another program of equal value of the first goal: why, and what decided against it.
 
     why: one of WHYS, of the known such program that differs least. goal, delta: the first later
@@ -63,7 +63,7 @@ class Price:
     status: str
     delta: int | None = None
     bound: int = 0
-    tie: Tie | None = None
+    tie: Tied | None = None
 
     @property
     def key(self) -> tuple[bool, int, bool]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tie
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tied
 from eqsat.model.selection import Selection
 from eqsat.report.origins import Names, RuleStep, rule_chain
 from eqsat.report.units import count_text, delta_text, goal_text
@@ -166,12 +166,12 @@ def price_text(p: Price) -> str:
     return f"at most {found}" + (f", {least}" if least else "")
 
 
-def _tie(tie: Tie | None) -> str:
+def _tie(tie: Tied | None) -> str:
     """` (the same bytes move); at most +192 KiB memory`."""
     return "" if tie is None else f" ({tie.why}){later_text(tie)}"
 
 
-def later_text(tie: Tie) -> str:
+def later_text(tie: Tied) -> str:
     """What the goals behind the first say of programs that tie, if they differ."""
     if not tie.goal:
         return ""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eqsat.extract.ask.ties import Ties
+from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.goals import Search
@@ -132,9 +132,9 @@ class Counterfactuals:
         return replace(price, tie=self.ties.tie(same)) if same else price
 
     @cached_property
-    def ties(self) -> Ties:
+    def ties(self) -> TiedAnswers:
         later = () if self.goal == WEIGHTED else tuple(g.name for g in self.goals[1:])
-        return Ties(self.assembly, self.chosen, later)
+        return TiedAnswers(self.assembly, self.chosen, later)
 
     def _price(self, task: Task, seconds: float) -> Price:
         """Look among answers that tie, then near the bound, then among all that may be better."""

@@ -11,32 +11,32 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.ordered import in_best_order
 from eqsat.extract.solve.problem import Answer
-from eqsat.model.price import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Tie
+from eqsat.model.price import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Tied
 from eqsat.model.selection import Group, Selection
 
 Vector = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Ties:
+class TiedAnswers:
     """Answers of one problem beside the chosen selection; `later`: goals behind the first one."""
 
     assembly: Assembly
     chosen: Selection
     later: tuple[str, ...]
 
-    def tie(self, answers: Sequence[Answer]) -> Tie:
+    def tie(self, answers: Sequence[Answer]) -> Tied:
         """What answers of equal value have to say, of which there is one at least."""
         nearest = min(answers, key=lambda a: (self.distance(a), a))
         why = self.why(nearest)
         if why == SPELLING:  # so all that goals are about is the same
-            return Tie(why)
+            return Tied(why)
         best = min(map(self.values, answers))
         for goal, value in zip(self.later, best, strict=True):
             delta = value - self.chosen.goal(goal).value
             if delta:
-                return Tie(why, goal, delta)
-        return Tie(why)
+                return Tied(why, goal, delta)
+        return Tied(why)
 
     @cached_property
     def _values(self) -> dict[Answer, Vector]:
