@@ -25,7 +25,7 @@ from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, phase, settle
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
-from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.selection import GREEDY, GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
@@ -45,6 +45,7 @@ SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
+EXTRACTORS = ("cpsat", GREEDY)
 PHASES = ("program", "egraph", "selection", "schedule")
 Listener = Callable[[Progress], None]  # called whenever a search has something new to tell
 
@@ -65,6 +66,7 @@ def optimize(
     limits: Limits | Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
+    extractor: str = "cpsat",
     threads: int = 2,
     verify: bool = False,
     work_limit: float | None = None,
@@ -92,7 +94,9 @@ def optimize(
     saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. unchecked: use rules that were
     never hunted for counterexamples without the second of hunting that they get otherwise, and
     rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
-    what there was no time for is told by `run.selection.cuts`. work_limit: operations that
+    what there was no time for is told by `run.selection.cuts`. extractor: `cpsat`, or `greedy`: the
+    cheapest way to write each buffer that one pass knows, which proves nothing and may be worse
+    than the input. work_limit: operations that
     verifying may take. measure: how many programs are timed here after the search, the best one,
     nearly as good ones and the input; the fastest is kept (`run.measured`). progress: called with
     the search's `model.progress.Progress` whenever its phase, best value or bound is new; the whole
@@ -122,7 +126,9 @@ def optimize(
         check_precisions(placed, machine)
         canonical = searched(placed)
     checked = _checked(ruleset, unchecked, seconds)
-    search = {"time_limit": time_limit, "seed": seed, "threads": threads}
+    if extractor not in EXTRACTORS:
+        raise fail("E450", f"no extractor `{extractor}`", help=f"one of {', '.join(EXTRACTORS)}")
+    search = {"time_limit": time_limit, "seed": seed, "threads": threads, "extractor": extractor}
     run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
@@ -263,12 +269,13 @@ def _is_inexact(rules: RuleSet) -> bool:
 
 
 def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: float) -> Run:
-    from eqsat.extract import extract
+    from eqsat.extract import extract, extract_greedily
 
     assert run.egraph is not None
     left = deadline - time.monotonic() - SCHEDULING * run.search["time_limit"]
-    options = run.search | {"time_limit": max(left, 0.0), "stop": stop}
-    selection, baseline = extract(run.egraph, run.target, run.goals, **options)
+    options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
+    extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
+    selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
     if bodies is None:
         return replace(run, selection=selection, baseline=baseline)
     chosen = bodies.chosen(run.egraph, selection)

@@ -28,6 +28,7 @@ def load_folder(folder: str | Path) -> Run:
         options = values["manifest"]["options"]
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
+        search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
         checked = options.get("rule_check")
         rule_check = None if checked is None else RuleCheck.from_json(checked)

@@ -25,13 +25,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_grid_is_the_cross_product(folder: Path) -> None:
     vary = (
-        "vary:\n  rules: [[layout/pack], default]\n"
+        "vary:\n  rules: [layout/pack, default]\n"
         "  fusion.multi_result: [true, false]\n  seed: [1, 2]\n"
     )
     found = read_experiment(HEAD + vary, "e.yaml", [folder])
     assert len(found.cells) == len({c.name for c in found.cells}) == 2 * 2 * 2 * 2 * 2
     first, last = found.cells[0], found.cells[-1]
-    assert first.name == "a@reference rules=[layout/pack] fusion.multi_result=true seed=1"
+    assert first.name == "a@reference rules=layout/pack fusion.multi_result=true seed=1"
     assert (first.rules, first.set, first.seed) == (
         ("layout/pack",),
         ("fusion.multi_result=true",),
@@ -44,6 +44,60 @@ def test_grid_is_the_cross_product(folder: Path) -> None:
         2,
     )
     assert last.varied == (("rules", "default"), ("fusion.multi_result", "false"), ("seed", "2"))
+
+
+def test_rule_sets_of_a_list_are_compared_unless_together(folder: Path) -> None:
+    text = HEAD + "rules: [default, {together: [default, algebra/merge]}, policy/keep]\n"
+    cells = read_experiment(text, "e.yaml", [folder]).cells
+    assert len(cells) == 2 * 2 * 3
+    assert [c.rules for c in cells[:3]] == [
+        ("default",), ("default", "algebra/merge"), ("policy/keep",),
+    ]  # fmt: skip
+    assert cells[1].name == "a@reference rules=default+algebra/merge"
+    one = read_experiment(HEAD + "rules: {together: [default, algebra/merge]}\n", "e", [folder])
+    assert {c.rules for c in one.cells} == {("default", "algebra/merge")}
+    assert one.cells[0].name == "a@reference"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("rules: [default, defalt]", "E007", "defalt"),
+        ("rules: {together: [default, defalt]}", "E007", "defalt"),
+        ("rules: [default, full]\nvary: {rules: [default]}", "E265", "both compare"),
+        ("vary: {rules: [[default, full]]}", "E262", "together"),
+        ("vary: {extractor: [gredy]}", "E262", "cpsat, greedy"),
+        ("extractor: gredy", "E005", "greedy"),
+        ("vary: {limits.node: [1]}", "E408", "node"),
+        ("vary: {sizes.m: [-1]}", "E385", "m"),
+        ("rules: [default, full]\nrows: [{name: r, program: a, target: reference}]", "E260",
+         "together"),
+        ("rows: [{name: r, program: a, target: reference, rules: [default, full]}]", "E260",
+         "together"),
+        ("figure: {kind: pie, x: program}", "E005", "bars"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_told(folder: Path, line: str, code: str, said: str) -> None:
+    head = HEAD if "rows" not in line else "experiment: e\ndoc: d\n"
+    with pytest.raises(EqsatError) as caught:
+        read_experiment(head + line + "\n", "e.yaml", [folder])
+    (problem,) = caught.value.diagnostics
+    assert problem.code == code
+    assert said in problem.full()
+    assert problem.span is not None and problem.span.file == "e.yaml"
+
+
+def test_extractors_sizes_limits_and_named_values_vary(folder: Path) -> None:
+    vary = (
+        "vary:\n  extractor: [cpsat, greedy]\n  sizes.m: [8, 64]\n  limits.nodes: [100, 200]\n"
+        "  set: {as-is: [], forced: [tiles_forced=true, launch=1 us]}\n"
+    )
+    cells = read_experiment(HEAD + vary, "e.yaml", [folder]).cells
+    assert len(cells) == len({c.name for c in cells}) == 4 * 16
+    last = cells[-1]
+    assert last.name.endswith("extractor=greedy sizes.m=64 limits.nodes=200 set=forced")
+    assert (last.extractor, last.sizes, last.limits.nodes) == ("greedy", ("m=64",), 200)
+    assert last.set == ("tiles_forced=true", "launch=1 us")
 
 
 def test_how_cells_are_run(folder: Path) -> None:

@@ -160,6 +160,13 @@ Seed = Annotated[
         "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
     ),
 ]
+Extractor = Annotated[
+    str,
+    typer.Option(
+        "--extractor", metavar="NAME",
+        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, nothing proven.",
+    ),
+]  # fmt: skip
 Threads = Annotated[
     int, typer.Option("--threads", min=1, help="No effect on the answer: workers are interleaved.")
 ]

@@ -204,11 +204,7 @@ def prepare(
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
     with uncollected():
         found = choices(space, target, True, linear, enough=own_enough, asked=asked)
-    with progress.heard(None):
-        own = sides.own(found, baseline_end)
-        baseline = _baseline(own, goals, baseline_end - time.monotonic())
-        if baseline is None and not own.is_refused and time.monotonic() > baseline_end:
-            baseline = _baseline(own, goals, LEAST_OWN)
+    own, baseline = _input_only(sides, found, baseline_end)
     if stop is not None and baseline is not None:
         stop.has_answer = True
     own = replace(own, baseline=baseline)
@@ -229,6 +225,35 @@ def prepare(
     bounds = _floors(session, share(STATED))
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     return replace(session, floors=bounds)
+
+
+def baseline_of(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    *,
+    time_limit: float,
+    seed: int = 0,
+    stop: Stop | None = None,
+) -> Selection | None:
+    """The baseline alone, as `prepare` finds it; `time_limit` in seconds."""
+    end = time.monotonic() + time_limit
+    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
+    with uncollected():
+        found = choices(Space(egraph), target, True, linear, enough=end, asked=asked)
+    sides = _Asked(egraph, target, linear, goals, seed, stop, False)
+    return _input_only(sides, found, end)[1]
+
+
+def _input_only(sides: _Asked, found: Choices, deadline: float) -> tuple[Session, Selection | None]:
+    """The session of the input program's own candidates, and its best answer."""
+    with progress.heard(None):
+        own = sides.own(found, deadline)
+        baseline = _baseline(own, sides.goals, deadline - time.monotonic())
+        if baseline is None and not own.is_refused and time.monotonic() > deadline:
+            baseline = _baseline(own, sides.goals, LEAST_OWN)
+    return own, baseline
 
 
 @dataclass(frozen=True)

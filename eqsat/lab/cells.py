@@ -132,6 +132,7 @@ def _optimized(request: CellRequest, **more: Any) -> Run:
         settings=cell.set,
         limits=cell.limits,
         seed=cell.seed,
+        extractor=cell.extractor,
         threads=request.threads,
         time_limit=request.time_limit_s,
         **more,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.lab.results import CellResult, measured_text
+from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, measured_text
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, time_text
 
 ASKED = ("program", "target", "rules", "goals", "seed")  # keys that every row has
 MEASURED = "measured"
-BEST, UNPROVEN = "*", "~"
-LEGEND = f"{BEST} best of its line   {UNPROVEN} not proven to be the best"
+LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
 
 
 def pivot_text(
@@ -57,8 +56,7 @@ def _place(place: Sequence[CellResult], least: float | None, is_best: bool, valu
         return ", ".join(dict.fromkeys(o.record.status for o in place)) or ""
     shown = next(o for o in place if _figure(o, value) == least)
     text = measured_text(shown.measured) if value == MEASURED else _text(value, least)
-    gap = shown.to_json()["gap"]
-    marks = (UNPROVEN if gap else "") + (BEST if is_best else "")
+    marks = ("" if shown.is_proven else UNPROVEN) + (BEST if is_best else "")
     several = f" (of {len(place)})" if len(place) > 1 else ""
     return f"{text}{marks and ' '}{marks}{several}"
 

@@ -27,6 +27,8 @@ COLUMNS = (
     "predicted", "vs input", "gap", "stop", "verify",
 )  # fmt: skip
 _FIGURES = range(4, 11)
+BEST, UNPROVEN = "*", "~"
+NOT_PROVEN = f"{UNPROVEN} not proven to be the best"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ class CellResult:
 
         return load_folder(self.folder)
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether nothing that the rules reach is better by the first goal."""
+        found = self.record.summary
+        if found is None:
+            return False
+        return self.record.goals[0]["gap"] == 0 and not found.get("cuts")
+
     def need_run(self) -> Run:
         if self.run is None:
             raise fail("E405", f"the row `{self.cell.name}` has no answer")
@@ -82,6 +92,7 @@ class CellResult:
             "without": list(c.without),
             "unchecked": c.unchecked,
             "seed": c.seed,
+            "extractor": c.extractor,
             "varied": dict(c.varied),
             "expect": c.expect,
             "covers": list(c.covers),
@@ -170,6 +181,8 @@ class Results:
             for o in self.outcomes
             if o.record.diagnostics and o.record.status != NOT_RUN
         ]
+        if any(o.has_answer and not o.is_proven for o in self.outcomes):
+            notes.insert(0, NOT_PROVEN)
         notes += [f"\n{line}" for line in (*self._rule_check(), *self.alike(), *self._not_run())]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
 
@@ -230,6 +243,7 @@ class Results:
             f"<h1>{escape(self.name)}</h1>",
             f'<p class="soft">{escape(self.doc)}</p>',
             html_table(columns, rows, figures),
+            f'<p class="soft">{NOT_PROVEN}</p>',
             *(f'<p class="soft">{escape(line)}</p>' for line in self._rule_check()),
             "<h2>Rows</h2>",
             *(_row_html(o) for o in self.outcomes),
@@ -249,7 +263,7 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
         f"{moves} + {r['fused_conversions']} fused",
         bytes_text(r["bytes_moved"]),
         bytes_text(r["peak_bytes"]),
-        goal_text("time", round(r["time_us"] * 1e6)),
+        goal_text("time", round(r["time_us"] * 1e6)) + ("" if o.is_proven else f" {UNPROVEN}"),
         _versus(o.record),
         "–" if r["gap"] is None else f"{r['gap']:.1%}",
         r["claim"],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from eqsat.lang.problems import Duration, OneOrMore, Record
 from eqsat.lang.targetformat import BudgetRecord
@@ -40,13 +40,58 @@ class RunLimitsRecord(SaturationRecord):
     time: Duration | None = None
 
 
+class TogetherRecord(Record):
+    """Rule sets that are used as one."""
+
+    together: OneOrMore
+
+
+def _as_sets(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+_SET = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"together": {"type": "array", "items": {"type": "string"}}},
+            "required": ["together"],
+            "additionalProperties": False,
+        },
+    ]
+}
+# a rule set, `{together: [...]}`, or a list of these, which are compared
+RuleSets = Annotated[
+    list[str | TogetherRecord],
+    BeforeValidator(_as_sets),
+    WithJsonSchema({"anyOf": [_SET, {"type": "array", "items": _SET}]}),
+]
+Extractor = Literal["cpsat", "greedy"]
+
+
+class FigureRecord(Record):
+    """The picture of an experiment: keys and figures of its rows."""
+
+    kind: Literal["bars", "line", "scatter"]
+    x: str
+    y: str = "time_us"
+    series: str | None = None
+    versus: str | None = None
+    log: Literal["none", "x", "y", "both"] = "none"
+    diagonal: bool = False
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
+
+
 class RowRecord(Record):
     """One row written out; what it leaves out comes from the keys of the file."""
 
     name: str
     program: str | None = None
     target: str | None = None
-    rules: OneOrMore | None = None
+    rules: RuleSets | None = None
     goals: OneOrMore | None = None
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
@@ -57,6 +102,7 @@ class RowRecord(Record):
     limits: SaturationRecord = SaturationRecord()
     devices: str | None = None
     seed: int | None = Field(default=None, ge=0, lt=2**31)
+    extractor: Extractor | None = None
     expect: Literal["no_program"] | None = None
     covers: OneOrMore = Field(default=[])
 
@@ -68,7 +114,7 @@ class ExperimentRecord(Record):
     doc: str = ""
     programs: OneOrMore = Field(default=[])
     targets: OneOrMore = Field(default=[])
-    rules: OneOrMore = Field(default=["default"])
+    rules: RuleSets = Field(default=["default"])
     goals: OneOrMore = Field(default=["time"])
     set: OneOrMore = Field(default=[])
     budget: BudgetRecord = BudgetRecord()
@@ -78,9 +124,11 @@ class ExperimentRecord(Record):
     sizes: dict[str, int | str] = Field(default={})
     devices: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**31)
-    vary: dict[str, list[Any]] = Field(default={})
+    extractor: Extractor = "cpsat"
+    vary: dict[str, list[Any] | dict[str, Any]] = Field(default={})  # values may have names
     ablate: Literal["rules", "sets", "tags"] | None = None
     rows: list[RowRecord] = Field(default=[])
     repeat: int = Field(default=1, ge=1)
     limits: RunLimitsRecord = RunLimitsRecord()
     measure: MeasureRecord | None = None
+    figure: FigureRecord | None = None

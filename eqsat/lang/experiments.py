@@ -10,33 +10,39 @@ from typing import Any
 
 from eqsat.lang.ablations import ablated
 from eqsat.lang.devices import find_devices
-from eqsat.lang.experimentformat import ExperimentRecord, RowRecord, SaturationRecord
+from eqsat.lang.experimentformat import (
+    ExperimentRecord,
+    FigureRecord,
+    RowRecord,
+    SaturationRecord,
+    TogetherRecord,
+)
 from eqsat.lang.goals import parse_goals
 from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
 from eqsat.lang.rulesets import find_rules, load_rulesets
-from eqsat.lang.settings import override
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
-from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.targets import find_target
-from eqsat.lang.units import read_budget
+from eqsat.lang.varied import (
+    change_of,
+    changed,
+    check_key,
+    check_setting,
+    named_values,
+    rule_names,
+    shown_rules,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.limits import Limits
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
-from eqsat.model.target import Memory, Target
 from eqsat.model.work import WORK_LIMIT
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
+Axis = list[tuple[str, str, dict[str, Any]]]  # a varied key, its value as text, what that changes
 PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
-# what `vary` may name beside keys of a target
-VARIABLE = ("rules", "goals", "without", "weights", "set", "budget", "sizes", "limits", "seed")
-# settings are checked against this one: whether a key exists does not depend on the target
-_ANY = Target(
-    "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Cell:
     unchecked: bool = False  # rules that nobody hunted are used as they are
     sizes: tuple[str, ...] = ()  # of symbols, `m=128` or `m=128:16`; later ones count
     seed: int = 0
+    extractor: str = "cpsat"
     expect: str = ""
     varied: tuple[tuple[str, str], ...] = ()
     covers: tuple[str, ...] = ()
@@ -88,6 +95,7 @@ class ExperimentFile:
     verify: bool = False
     work_limit: float = WORK_LIMIT  # of verifying
     file: str = ""
+    figure: FigureRecord | None = None
 
 
 def from_folder(text: str, base: str) -> str:
@@ -168,7 +176,7 @@ class _CellReader:
         return ExperimentFile(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
-            m.work_limit if m else WORK_LIMIT, self.source.file,
+            m.work_limit if m else WORK_LIMIT, self.source.file, record.figure,
         )  # fmt: skip
 
     def _check_what_fits(self) -> None:
@@ -205,8 +213,16 @@ class _CellReader:
         self._check((*path, program), lambda t, s: find_program(self._at(t), self.folders, s))
         self._check((*path, target), lambda t, s: find_target(self._at(t), self.folders, s))
         self._check((*path, "devices"), lambda t, _: find_devices(self._at(t), self.folders))
-        self._check((*path, "rules"), lambda t, s: find_rules(self._at(t), self.folders, s))
-        self._check((*path, "set"), lambda t, _: override(_ANY, [t]))
+        self._check_rules((*path, "rules"))
+        self._check((*path, "set"), lambda t, _: check_setting(t))
+
+    def _check_rules(self, path: KeyPath) -> None:
+        """The rule sets of a list, of `together:`, or of a list with both."""
+        for at in self.source.entries(path):
+            inside = (*at, "together")
+            placed = inside if inside in self.source.values else at
+            if placed == inside or placed in self.source.scalars:
+                self._check(placed, lambda t, s: find_rules(self._at(t), self.folders, s))
 
     def _at(self, text: str) -> str:
         return from_folder(text, self.base)
@@ -220,11 +236,15 @@ class _CellReader:
 
     def _base(self, r: ExperimentRecord) -> dict[str, Any]:
         return {
-            "rules": tuple(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
+            "rules": self._first_rules(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
             "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
             "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
-            "unchecked": r.unchecked, "weights": tuple(r.weights),
+            "unchecked": r.unchecked, "weights": tuple(r.weights), "extractor": r.extractor,
         }  # fmt: skip
+
+    def _first_rules(self, sets: list[str | TogetherRecord]) -> tuple[str, ...]:
+        """Of the rule sets of the file the first; a grid compares them all (`_compared`)."""
+        return _rules_in(sets[0]) if sets else ()
 
     def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
         texts = {name: f"{name}={size}" for name, size in given.items()}
@@ -276,7 +296,7 @@ class _CellReader:
         target = devices or row.target or self._only(r.targets, "target", path)
         return Cell(
             row.name, program, target, bool(devices),
-            tuple(row.rules) if row.rules is not None else base["rules"],
+            self._one_set(r.rules if row.rules is None else row.rules, path),
             self._goals(path, row.goals) if row.goals is not None else base["goals"],
             (*base["set"], *row.set),
             tuple((dict(base["budget"]) | dict(row.budget.bounds())).items()),
@@ -284,11 +304,26 @@ class _CellReader:
             base["unchecked"] if row.unchecked is None else row.unchecked,
             (*base["sizes"], *self._sizes(path, row.sizes)),
             base["seed"] if row.seed is None else row.seed,
+            row.extractor or base["extractor"],
             row.expect or "", covers=tuple(row.covers),
             limits=base["limits"].updated(self._limits(path, row.limits)),
             weights=tuple(dict.fromkeys((*base["weights"], *row.weights))),
             base=self.base,
         )  # fmt: skip
+
+    def _one_set(self, sets: list[str | TogetherRecord], path: KeyPath) -> tuple[str, ...]:
+        """The rules of a row: one set, or several together."""
+        if len(sets) != 1:
+            span = self.source.span(
+                (*path, "rules") if (*path, "rules") in self.source.values else path
+            )
+            names = ", ".join(shown_rules(_rules_in(s)) for s in sets)
+            self.report(
+                "E260", f"a row has one rule set, not {len(sets)}", span,
+                f"write `rules: {{together: [{names}]}}`, or a row for each",
+            )  # fmt: skip
+            return ()
+        return _rules_in(sets[0])
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
         if len(names) != 1:
@@ -307,6 +342,7 @@ class _CellReader:
         self._check_names((), "programs", "targets")
         base = self._base(r)
         axes = [self._axis(key, values) for key, values in r.vary.items()]
+        axes = [*self._compared(r), *axes]
         return [
             replace(self._cell(program, target, base, choice), on_devices=not r.targets)
             for program in r.programs
@@ -314,46 +350,34 @@ class _CellReader:
             for choice in itertools.product(*axes)
         ]
 
-    def _axis(self, key: str, values: list[Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    def _compared(self, r: ExperimentRecord) -> list[Axis]:
+        """The rule sets of the file as an axis, if there are several."""
+        if len(r.rules) < 2:
+            return []
+        if "rules" in r.vary:
+            span = self.source.span(("vary", "rules"), key=True)
+            self.report("E265", "`rules` and `vary: {rules: …}` both compare rule sets", span)
+        names = [_rules_in(s) for s in r.rules]
+        return [[("rules", shown_rules(n), {"rules": n}) for n in names]]
+
+    def _axis(self, key: str, values: list[Any] | dict[str, Any]) -> Axis:
         """(key, value as text, changes of the cell) for every value of a varied key."""
         path: KeyPath = ("vary", key)
-        if key not in VARIABLE and key.split(".", maxsplit=1)[0] not in TargetRecord.model_fields:
-            known = (*VARIABLE, *TargetRecord.model_fields)
-            span = self.source.span(path, key=True)
-            self.report("E262", f"`{key}` cannot be varied", span, did_you_mean(key, known))
+        try:
+            check_key(key)
+        except EqsatError as error:
+            self._place(error, self.source.span(path, key=True))
             return []
         if not values:
             self.report("E260", f"nothing to run: `{key}` has no values", self.source.span(path))
-        found = []
-        for i, value in enumerate(values):
+        found, names = [], list(values) if isinstance(values, dict) else range(len(values))
+        for at, (name, value) in zip(names, named_values(values), strict=True):
             try:
-                found.append((key, _shown(value), self._change(key, value)))
+                change = change_of(key, value, lambda t: find_rules(self._at(t), self.folders))
+                found.append((key, name, change))
             except EqsatError as error:
-                self._place(error, self.source.span((*path, i)))
+                self._place(error, self.source.span((*path, at)))
         return found
-
-    def _change(self, key: str, value: Any) -> dict[str, Any]:
-        if key not in VARIABLE:
-            setting = f"{key}={_shown(value)}"
-            override(_ANY, [setting])
-            return {"set": (setting,)}
-        if key == "seed":
-            if type(value) is not int:
-                raise fail("E262", f"`{value}` is no seed: a whole number is wanted here")
-            return {"seed": value}
-        if key in ("limits", "sizes"):
-            return {key: _table(key, value)}
-        texts = _texts(value)
-        if key == "goals":
-            return {"goals": parse_goals(texts)}
-        if key == "budget":
-            return {"budget": tuple(read_budget(t) for t in texts)}
-        for t in texts:
-            if key == "rules":
-                find_rules(self._at(t), self.folders)
-            elif key == "set":
-                override(_ANY, [t])
-        return {key: tuple(texts)}
 
     def _cell(
         self, program: str, target: str, base: dict[str, Any], choice: tuple[Any, ...]
@@ -361,51 +385,17 @@ class _CellReader:
         fields = dict(base)
         for _, _, change in choice:
             for key, value in change.items():
-                fields[key] = _changed(key, fields[key], value)
+                fields[key] = changed(key, fields[key], value)
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
         return Cell(name, program, target, varied=varied, base=self.base, **fields)
 
 
-def _changed(key: str, before: Any, value: Any) -> Any:
-    if key == "limits":
-        return before.updated(value)
-    return before + value if key in ("set", "without", "weights", "budget", "sizes") else value
+def _rules_in(found: str | TogetherRecord) -> tuple[str, ...]:
+    return (found,) if isinstance(found, str) else tuple(found.together)
 
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
     known = [r.name for r in rows]
     if name not in known:
         raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, known))
-
-
-def _table(key: str, value: Any) -> Any:
-    """A varied value that has keys: `sizes`, or `limits` of saturation."""
-    if not isinstance(value, dict):
-        sample = "{nodes: 20000}" if key == "limits" else "{m: 128}"
-        raise fail("E262", f"{key} are `{sample}`, a number for each name")
-    if key == "limits":
-        return limits_of(value)
-    sizes = tuple(f"{name}={size}" for name, size in value.items())
-    for text in sizes:
-        read_size(text)
-    return sizes
-
-
-def _texts(value: Any) -> list[str]:
-    """A varied value that is one text or a list of them."""
-    texts = value if isinstance(value, list) else [value]
-    if not all(isinstance(t, str) for t in texts):
-        raise fail("E262", "text, or a list of texts, is wanted here")
-    return texts
-
-
-def _shown(value: Any) -> str:
-    """A value as YAML would be given on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_shown, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {_shown(v)}" for k, v in value.items()) + "}"
-    return str(value)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,13 @@ class YamlSource:
         for part in path:
             value = value[part]
         return Placed(value, self.lines, self.scalars[path])
+
+    def entries(self, path: KeyPath) -> list[KeyPath]:
+        """The places of the entries of a list; of a value that is no list, its own."""
+        if path not in self.values:
+            return []
+        inside = ((*path, i) for i in count())
+        return list(takewhile(self.values.__contains__, inside)) or [path]
 
     def strings(self, path: KeyPath) -> list[Placed]:
         """A value that is one string or a list of strings, as a list; empty if it is missing."""

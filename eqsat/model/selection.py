@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.model.restore import restored
 
+GREEDY = "greedy"  # the stop of an answer that nobody searched for
 CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
 RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permuted
 
@@ -91,7 +92,7 @@ class Selection:
 
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which
     holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
-    interrupted | memory. `cuts` say which candidates were left out: of those that the time limit
+    interrupted | memory | greedy (nothing was searched). `cuts` say which candidates were left out: of those that the time limit
     left out the bounds hold as well, of those that a cap left out they do not. `candidates`: how
     many dispatches were looked at (0 in a run that did not count them). `sinks`: nodes behind
     which they were enumerated, and behind which they are copies of those of another block.

@@ -9,6 +9,7 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph, RuleStat
 from eqsat.model.limits import Limits
 from eqsat.model.rules import Rule
+from eqsat.model.selection import GREEDY
 from eqsat.report.finished import Finished
 from eqsat.report.units import count_text, goal_text
 
@@ -38,7 +39,7 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
                 severity="warning",
             )
             for name, g in run.selection.goals
-            if name in asked and g.gap > 0 and run.selection.stop != "optimal"
+            if name in asked and g.gap > 0 and run.selection.stop not in ("optimal", GREEDY)
         ]
     return found
 

@@ -23,9 +23,9 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
     """32 hexadecimal digits for a run that stopped behind its program (`stop_after="program"`).
 
     The program as it was read, its weights by content; rules and target by what they say; goals,
-    budgets, limits, seed and time limit; the versions of what searches, eqsat's own code included.
-    Not: the machine, and how many threads and processes there are, which decide how soon an answer
-    is there.
+    budgets, limits, seed, time limit and extractor; the versions of what searches, eqsat's own code
+    included. Not: the machine, and how many threads and processes there are, which decide how soon
+    an answer is there.
     """
     family = None if asked.family is None else asked.family.to_json()
     said = {
@@ -36,7 +36,7 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
         "rules": rules_content(asked.rules),
         "goals": [astuple(g) for g in asked.goals],
         "limits": asked.limits.to_json(),
-        "search": [asked.search[k] for k in ("time_limit", "seed")],
+        "search": [asked.search[k] for k in ("time_limit", "seed", "extractor")],
         "unchecked": unchecked,
         "repeat": repeat,
         "versions": used_versions(),

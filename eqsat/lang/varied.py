@@ -1,0 +1,150 @@
+"""What `vary:` of an experiment may name, and what a value of it changes in a cell."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eqsat.lang.experimentformat import Extractor, TogetherRecord
+from eqsat.lang.goals import parse_goals
+from eqsat.lang.limits import limits_of
+from eqsat.lang.settings import override
+from eqsat.lang.targetformat import TargetRecord
+from eqsat.lang.units import read_budget
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.limits import Limits
+from eqsat.model.symbols import read_size
+from eqsat.model.target import Memory, Target
+
+Check = Callable[[str], object]  # of a rule set's name: EqsatError if there is none
+TABLES = ("sizes", "limits")  # keys with keys of their own, which vary one by one, too
+EXTRACTORS = typing.get_args(Extractor)
+# what may vary beside keys of a target
+VARIABLE = (
+    "rules", "goals", "without", "weights", "set", "budget", "seed", "extractor", *TABLES,
+)  # fmt: skip
+_ADDED = ("set", "without", "weights", "budget", "sizes")  # to what the file says for all rows
+# settings are checked against this one: whether a key exists does not depend on the target
+_ANY = Target(
+    "any", "", "xla", True, (Memory("ram", 1, 1.0),), 0, (), 1.0, 1.0, (),
+)  # fmt: skip
+
+
+def check_key(key: str) -> None:
+    """EqsatError (E262) if a key cannot be varied."""
+    head = key.partition(".")[0]
+    if key in VARIABLE or head in TABLES or head in TargetRecord.model_fields:
+        return
+    known = (*VARIABLE, *TargetRecord.model_fields)
+    raise fail("E262", f"`{key}` cannot be varied", help=did_you_mean(key, known))
+
+
+def named_values(values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """(what a row calls it, the value) for each value; those of a mapping have names."""
+    if isinstance(values, Mapping):
+        return list(values.items())
+    return [(shown(v), v) for v in values]
+
+
+def change_of(key: str, value: Any, check_rules: Check) -> dict[str, Any]:
+    """What a value of a varied key changes, as fields of a cell; EqsatError if it is none."""
+    head, _, name = key.partition(".")
+    if head in TABLES:
+        return {head: _table(head, {name: value} if name else value)}
+    if key == "rules":
+        return {"rules": rule_names(value, check_rules)}
+    if key == "seed":
+        if type(value) is not int:
+            raise fail("E262", f"`{value}` is no seed: a whole number is wanted here")
+        return {"seed": value}
+    if key == "extractor":
+        if value not in EXTRACTORS:
+            raise fail("E262", f"`{value}` is not one of {', '.join(EXTRACTORS)}")
+        return {"extractor": value}
+    if key not in VARIABLE:
+        setting = f"{key}={shown(value)}"
+        check_setting(setting)
+        return {"set": (setting,)}
+    return _texts_change(key, _texts(value))
+
+
+def _texts_change(key: str, texts: list[str]) -> dict[str, Any]:
+    if key == "goals":
+        return {"goals": parse_goals(texts)}
+    if key == "budget":
+        return {"budget": tuple(read_budget(t) for t in texts)}
+    if key == "set":
+        for t in texts:
+            check_setting(t)
+    return {key: tuple(texts)}
+
+
+def changed(key: str, before: Any, value: Any) -> Any:
+    """The field of a cell after a change of it."""
+    if key == "limits":
+        assert isinstance(before, Limits)
+        return before.updated(value)
+    return before + value if key in _ADDED else value
+
+
+def check_setting(text: str) -> None:
+    """EqsatError if no target has such a key, or not with this value."""
+    override(_ANY, [text])
+
+
+def rule_names(value: Any, check: Check) -> tuple[str, ...]:
+    """The rule sets of a row: one, or several that are used together."""
+    if isinstance(value, TogetherRecord):
+        value = {"together": value.together}
+    if isinstance(value, dict) and list(value) == ["together"]:
+        names = _texts(value["together"])
+    elif isinstance(value, str):
+        names = [value]
+    else:
+        raise fail(
+            "E262", "a rule set is wanted here",
+            help="`{together: [default, algebra/merge]}` uses several as one",
+        )  # fmt: skip
+    for name in names:
+        check(name)
+    return tuple(names)
+
+
+def shown_rules(names: Sequence[str]) -> str:
+    """The rule sets of a row in one word."""
+    return "+".join(names)
+
+
+def shown(value: Any) -> str:
+    """A value as YAML would be given on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    if isinstance(value, dict) and list(value) == ["together"]:
+        return shown_rules([shown(v) for v in _texts(value["together"])])
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+def _table(key: str, value: Any) -> Any:
+    """A varied value that has keys: `sizes`, or `limits` of saturation."""
+    if not isinstance(value, dict):
+        sample = "{nodes: 20000}" if key == "limits" else "{m: 128}"
+        raise fail("E262", f"{key} are `{sample}`, a number for each name")
+    if key == "limits":
+        return limits_of(value)
+    sizes = tuple(f"{name}={size}" for name, size in value.items())
+    for text in sizes:
+        read_size(text)
+    return sizes
+
+
+def _texts(value: Any) -> list[str]:
+    """A varied value that is one text or a list of them."""
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(t, str) for t in texts):
+        raise fail("E262", "text, or a list of texts, is wanted here")
+    return texts
