@@ -29,7 +29,6 @@ from eqsat.lang.varied import (
     check_key,
     check_setting,
     named_values,
-    rule_names,
     shown_rules,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
@@ -236,15 +235,12 @@ class _CellReader:
 
     def _base(self, r: ExperimentRecord) -> dict[str, Any]:
         return {
-            "rules": self._first_rules(r.rules), "goals": self._goals((), r.goals), "set": tuple(r.set),
-            "budget": r.budget.bounds(), "without": tuple(r.without), "seed": r.seed,
+            "rules": _rules_in(r.rules[0]) if r.rules else (), "set": tuple(r.set),
+            "goals": self._goals((), r.goals), "budget": r.budget.bounds(),
+            "without": tuple(r.without), "seed": r.seed,
             "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
             "unchecked": r.unchecked, "weights": tuple(r.weights), "extractor": r.extractor,
         }  # fmt: skip
-
-    def _first_rules(self, sets: list[str | TogetherRecord]) -> tuple[str, ...]:
-        """Of the rule sets of the file the first; a grid compares them all (`_compared`)."""
-        return _rules_in(sets[0]) if sets else ()
 
     def _sizes(self, path: KeyPath, given: dict[str, Any]) -> tuple[str, ...]:
         texts = {name: f"{name}={size}" for name, size in given.items()}
@@ -314,9 +310,7 @@ class _CellReader:
     def _one_set(self, sets: list[str | TogetherRecord], path: KeyPath) -> tuple[str, ...]:
         """The rules of a row: one set, or several together."""
         if len(sets) != 1:
-            span = self.source.span(
-                (*path, "rules") if (*path, "rules") in self.source.values else path
-            )
+            span = self.source.span((*path, "rules"))
             names = ", ".join(shown_rules(_rules_in(s)) for s in sets)
             self.report(
                 "E260", f"a row has one rule set, not {len(sets)}", span,

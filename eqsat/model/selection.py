@@ -92,10 +92,11 @@ class Selection:
 
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which
     holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
-    interrupted | memory | greedy (nothing was searched). `cuts` say which candidates were left out: of those that the time limit
-    left out the bounds hold as well, of those that a cap left out they do not. `candidates`: how
-    many dispatches were looked at (0 in a run that did not count them). `sinks`: nodes behind
-    which they were enumerated, and behind which they are copies of those of another block.
+    interrupted | memory | greedy (nothing was searched). `cuts` say which candidates were left out:
+    of those that the time limit left out the bounds hold as well, of those that a cap left out they
+    do not. `candidates`: how many dispatches were looked at (0 in a run that did not count them).
+    `sinks`: nodes behind which they were enumerated, and behind which they are copies of those of
+    another block.
     """
 
     groups: tuple[Group, ...]
