@@ -25,7 +25,7 @@ from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, phase, settle
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
-from eqsat.model.selection import GREEDY, GoalRequest, GoalResult
+from eqsat.model.selection import EXTRACTORS, GREEDY, GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
@@ -45,7 +45,6 @@ SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
-EXTRACTORS = ("cpsat", GREEDY)
 PHASES = ("program", "egraph", "selection", "schedule")
 Listener = Callable[[Progress], None]  # called whenever a search has something new to tell
 

@@ -26,8 +26,8 @@ from eqsat.lang.targets import find_target
 from eqsat.lang.varied import (
     change_of,
     changed,
-    check_key,
     check_setting,
+    check_variable,
     named_values,
     shown_rules,
 )
@@ -358,7 +358,7 @@ class _CellReader:
         """(key, value as text, changes of the cell) for every value of a varied key."""
         path: KeyPath = ("vary", key)
         try:
-            check_key(key)
+            check_variable(key)
         except EqsatError as error:
             self._place(error, self.source.span(path, key=True))
             return []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eqsat.lang.experimentformat import Extractor, TogetherRecord
+from eqsat.lang.experimentformat import TogetherRecord
 from eqsat.lang.goals import parse_goals
 from eqsat.lang.limits import limits_of
 from eqsat.lang.settings import override
@@ -14,12 +13,12 @@ from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits
+from eqsat.model.selection import EXTRACTORS
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target
 
 Check = Callable[[str], object]  # of a rule set's name: EqsatError if there is none
 TABLES = ("sizes", "limits")  # keys with keys of their own, which vary one by one, too
-EXTRACTORS = typing.get_args(Extractor)
 # what may vary beside keys of a target
 VARIABLE = (
     "rules", "goals", "without", "weights", "set", "budget", "seed", "extractor", *TABLES,
@@ -31,7 +30,7 @@ _ANY = Target(
 )  # fmt: skip
 
 
-def check_key(key: str) -> None:
+def check_variable(key: str) -> None:
     """EqsatError (E262) if a key cannot be varied."""
     head = key.partition(".")[0]
     if key in VARIABLE or head in TABLES or head in TargetRecord.model_fields:
@@ -44,7 +43,7 @@ def named_values(values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, A
     """(what a row calls it, the value) for each value; those of a mapping have names."""
     if isinstance(values, Mapping):
         return list(values.items())
-    return [(shown(v), v) for v in values]
+    return [(shown_value(v), v) for v in values]
 
 
 def change_of(key: str, value: Any, check_rules: Check) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def change_of(key: str, value: Any, check_rules: Check) -> dict[str, Any]:
             raise fail("E262", f"`{value}` is not one of {', '.join(EXTRACTORS)}")
         return {"extractor": value}
     if key not in VARIABLE:
-        setting = f"{key}={shown(value)}"
+        setting = f"{key}={shown_value(value)}"
         check_setting(setting)
         return {"set": (setting,)}
     return _texts_change(key, _texts(value))
@@ -116,16 +115,16 @@ def shown_rules(names: Sequence[str]) -> str:
     return "+".join(names)
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value as YAML would be given on a command line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return "[" + ", ".join(map(shown, value)) + "]"
+        return "[" + ", ".join(map(shown_value, value)) + "]"
     if isinstance(value, dict) and list(value) == ["together"]:
-        return shown_rules([shown(v) for v in _texts(value["together"])])
+        return shown_rules([shown_value(v) for v in _texts(value["together"])])
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k}: {shown_value(v)}" for k, v in value.items()) + "}"
     return str(value)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.model.restore import restored
 
 GREEDY = "greedy"  # the stop of an answer that nobody searched for
+EXTRACTORS = ("cpsat", GREEDY)
 CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
 RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permuted
 
