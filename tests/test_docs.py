@@ -111,12 +111,38 @@ def assert_printed(got: list[str], wanted: list[str], where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, "CHANGELOG.md", "docs/decisions.md", "docs/extraction.md"]
+    "page", ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
 )
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
-        assert ((ROOT / page).parent / target).exists(), target
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        path, _, heading = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        assert not heading or heading in headings(file), target
+
+
+def headings(file: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in found}
+
+
+def test_every_decision_is_dated_indexed_and_says_what_would_change_it():
+    index, *topics = re.split(r"^## ", (ROOT / "docs" / "decisions.md").read_text(), flags=re.M)
+    rows = re.findall(r"^\| \[(.*)\]\(.*\) \| ([\d, ]+) \|$", index, re.M)
+    found = []
+    for topic in topics:
+        title, body = topic.split("\n", 1)
+        entries = re.split(r"^(?=\*\*\d+\. )", body, flags=re.M)
+        assert not entries[0].strip(), f"{title}: text before the first decision"
+        for entry in entries[1:]:
+            assert re.match(r"\*\*\d+\. (?s:.+?)\*\*\s\(\d{4}-\d\d-\d\d\)\s", entry), entry
+            assert len(re.findall(r"\*Changes\s+if:\*\s\S", entry)) == 1, entry
+        found.append((title, sorted(int(e[2 : e.index(".")]) for e in entries[1:])))
+    assert [(title, [int(n) for n in numbers.split(", ")]) for title, numbers in rows] == found
+    numbers = [n for _, some in found for n in some]
+    assert len(numbers) == len(set(numbers))
 
 
 def test_the_two_commands_exist():
