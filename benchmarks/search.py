@@ -1,4 +1,4 @@
-"""How long the search takes, phase by phase, on the programs of the quickstart.
+"""How long the search takes, phase by phase, on programs of experiments.
 
     python benchmarks/search.py [--repeat N] [--out FILE]
 

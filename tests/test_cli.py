@@ -97,7 +97,7 @@ def test_nothing_prints_help_and_version(capsys):
         (["explain", "E77"], "E268", "no error has the code"),
         (["explain", "E777"], "E268", "no error has the code"),
         (["experiment", "quickstar"], "E266", "did you mean `quickstart`?"),
-        (["experiment", "quickstart", "--row", "eqsat"], "E269", "no row `eqsat`"),
+        (["experiment", "quickstart", "--row", "eqsaat"], "E269", "did you mean `eqsat`?"),
         (["check", "no-such-file.yaml"], "E001", "no file"),
         (["list", "rule"], "E400", "did you mean `rules`?"),
         (["schema", "targets"], "E400", "did you mean `target`?"),

@@ -1,4 +1,4 @@
-"""Experiments: rows, expectations, files written, and what the quickstart must show."""
+"""Experiments: rows, expectations, files written, and what the policies must show."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def written(tmp_path, extra="", expect=EXPECT):
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """The rows of the quickstart about single programs; the models have a test of their own."""
-    experiment = eqsat.Experiment.read("quickstart")
+    """The rows of the policies about single programs; the models have a test of their own."""
+    experiment = eqsat.Experiment.read("policies")
     names = [c.name for c in experiment.plan.cells if ".py:" not in c.program]
     experiment.run(rows=names)
     return {r["name"]: r for r in experiment.rows()}
@@ -165,7 +165,7 @@ def test_repeats_give_the_same_answer(tmp_path):
         }
 
 
-# ---- what the quickstart is there to show --------------------------------------------------------
+# ---- what the policies are there to show --------------------------------------------------------
 @pytest.mark.parametrize("target", ["reference", "avx512-xla"])
 def test_no_policy_beats_the_search(quick, target):
     best = quick[f"eqsat@{target}/time"]
@@ -205,7 +205,7 @@ def test_every_row_is_as_expected_and_verified(quick):
 
 @pytest.mark.slow
 def test_the_whole_models():
-    experiment = eqsat.Experiment.read("quickstart")
+    experiment = eqsat.Experiment.read("policies")
     experiment.run(rows=["mlp_784-forced", "mlp_784-free", "encoder"])
     forced, free, encoder = experiment.rows()
     # every matmul's weight is packed: two ahead of time, the third where it is read, as its 10
