@@ -103,6 +103,14 @@ class Run:
         )
         return f"<Run {what}: {goals} ({self.selection.claim})>"
 
+    def _repr_html_(self) -> str | None:
+        """The page of the run, as a notebook shows it; its one line, if there is no schedule."""
+        if self.selection is None or self.schedule is None:
+            return None
+        from eqsat.report.page.runpage import framed, page
+
+        return framed(page(self))
+
     @property
     def program(self) -> Program:
         return self.source.program
@@ -383,7 +391,7 @@ class Run:
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""
-        from eqsat.report.html import write_page
+        from eqsat.report.page.runpage import write_page
 
         return write_page(self, Path(path))
 

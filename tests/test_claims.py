@@ -13,7 +13,7 @@ from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
-from eqsat.report.html import page
+from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
 from eqsat.report.stops import stop_warnings
 from eqsat.report.text import cut_lines, goal_rows, summary_text

@@ -12,7 +12,7 @@ import eqsat
 from eqsat.execute.weights import packed_per_run, resident
 from eqsat.execute.xla import xla_executable
 from eqsat.model.diag import EqsatError
-from eqsat.report.html import page
+from eqsat.report.page.runpage import page
 from eqsat.report.text import summary_text
 
 FORCED = ("tiles_forced=true", "tiles={matmul: [{mnk: [16, 16, 4], rate: 1}]}")

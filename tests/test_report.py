@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -17,16 +16,14 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
 from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tied
 from eqsat.model.program import Builder
-from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Removed, Selection
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text
 from eqsat.report.compare import compare_runs
 from eqsat.report.explain import explained, removed_lines
-from eqsat.report.html import page, write_page
-from eqsat.report.lifetimes import lifetime_chart
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
+from eqsat.report.page.runpage import page, write_page
 from eqsat.report.stops import stop_warnings
 from eqsat.report.text import (
     goal_rows,
@@ -387,78 +384,7 @@ def test_compare_of_different_inputs_says_so(runs):
 
 
 # ---- page ----------------------------------------------------------------------------------------
-class Page(HTMLParser):
-    """Checks nesting, collects what could reach out to the network, and the text."""
-
-    VOID = ("meta", "line", "rect", "br")
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.outside, self.words, self.tags = [], [], [], set()
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.outside += [v for k, v in attrs if k in ("src", "href", "srcset", "action")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
-def test_the_page_stands_alone(runs):
-    text = page(runs[1])
-    found = Page(text)
-    assert found.outside == []
-    assert not found.tags & {"script", "link", "iframe", "img"}
-    assert "url(" not in text
-    assert "@import" not in text
-    assert "prefers-color-scheme:dark" in text
-    assert 'name="viewport"' in text
-
-
-def test_the_page_shows_every_part(runs):
-    text = " ".join(Page(page(runs[1])).words)
-    for i in range(len(runs[1].schedule.dispatches)):
-        assert f" {i} " in text or f"{i}" in text
-    for word in ("baseline", "bound", "gap", "pack-contraction", "before", "after", "524,288"):
-        assert word in text
-    assert runs[1].program.to_text().splitlines()[3] in text
-    assert runs[1].schedule.program.to_text().splitlines()[3] in text
-
-
-def test_names_are_escaped(runs):
-    evil = '<script>alert("x")</script>&'
-    source = replace(runs[1].source, program=replace(runs[1].program, name=evil))
-    text = page(replace(runs[1], source=source))
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-    Page(text)
-
-
 def test_writing_a_page_leaves_one_file(runs, tmp_path):
     path = write_page(runs[1], tmp_path / "a" / "b.html")
     assert path.read_text(encoding="utf-8") == page(runs[1])
     assert [p.name for p in path.parent.iterdir()] == ["b.html"]
-
-
-def test_the_chart_draws_lifetimes():
-    program = tiny_program()
-    dispatches = tuple(Dispatch((1,), (0,), (1,), 1, s, "d") for s in range(4))
-    buffers = (Buffer(0, 2048, "argument", 0, 0), Buffer(1, 2048, "temporary", 2, 3))
-    chart = lifetime_chart(Schedule(program, dispatches, buffers, (), "t"))
-    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="\d+" width="([\d.]+)" height', chart)
-    whole, half = (float(w) for _, _, w in bars[:2])
-    assert [b[0] for b in bars[:2]] == ["argument", "temporary"]  # the caller's live all the time
-    assert half + 1 == pytest.approx((whole + 1) / 2, abs=0.2)
-    many = tuple(Buffer(1, i, "temporary", 0, 0) for i in range(70))
-    left_out = lifetime_chart(Schedule(program, dispatches, many, (), "t"))
-    assert "10 smaller buffers are not drawn" in left_out

@@ -15,6 +15,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.olderextents import of_today
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
+from eqsat.model.printed import Printed
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text
@@ -36,7 +37,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Printed):
     """Nodes in topological order and the numbers of the results.
 
     `symbols` are the dims that are not known: their extents stand in the shapes.

@@ -11,12 +11,13 @@ from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.dispatch import Buffer, Dispatch
 from eqsat.model.ops import CONVERSIONS, VIEWS
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.restore import restored
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Printed):
     """`program` holds every chosen op, the ahead-of-time ones included."""
 
     program: Program

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.printed import Printed
 from eqsat.model.restore import restored
 
 GREEDY = "greedy"  # the stop of an answer that nobody searched for
@@ -88,7 +89,7 @@ def short_of_time(cuts: Iterable[Cut]) -> bool:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Printed):
     """Groups in execution order; `ahead` are e-nodes computed once from weights.
 
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which

@@ -12,7 +12,7 @@ from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, VIEWS
-from eqsat.model.program import Program
+from eqsat.model.program import Node, Program
 from eqsat.model.selection import Selection
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
@@ -125,12 +125,12 @@ class Names:
         return f"{node.op}({', '.join(t for t in (operands, attrs) if t)})"
 
 
-def op_word(node: ENode) -> str:
+def op_word(node: ENode | Node) -> str:
     """The op as a word: what a generic computes, and the order of loops if it has one."""
     return generic_word(node) if node.op == "generic" else node.op + loop_order_text(node.attr)
 
 
-def generic_word(node: ENode) -> str:
+def generic_word(node: ENode | Node) -> str:
     """`contraction 16x16x1`, `reduction max` or the scalar function of an elementwise op.
 
     Behind it, `in loop order [1, 0]`: the parallel loops as they are executed, if interchanged.
@@ -139,7 +139,7 @@ def generic_word(node: ENode) -> str:
     return _word(node) + loop_order_text(node.attr)
 
 
-def _word(node: ENode) -> str:
+def _word(node: ENode | Node) -> str:
     assert isinstance(node.attr, Generic)
     what = kind(node.op, node.attr)
     if what == "contraction":

@@ -1,0 +1,260 @@
+"use strict";
+// A graph of dispatches on a canvas. Several may stand on one page.
+
+const LAYER_FONT = "600 15px system-ui, sans-serif";
+const SMALLEST_READABLE = 0.72; // zoom at which the print of nodes is 11 pixels high
+
+page.GraphView = class {
+  /** onSelect(dispatch), onBox(fold, layers): what is told when somebody clicks. */
+  constructor(container, graph, { onSelect, onBox }) {
+    this.container = container;
+    this.graph = graph;
+    this.onSelect = onSelect;
+    this.onBox = onBox;
+    this.open = page.openedFirst(graph);
+    this.selected = null;
+    this.found = null; // dispatches that a search found; null: there is no search
+    // the wheel scrolls the page, as everywhere else; with Ctrl it zooms
+    const scrolls = (event) => {
+      if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+    };
+    container.addEventListener("wheel", scrolls, { capture: true, passive: true });
+    this.draw(true);
+  }
+
+  /** Lay out and draw what is visible now; afresh: show it from its top. */
+  draw(afresh) {
+    const before = this.cy && !afresh ? { zoom: this.cy.zoom(), at: this.anchor() } : null;
+    this.shown = page.visible(this.graph, this.open);
+    page.arrange(this.shown);
+    this.cy?.destroy();
+    this.cy = cytoscape({
+      container: this.container,
+      elements: this.elements(),
+      layout: { name: "preset" },
+      style: this.style(),
+      minZoom: 0.04,
+      maxZoom: 2.5,
+      boxSelectionEnabled: false,
+      autoungrabify: true,
+    });
+    this.cy.on("tap", "node", (event) => this.tapped(event.target.data("node")));
+    if (before) this.restore(before);
+    else this.fitOrTop();
+    this.mark();
+  }
+
+  elements() {
+    const theme = page.theme();
+    const byId = new Map(this.shown.nodes.map((n) => [n.id, n]));
+    const nodes = this.shown.nodes.map((n) => ({
+      group: "nodes",
+      classes: [n.kind, n.isRelayout ? "relayout" : ""].join(" "),
+      position: { x: n.x, y: n.y },
+      data: {
+        id: n.id,
+        parent: n.parent,
+        node: n,
+        label: n.detail ? `${n.title}\n${n.detail}` : n.title,
+        width: n.width,
+        height: n.height,
+        aside: n.kind === "layer" ? page.textWidth(n.title, LAYER_FONT) / 2 - n.width / 2 : 0,
+        colour: page.layoutColour(n.layout ?? "row-major", theme),
+        tint: page.tintOf(page.layoutColour(n.layout ?? "row-major", theme), theme, 0.3),
+      },
+    }));
+    const edges = this.shown.edges.map((e) => ({
+      group: "edges",
+      data: {
+        id: e.id,
+        source: e.source,
+        target: e.target,
+        width: e.width,
+        label: e.label,
+        colour: page.layoutColour(e.layout, theme),
+        ...page.segments(e, byId),
+      },
+    }));
+    return [...nodes, ...edges];
+  }
+
+  style() {
+    const theme = page.theme();
+    const font = "system-ui, sans-serif";
+    return [
+      {
+        selector: "node",
+        style: {
+          shape: "round-rectangle", "corner-radius": 6, width: "data(width)", height: "data(height)",
+          label: "data(label)", "text-valign": "center", "text-wrap": "wrap",
+          "text-max-width": 2000, "line-height": 1.25, "font-family": font, "font-size": 14,
+          color: theme.ink, "background-color": "data(tint)", "border-width": 1.5,
+          "border-color": "data(colour)", "min-zoomed-font-size": 5,
+        },
+      },
+      { selector: "node.relayout", style: { "border-style": "dashed", "border-width": 2.5 } },
+      { selector: "node.box", style: { "border-style": "double", "border-width": 4, "font-weight": 600 } },
+      {
+        selector: "node.layer",
+        style: {
+          "background-color": theme.ink, "background-opacity": 0.05, "border-width": 1,
+          "border-color": theme.soft, "text-valign": "top", "text-halign": "center",
+          "text-margin-y": -4, "text-margin-x": "data(aside)", "font-weight": 600, "font-size": 15, padding: `${PADDING}px`,
+        },
+      },
+      {
+        selector: "node.border",
+        style: {
+          shape: "ellipse", "font-size": 13, "background-color": theme.paper,
+          "border-color": theme.soft,
+        },
+      },
+      {
+        selector: "edge",
+        style: {
+          width: "data(width)", "line-color": "data(colour)", "target-arrow-color": "data(colour)",
+          "target-arrow-shape": "triangle", "arrow-scale": 0.9, "curve-style": "round-segments",
+          "segment-radii": 24, "segment-distances": "data(distances)",
+          "segment-weights": "data(weights)", "edge-distances": "node-position",
+          label: "data(label)", "font-family": font, "font-size": 12, color: theme.ink,
+          "text-background-color": theme.paper, "text-background-opacity": 0.85,
+          "text-background-padding": "2px", "min-zoomed-font-size": 7,
+        },
+      },
+      {
+        selector: "node.marked",
+        style: { "border-color": theme.mark, "border-width": 5, "border-style": "solid" },
+      },
+      {
+        selector: "edge.marked",
+        style: { "line-color": theme.mark, "target-arrow-color": theme.mark, "z-index": 9 },
+      },
+      { selector: ".dim", style: { opacity: 0.2 } },
+    ];
+  }
+
+  // ---- what one looks at -----------------------------------------------------------------------
+
+  /** All of it if that can be read, else its top at a size that can. */
+  fitOrTop() {
+    this.cy.fit(undefined, 14);
+    if (this.cy.zoom() > 1) {
+      this.cy.zoom(1);
+      this.cy.center();
+    }
+    if (this.cy.zoom() >= SMALLEST_READABLE) return;
+    this.cy.zoom(SMALLEST_READABLE + 0.08);
+    const box = this.cy.elements().boundingBox();
+    const first = this.shown.nodes.filter((n) => n.kind !== "border").sort((a, b) => a.y - b.y)[0];
+    const isWide = box.w * this.cy.zoom() > this.cy.width();
+    const middle = isWide ? first.x : (box.x1 + box.x2) / 2;
+    const zoom = this.cy.zoom();
+    this.cy.pan({ x: this.cy.width() / 2 - middle * zoom, y: 12 - box.y1 * zoom });
+  }
+
+  /** A node that is likely to be there after drawing again, and where it is on the canvas. */
+  anchor() {
+    const id = this.selected === null ? null : this.shown.shownAs.get(this.selected);
+    const node = this.cy.getElementById(id ?? "");
+    return node.nonempty() ? { ...node.renderedPosition() } : null;
+  }
+
+  restore({ zoom, at }) {
+    this.cy.zoom(zoom);
+    const node = this.cy.getElementById(this.shown.shownAs.get(this.selected) ?? "");
+    if (node.empty()) {
+      this.fitOrTop();
+      return;
+    }
+    const here = node.renderedPosition();
+    const target = at ?? { x: this.cy.width() / 2, y: this.cy.height() / 3 };
+    this.cy.panBy({ x: target.x - here.x, y: target.y - here.y });
+  }
+
+  /** Bring a node into view, if it is not. */
+  reveal(id) {
+    const node = this.cy.getElementById(id);
+    if (node.empty()) return;
+    const { x1, y1, x2, y2 } = node.renderedBoundingBox();
+    const isSeen = x1 >= 0 && y1 >= 0 && x2 <= this.cy.width() && y2 <= this.cy.height();
+    if (!isSeen) this.cy.center(node);
+  }
+
+  zoomBy(factor) {
+    const at = { x: this.cy.width() / 2, y: this.cy.height() / 2 };
+    this.cy.zoom({ level: this.cy.zoom() * factor, renderedPosition: at });
+  }
+
+  fit() {
+    this.cy.fit(undefined, 14);
+  }
+
+  // ---- what is opened and chosen ---------------------------------------------------------------
+
+  tapped(node) {
+    if (node.kind === "dispatch") this.onSelect(node.dispatch);
+    else if (node.kind === "box") this.openLayer(node.fold, node.layers[0]);
+    else if (node.kind === "layer") this.closeLayer(node.fold, node.layers[0]);
+  }
+
+  openLayer(fold, layer) {
+    this.open.add(page.layerKey(fold, layer));
+    this.selected = this.graph.folds[fold].layers[layer].dispatches[0];
+    this.draw(false);
+    this.reveal(this.shown.shownAs.get(this.selected));
+    this.onBox(fold, layer);
+  }
+
+  closeLayer(fold, layer) {
+    this.open.delete(page.layerKey(fold, layer));
+    this.draw(false);
+  }
+
+  openAll() {
+    this.graph.folds.forEach((fold, f) =>
+      fold.layers.forEach((_, n) => this.open.add(page.layerKey(f, n))));
+    this.draw(true);
+  }
+
+  foldAll() {
+    this.open.clear();
+    this.draw(true);
+  }
+
+  /** Mark a dispatch, in the open layer or in the box it is folded into. */
+  select(dispatch) {
+    this.selected = dispatch;
+    this.mark();
+    this.reveal(this.shown.shownAs.get(dispatch));
+  }
+
+  /** Show what a search found: everything else fades; null ends it. */
+  search(dispatches) {
+    this.found = dispatches;
+    this.mark();
+  }
+
+  mark() {
+    const { cy } = this;
+    const found = this.found && new Set(this.found.map((d) => this.shown.shownAs.get(d)));
+    cy.batch(() => {
+      cy.elements().removeClass("marked dim");
+      if (this.selected !== null) {
+        const node = cy.getElementById(this.shown.shownAs.get(this.selected));
+        node.union(node.connectedEdges()).addClass("marked");
+      }
+      if (!found) return;
+      const faded = cy.nodes().filter((n) => !n.hasClass("layer") && !found.has(n.id()));
+      faded.union(cy.edges()).addClass("dim");
+    });
+  }
+
+  /** With the colours of the theme that holds now. */
+  recolour() {
+    this.draw(false);
+  }
+
+  destroy() {
+    this.cy.destroy();
+  }
+};

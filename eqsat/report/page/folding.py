@@ -1,0 +1,139 @@
+"""Layers that do the same work, found by the names of weights, or by what repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from eqsat.report.page.data import Fold, PageLayer
+
+FEW = 30  # dispatches that are drawn as they are, unless layers repeat
+LEAST_REPEATED = 6  # dispatches that a repeat covers at least
+MOST_FOLDS = 12  # that are looked for where nothing has names
+Scope = tuple[str, int]  # `encoder.layer`, 3
+
+
+@dataclass(frozen=True)
+class DispatchWork:
+    """What folding looks at of a dispatch.
+
+    what: the work it does, whatever the layouts. exactly: the same with layouts and plan. scope:
+    the numbered part of the model whose weights it reads, if it reads any.
+    """
+
+    what: Hashable
+    exactly: Hashable
+    scope: Scope | None = None
+    reads: tuple[int, ...] = ()  # dispatches it reads from
+    is_relayout: bool = False
+
+
+def folds(works: Sequence[DispatchWork]) -> tuple[Fold, ...]:
+    """Layers by name where there are at least two, else whatever repeats."""
+    found = _by_name(works) if len({w.scope for w in works} - {None}) > 1 else _by_repeats(works)
+    return tuple(f for f in found if _is_worth_it(f, len(works)))
+
+
+def _is_worth_it(fold: Fold, dispatches: int) -> bool:
+    first, *others = fold.layers
+    return bool(others) or (dispatches > FEW and len(first.dispatches) > 3)
+
+
+# ---- by name -------------------------------------------------------------------------------------
+def _by_name(works: Sequence[DispatchWork]) -> list[Fold]:
+    held: dict[Scope, list[int]] = {}
+    for i, scope in enumerate(_scopes(works)):
+        if scope is not None:
+            held.setdefault(scope, []).append(i)
+    layers = [PageLayer(f"{part} {n}".strip(), tuple(ds)) for (part, n), ds in held.items()]
+    alike = [
+        (part, frozenset(_done(layer, works).items()))
+        for (part, _), layer in zip(held, layers, strict=True)
+    ]
+    runs = groupby(range(len(layers)), key=lambda n: alike[n])
+    return [_fold([layers[n] for n in run], works) for _, run in runs]
+
+
+def _done(layer: PageLayer, works: Sequence[DispatchWork]) -> Counter[Hashable]:
+    """The work of a layer; relayouts do none."""
+    return Counter(works[i].what for i in layer.dispatches if not works[i].is_relayout)
+
+
+def _scopes(works: Sequence[DispatchWork]) -> list[Scope | None]:
+    """What has no weights belongs to what it reads from, up to their last use."""
+    last = {w.scope: i for i, w in enumerate(works) if w.scope is not None}
+    order = {scope: n for n, scope in enumerate(dict.fromkeys(w.scope for w in works if w.scope))}
+    found: list[Scope | None] = []
+    for i, w in enumerate(works):
+        scope = w.scope
+        if scope is None:
+            before = [s for r in w.reads if (s := found[r]) is not None and i < last[s]]
+            scope = max(before, key=lambda s: order[s], default=None)
+        found.append(scope)
+    return _with_lead_in(works, found)
+
+
+def _with_lead_in(works: Sequence[DispatchWork], found: list[Scope | None]) -> list[Scope | None]:
+    """What stands between two layers, and only the second one reads, belongs to that one."""
+    readers: dict[int, set[Scope | None]] = {}
+    for i in reversed(range(len(works))):
+        follows = any(found[r] is not None for r in works[i].reads)
+        if found[i] is None and follows and len(readers.get(i, ())) == 1:
+            found[i] = next(iter(readers[i]))
+        for r in works[i].reads:
+            readers.setdefault(r, set()).add(found[i])
+    return found
+
+
+def _fold(layers: list[PageLayer], works: Sequence[DispatchWork]) -> Fold:
+    ways = {tuple(works[i].exactly for i in layer.dispatches) for layer in layers}
+    return Fold(tuple(layers), len(ways))
+
+
+# ---- by what repeats -----------------------------------------------------------------------------
+def _by_repeats(works: Sequence[DispatchWork]) -> list[Fold]:
+    """Equal sequences, one behind the other; relayouts go with the dispatch behind them."""
+    working = [i for i, w in enumerate(works) if not w.is_relayout]
+    number: dict[Hashable, int] = {}
+    sequence = [number.setdefault(works[i].what, len(number)) for i in working]
+    found = []
+    for start, period, count in sorted(_repeats(sequence)):
+        cuts = [start + n * period for n in range(count + 1)]
+        first = [working[c - 1] + 1 if c else 0 for c in cuts]
+        ranges = enumerate(pairwise(first))
+        layers = [PageLayer(f"part {n}", tuple(range(a, b))) for n, (a, b) in ranges]
+        found.append(_fold(layers, works))
+    return found
+
+
+def _repeats(sequence: list[int]) -> list[tuple[int, int, int]]:
+    """(first, period, count) of the repeats that cover most; then of what is left around them."""
+    found: list[tuple[int, int, int]] = []
+    waiting = [(0, len(sequence))]
+    while waiting and len(found) < MOST_FOLDS:
+        begin, end = waiting.pop(0)
+        best = _longest_repeat(sequence[begin:end])
+        if best is not None:
+            first, period, count = best
+            found.append((begin + first, period, count))
+            waiting += [(begin, begin + first), (begin + first + period * count, end)]
+    return found
+
+
+def _longest_repeat(sequence: list[int]) -> tuple[int, int, int] | None:
+    """The repeat that covers most, of the shortest period; None if all are short."""
+    best, covered = None, LEAST_REPEATED - 1
+    for period in range(1, len(sequence) // 2 + 1):
+        equal = [a == b for a, b in zip(sequence, sequence[period:], strict=False)]
+        at = 0
+        for is_equal, run in groupby(equal):
+            length = sum(1 for _ in run)
+            count = length // period + 1 if is_equal else 1
+            if count > 1 and count * period > covered:
+                best, covered = (at, period, count), count * period
+            at += length
+        if covered == len(sequence):
+            break
+    return best

@@ -1,0 +1,271 @@
+"""A schedule, or a program that has none, as the graph the page draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from eqsat.model.control import COND, Control
+from eqsat.model.generic import Generic
+from eqsat.model.ops import LEAVES, VIEWS
+from eqsat.model.program import Node, Program
+from eqsat.model.schedule import Dispatch, Schedule
+from eqsat.report.page.data import (
+    PageBody,
+    PageChoice,
+    PageDispatch,
+    PageEdge,
+    PageGraph,
+    PageValue,
+)
+from eqsat.report.page.folding import DispatchWork, folds
+from eqsat.report.page.labels import (
+    dispatch_name,
+    is_relayout,
+    layers_by_name,
+    op_words,
+    shown_name,
+)
+from eqsat.report.page.layouts import layout_names
+
+MOST_LAYERS = 3  # that read one value; if more do, it is a tag
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A graph and the graphs of the bodies of its loops and branches, by key."""
+
+    key: str
+    graph: PageGraph
+    bodies: Mapping[str, PageGraph] = field(default_factory=dict)
+
+    @property
+    def graphs(self) -> dict[str, PageGraph]:
+        return {self.key: self.graph, **self.bodies}
+
+
+def schedule_graph(
+    schedule: Schedule, key: str, title: str, why: Mapping[int, tuple[PageChoice, ...]]
+) -> Drawn:
+    """The dispatches of a schedule. why: by number of the dispatch; bodies have none here."""
+    return _Reader(schedule, key, title, why).drawn()
+
+
+def program_graph(program: Program, key: str, title: str) -> Drawn:
+    """A program as if every op were a dispatch; views, and what follows from weights, are none."""
+    from_weights = _from_weights(program)
+    results: dict[int, list[int]] = {}
+    for i, n in enumerate(program.nodes):
+        if n.op == "result":
+            results.setdefault(n.operands[0], []).append(i)
+    dispatches = []
+    for i, n in enumerate(program.nodes):
+        if n.op in VIEWS | LEAVES or i in from_weights:
+            continue
+        reads = dict.fromkeys(program.behind_views(o) for o in n.operands)
+        shown = tuple(r for r in reads if program.nodes[r].op != "fill")
+        writes = tuple(results.get(i, [i]))
+        dispatches.append(Dispatch((i,), shown, writes, 0, len(dispatches), n.op))
+    schedule = Schedule(program, tuple(dispatches), (), tuple(sorted(from_weights)), "")
+    found = _Reader(schedule, key, title, {}).drawn()
+    plain = [replace(d, time_ps=None) for d in found.graph.dispatches]
+    return replace(found, graph=replace(found.graph, dispatches=tuple(plain), time_ps=None))
+
+
+def _from_weights(program: Program) -> set[int]:
+    """Ops that follow from weights and constants alone."""
+    found = {i for i, n in enumerate(program.nodes) if n.op in ("weight", "fill")}
+    for i, n in enumerate(program.nodes):
+        if n.operands and all(o in found for o in n.operands):
+            found.add(i)
+    return {i for i in found if program.nodes[i].operands}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one schedule."""
+
+    schedule: Schedule
+    key: str
+    title: str
+    why: Mapping[int, tuple[PageChoice, ...]]
+
+    @property
+    def program(self) -> Program:
+        return self.schedule.program
+
+    def drawn(self) -> Drawn:
+        s = self.schedule
+        dispatches = tuple(self._dispatch(i) for i in range(len(s.dispatches)))
+        found = folds([self._work(i, d) for i, d in enumerate(dispatches)])
+        layer_of = {i: (f, n) for f, fold in enumerate(found) for n, layer in
+                    enumerate(fold.layers) for i in layer.dispatches}  # fmt: skip
+        graph = PageGraph(
+            self.title, dispatches, self._values(layer_of), tuple(self._edges), found,
+            s.time_ps, s.arena_bytes, self._live_bytes(),
+        )  # fmt: skip
+        return Drawn(self.key, graph, self._bodies())
+
+    # ---- values ---------------------------------------------------------------------------------
+    @cached_property
+    def layouts(self) -> tuple[str, ...]:
+        return layout_names(self.program)
+
+    @cached_property
+    def number(self) -> dict[int, int]:
+        """Node of a value that a dispatch reads or writes → its number on the page."""
+        nodes = (n for d in self.schedule.dispatches for n in (*d.reads, *d.writes))
+        return {n: i for i, n in enumerate(dict.fromkeys(nodes))}
+
+    @cached_property
+    def writers(self) -> dict[int, int]:
+        """Node → the dispatch that writes it."""
+        return {n: i for i, d in enumerate(self.schedule.dispatches) for n in d.writes}
+
+    @cached_property
+    def _edges(self) -> list[PageEdge]:
+        return [
+            PageEdge(self.writers[r], i, self.number[r])
+            for i, d in enumerate(self.schedule.dispatches)
+            for r in d.reads
+            if self.writers.get(r, i) < i
+        ]
+
+    def _values(self, layer_of: Mapping[int, tuple[int, int]]) -> tuple[PageValue, ...]:
+        buffers = {b.node: b for b in self.schedule.buffers}
+        results = {self.schedule.buffer_of(r) for r in self.program.results}
+        readers: dict[int, set[object]] = {}
+        for i, d in enumerate(self.schedule.dispatches):
+            for r in d.reads:
+                readers.setdefault(r, set()).add(layer_of.get(i, "around"))
+        found = []
+        for n in self.number:
+            node, b = self.program.nodes[n], buffers.get(n)
+            nbytes = b.nbytes if b else sum(t.nbytes for t in node.types)
+            value = PageValue(
+                shown_name(self.program, n), ", ".join(map(str, node.types)), self.layouts[n],
+                nbytes, b.role if b else self._role(n), self.writers.get(n, -1),
+                is_tag=len(readers.get(n, set()) - {"around"}) > MOST_LAYERS,
+                is_result=n in results,
+            )  # fmt: skip
+            if b is not None:
+                value = replace(value, first=b.first, last=b.last, offset=b.offset)
+            found.append(value)
+        return tuple(found)
+
+    def _role(self, n: int) -> str:
+        """Of what has no buffer, in a program that nobody scheduled."""
+        if n in self.schedule.ahead or self.program.nodes[n].op == "weight":
+            return "weight"
+        return "argument" if self.program.nodes[n].op == "input" else "temporary"
+
+    def _live_bytes(self) -> tuple[int, ...]:
+        steps = 1 + max((d.step for d in self.schedule.dispatches), default=-1)
+        changes = [0] * (steps + 1)
+        for b in self.schedule.temporaries:
+            changes[b.first] += b.nbytes
+            changes[min(b.last, steps - 1) + 1] -= b.nbytes
+        live = [0]
+        for c in changes[:steps]:
+            live.append(live[-1] + c)
+        return tuple(live[1:])
+
+    # ---- dispatches -----------------------------------------------------------------------------
+    def _weights(self, d: Dispatch) -> list[int]:
+        """Weights that a dispatch works with, as the program has them; the largest first."""
+        nodes = self.program.nodes
+        found = {w for r in d.reads for w in self.schedule.sources.get(r, ())}
+        return sorted(found, key=lambda w: (-nodes[w].type.nbytes, w))
+
+    def _dispatch(self, i: int) -> PageDispatch:
+        d, nodes = self.schedule.dispatches[i], self.program.nodes
+        parts = d.parts
+        sides: list[tuple[str, int]] = []
+        if parts is not None:
+            sides = [("compute", parts.compute_ps), *parts.traffic_ps]
+            sides += [("relayout", parts.relayout_ps), ("launch", parts.launch_ps)]
+        work = [nodes[m] for m in d.members]
+        return PageDispatch(
+            dispatch_name(self.program, d.members, self._weights(d)),
+            op_words(self.program, d.members),
+            tuple(self.number[r] for r in d.reads),
+            tuple(self.number[w] for w in d.writes),
+            self.layouts[d.writes[-1]],
+            sum(is_relayout(n) for n in work),
+            sum(map(flops, work)),
+            sum(t.nbytes for n in (*d.reads, *d.writes) for t in nodes[n].types),
+            d.step, d.time_ps, tuple((k, ps) for k, ps in sides if ps), d.bound_text,
+            d.plan.to_text() if d.plan else d.no_plan,
+            " by ".join(filter(None, (d.device, d.pipeline))),
+            self.why.get(i, ()), self._body_links(d),
+        )  # fmt: skip
+
+    def _work(self, i: int, shown: PageDispatch) -> DispatchWork:
+        d, nodes = self.schedule.dispatches[i], self.program.nodes
+        work = [nodes[m] for m in d.members if nodes[m].op not in VIEWS | LEAVES]
+        what = tuple(sorted(_work_text(n) for n in work if not is_relayout(n)))
+        sides = [(str(nodes[n].types[0]), self.layouts[n]) for n in (*d.reads, *d.writes)]
+        scope = max((s for w in self._weights(d) if (s := self._scope_of.get(w))), default=None)
+        reads = tuple(self.writers[r] for r in d.reads if self.writers.get(r, i) < i)
+        exactly = (shown.ops, tuple(sides), shown.plan)
+        return DispatchWork(what, exactly, scope, reads, bool(work) and not what)
+
+    @cached_property
+    def _scope_of(self) -> dict[int, tuple[str, int]]:
+        names = {w: shown_name(self.program, w) for w in self.program.weights}
+        found = layers_by_name(names.values())
+        return {w: found[n] for w, n in names.items() if n in found}
+
+    # ---- bodies ---------------------------------------------------------------------------------
+    def _body_key(self, d: Dispatch, label: str) -> str:
+        return f"{self.key}/{self.schedule.dispatches.index(d)}/{label}"
+
+    def _body_links(self, d: Dispatch) -> tuple[PageBody, ...]:
+        control = self.schedule.control(d)
+        if control is None:
+            return ()
+        runs = None if control.op == COND else control.runs
+        return tuple(PageBody(k, self._body_key(d, k), runs) for k in control.labels)
+
+    def _bodies(self) -> dict[str, PageGraph]:
+        found: dict[str, PageGraph] = {}
+        for i, d in enumerate(self.schedule.dispatches):
+            control = self.schedule.control(d)
+            if control is None:
+                continue
+            for label, part in zip(control.labels, _parts(control), strict=True):
+                key, title = self._body_key(d, label), f"{label} of dispatch {i}"
+                inner = (
+                    schedule_graph(part, key, title, {})
+                    if isinstance(part, Schedule)
+                    else program_graph(part, key, title)
+                )
+                graph = replace(inner.graph, parent=self.key, parent_dispatch=i)
+                found |= {**inner.bodies, key: graph}
+        return found
+
+
+def _parts(control: Control) -> tuple[Schedule, ...] | tuple[Program, ...]:
+    return control.schedules or control.programs
+
+
+def _work_text(node: Node) -> str:
+    """What an op computes and how many elements: the same words in every layout."""
+    attr, size = node.attr, sum(t.size for t in node.types)
+    if not isinstance(attr, Generic):
+        return f"{node.op} {size}"
+    fns = sorted({e.fn for y in attr.yields for e in y.body.walk()} - {"arg", "const", "cast"})
+    over = "" if attr.is_elementwise else f" over {attr.combine}"
+    return f"{'+'.join(fns)}{over} {size}"
+
+
+def flops(node: Node) -> int:
+    """Operations of an op, a multiply-add as two, counted without lanes of padding of its own."""
+    attr = node.attr
+    if not isinstance(attr, Generic):
+        return 0
+    own = sum(sum(1 for e in y.body.walk() if e.args and e.fn != "cast") for y in attr.yields)
+    combined = 0 if attr.is_elementwise else len(attr.yields)
+    return math.prod(attr.sizes) * (own + combined)

@@ -1,0 +1,173 @@
+"""The page of a finished run: its graphs, drawn by scripts, and what reads well as text."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Selection
+from eqsat.model.textfile import write_text
+from eqsat.report.explain import removed_lines
+from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.html import html_table, pre, section
+from eqsat.report.page.assets import scripted_document
+from eqsat.report.page.content import page_data
+from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
+from eqsat.report.text import (
+    GOAL_COLUMNS,
+    GOAL_FIGURES,
+    RULE_COLUMNS,
+    cut_lines,
+    goal_rows,
+    phase_lines,
+    rule_check_lines,
+    rule_facts,
+    rules_table,
+    verification_text,
+)
+from eqsat.report.units import bytes_text, goal_text
+from eqsat.report.weights import COLUMNS, FIGURES, life_rows
+
+TOOLS = """<div class="bar">
+<button id="before" aria-pressed="false">before</button>
+<button id="after" aria-pressed="true">after</button>
+<span id="path"></span>
+<button id="open-all">open all</button>
+<button id="fold-all">fold all</button>
+<button id="closer" aria-label="zoom in">+</button>
+<button id="further" aria-label="zoom out">−</button>
+<button id="fit">fit</button>
+<input id="search" type="search" placeholder="find an op, a weight, a layout"
+ aria-label="find dispatches by op, weight or layout">
+<span id="found" class="soft" role="status"></span>
+</div>
+<div id="legend"></div>
+<div class="work">
+<div id="graph" role="application" tabindex="0"
+ aria-label="graph of dispatches: arrows walk, Enter opens; the table holds the same"></div>
+<aside id="panel" aria-label="the chosen dispatch" aria-live="polite"></aside>
+<div id="table" role="region" aria-label="dispatches" tabindex="0"></div>
+</div>
+<div id="charts"></div>
+<noscript><p>The graph is drawn by scripts; the tables below need none.</p></noscript>"""
+
+
+def write_page(run: Finished, path: Path) -> Path:
+    """The page of a run as a file."""
+    return write_text(path, page(run))
+
+
+def page(run: Finished) -> str:
+    """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
+    _, selection, schedule = finished_stages(run)
+    data = page_data(run)
+    body = [
+        f"<h1>{escape(data.title)}</h1>",
+        _figures(run, selection),
+        _intro(run, selection),
+        TOOLS,
+        section("Result", html_table(GOAL_COLUMNS, _goals(run), GOAL_FIGURES)),
+        section("Phases", pre("\n".join(phase_lines(run)))),
+        section("Rules", _rules(run)),
+        section("Log of the search", _search(run)),
+        section("Weights", _weights(schedule)),
+        section("Removed by limits", _removed(selection)),
+        section("Program", _programs(run, schedule)),
+    ]
+    return scripted_document(data.title, "\n".join(body), data.to_json())
+
+
+def framed(page_text: str, height_px: int = 900) -> str:
+    """A page inside of another, as a notebook shows it; its scripts reach nothing outside."""
+    return (
+        f'<iframe sandbox="allow-scripts" srcdoc="{escape(page_text)}" title="page of a run" '
+        f'style="width:100%;height:{height_px}px;border:0"></iframe>'
+    )
+
+
+def _goals(run: Finished) -> list[tuple[str, ...]]:
+    return [tuple(r.cells()) for r in goal_rows(run)]
+
+
+def _figures(run: Finished, selection: Selection) -> str:
+    """The figures one looks for first."""
+    asked = dict(selection.goals)
+    items = []
+    for row in goal_rows(run):
+        goal = asked.get(row.name)
+        proof = "" if goal is None or row.gap is None else _proof(goal.gap)
+        figure = goal_text(row.kind, row.chosen)
+        text = f"<b>{escape(figure)}</b> {escape(row.name)} "
+        items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
+    return f'<ul class="figures">{"".join(items)}</ul>'
+
+
+def _proof(gap: float) -> str:
+    if gap == 0:
+        return "proven"
+    return f"at most {gap:.1%} above the best" if gap >= 0.001 else "proven to 0.1 %"
+
+
+def _intro(run: Finished, selection: Selection) -> str:
+    goals = ", then ".join(g.name for g in run.goals)
+    lines = [f"rules {run.rules.name}; goals {goals}; search ended: {selection.stop}"]
+    lines += cut_lines(run) if selection.cuts else []
+    lines += rule_check_lines(run)
+    if run.verification is not None:
+        lines.append(f"verified against float64: {verification_text(run.verification)}")
+    if run.baseline is None:
+        lines.append("the input itself is not admissible under this request")
+    return "\n".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
+
+
+def _folded(what: str, body: str) -> str:
+    return f"<details><summary>{escape(what)}</summary>{body}</details>"
+
+
+def _rules(run: Finished) -> str:
+    """Rules of the result, and folded away those that fired only and those that never did."""
+    facts = rule_facts(run, "result")
+    rows = rules_table(run, "result")
+    kinds: dict[str, list[tuple[str, ...]]] = {"used": [], "fired": [], "idle": []}
+    for fact, row in zip(facts, rows, strict=True):
+        kind = "used" if fact["in_result"] else "fired" if fact["matches"] else "idle"
+        kinds[kind].append(row)
+    figures = range(1, 5)
+    parts = [html_table(RULE_COLUMNS, kinds["used"], figures) if kinds["used"] else ""]
+    for kind, what in (("fired", "fired, but led to nothing chosen"), ("idle", "never fired")):
+        if kinds[kind]:
+            table = html_table(RULE_COLUMNS, kinds[kind], figures)
+            parts.append(_folded(f"{len(kinds[kind])} {what}", table))
+    return "\n".join(parts)
+
+
+def _search(run: Finished) -> str:
+    if run.curve is None or not run.curve.points:
+        return ""
+    table = html_table(CURVE_COLUMNS, curve_rows(run.curve), CURVE_FIGURES)
+    return _folded("phases, values and bounds by the second", table)
+
+
+def _weights(schedule: Schedule) -> str:
+    """How each weight lives; nothing if there are none."""
+    rows = life_rows(schedule)
+    if not rows:
+        return ""
+    total = f"{len(rows)} weights, {bytes_text(schedule.resident_bytes)} in memory"
+    return _folded(total, html_table(COLUMNS, rows, FIGURES))
+
+
+def _removed(selection: Selection) -> str:
+    lines = removed_lines(selection.removed)
+    return pre("\n".join(lines[1:])) if lines else ""
+
+
+def _programs(run: Finished, schedule: Schedule) -> str:
+    before, after = run.program.to_text(), schedule.program.to_text()
+    pair = (
+        '<div class="pair">'
+        f"<div><p>before</p>{pre(before)}</div>"
+        f"<div><p>after</p>{pre(after)}</div></div>"
+    )
+    return _folded("as text, before and after", pair)
