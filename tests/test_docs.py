@@ -145,6 +145,17 @@ def test_every_decision_is_dated_indexed_and_says_what_would_change_it():
     assert len(numbers) == len(set(numbers))
 
 
+def test_every_term_of_the_glossary_is_in_use():
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").glob("*.md") if p.stem != "glossary")]
+    files = [*pages, *(ROOT / "eqsat").rglob("*.py")]
+    text = " ".join(" ".join(f.read_text(encoding="utf-8").lower().split()) for f in files)
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \| (.+) \|$", glossary, re.MULTILINE)
+    terms = [t for row, _ in rows for t in row.split(", ") if row != "term"]
+    assert len(terms) == len(set(terms)) > 60
+    assert [t for t in terms if not re.search(rf"\b{re.escape(t.lower())}", text)] == []
+
+
 def test_the_two_commands_exist():
     makefile = (ROOT / "Makefile").read_text()
     for command in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
