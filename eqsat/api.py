@@ -146,6 +146,31 @@ def optimize(
     return run if run.curve is not None else replace(run, curve=told.curve)
 
 
+def searched_again(run: Run, rules: RuleSet) -> Run:
+    """The program of a finished run searched once more by these rules, all else as it was asked.
+
+    What devices hold is as it was placed; saturation and search have the run's limits.
+    """
+    from eqsat.ops.spelling.chains import canonical as searched
+
+    source, program = run.source, run.program
+    if run.family is not None:
+        program = run.family.program
+        source = replace(source, program=program)
+    if run.target.devices:  # with transfers, which only a map of devices tells
+        canonical = run.canonical if run.family is None else run.family.canonical
+    else:
+        canonical = searched(program)
+    seconds: dict[str, float | None] = dict.fromkeys(run.seconds)
+    rest = (seconds, dict(run.search), run.limits, run.rule_check)
+    again = Run(source, canonical, run.target, rules, run.goals, *rest)
+    if program.symbols:
+        again = at_sizes(again, Family(program, canonical))
+    deadline = time.monotonic() + again.search["time_limit"]
+    with heard(None), uncollected():
+        return _searched(again, None, None, deadline)
+
+
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
     """What is told of a search; of goals with weights there is none that is the first."""
     first = run.goals[0]

@@ -70,6 +70,22 @@ def explain(
             " given, only where a value is named.",
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            help="Search again without a rule, rule set or tag, repeatable, and tell what differs.",
+        ),
+    ] = None,
+    force: Annotated[
+        str | None,
+        typer.Option(
+            "--force",
+            metavar="LAYOUT",
+            help="The best program that keeps VALUE in memory so, with its price: `row-major`,"
+            " `16x16`, `pack(pos=[0], tiles=[16])`, `transpose(perm=[1, 0])`.",
+        ),
+    ] = None,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Wall time for all prices: `30s`.")
     ] = "30s",
@@ -89,9 +105,33 @@ def explain(
         import eqsat
 
         limit = o.seconds(time_limit)
-        found = eqsat.load(what).explain(value, price=price, time_limit=limit)
+        run = eqsat.load(what)
+        if without or force is not None:
+            found = _what_if(run, value, without or [], force, limit)
+        else:
+            found = run.explain(value, price=price, time_limit=limit)
     o.print_found(found, output_format)
     return 0
+
+
+def _what_if(
+    run: Run, value: str | None, without: list[str], force: str | None, seconds: float
+) -> o.Printable:
+    """The answer to `--without` or `--force`; EqsatError E400 if they are not asked so."""
+    from eqsat.entry.whatif import forced_layout, without_rules
+    from eqsat.model.diag import fail
+
+    if force is None and value is None:
+        return without_rules(run, without)
+    if force is not None and value is not None and not without:
+        return forced_layout(run, value, force, time_limit=seconds)
+    if force is None:
+        message, help = "`--without` is about the whole program", f"leave out `{value}`"
+    elif without:
+        message, help = "`--without` and `--force` are two questions", "ask one after the other"
+    else:
+        message, help = "`--force` needs a value", f"`eqsat explain DIR VALUE --force '{force}'`"
+    raise fail("E400", message, help=help)
 
 
 def rules(

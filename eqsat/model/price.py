@@ -16,7 +16,8 @@ class Question:
     kind: node (this e-node is computed and its result used) | without (this e-node is not; of
     what is made ahead of time: its result is not read) |
     written (this class is written to memory and read) | inside (the value of this class is
-    computed inside of a dispatch that needs it and does not write it).
+    computed inside of a dispatch that needs it and does not write it) | resident (this class is
+    made of weights ahead of time and read).
     """
 
     kind: str

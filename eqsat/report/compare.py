@@ -76,7 +76,7 @@ class Comparison:
             if found:
                 lines += ["", title]
             for d in found:
-                lines += _difference_lines(d, self.names)
+                lines += difference_lines(d, self.names)
         if not self.dispatches and not self.layouts:
             lines += ["", "the two programs do the same work in the same layouts"]
         return "\n".join(lines) + "\n"
@@ -296,7 +296,7 @@ def _fact(name: str, value: int) -> str:
     return bytes_text(value) if is_size else f"{value:,}"
 
 
-def _difference_lines(d: Difference, names: tuple[str, str]) -> list[str]:
+def difference_lines(d: Difference, names: tuple[str, str]) -> list[str]:
     lines = [f"  {d.what}"]
     sides = ((names[0], d.a, d.rules_a), (names[1], d.b, d.rules_b))
     for name, found, rules in sides:

@@ -155,7 +155,7 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
         return Explanation(title, goal, all_choices, (), selection.removed, schedule)
-    number = _value_number(names, value)
+    number = value_number(names, value)
     c = egraph.values[number]
     here = tuple(x for x in everything if egraph.nodes[x.node].eclass == c)
     same = names.logical[c]
@@ -211,7 +211,7 @@ def _answer(selection: Selection, goal: str) -> str:
     return f"{nodes}, {goal} {over} under this cost model (stop: {selection.stop})"
 
 
-def _value_number(names: Names, value: str) -> int:
+def value_number(names: Names, value: str) -> int:
     known = {names.value_name(i): i for i in reversed(range(len(names.program.nodes)))}
     known |= {f"%{i}": i for i in range(len(names.program.nodes))}
     text = value if value in known else f"%{value}"

@@ -77,6 +77,11 @@ class Counterfactuals:
         """What prices are in."""
         return self.goals[0].name if self.goals[0].weight is None else WEIGHTED
 
+    @property
+    def has_sum(self) -> bool:
+        """Whether prices are of one goal, and that is a sum over dispatches."""
+        return self.goal in self.problem.linear
+
     @cached_property
     def weights(self) -> dict[str, int]:
         if self.goals[0].weight is None:
@@ -143,8 +148,12 @@ class Counterfactuals:
         end = time.monotonic() + seconds
         least, best = task.least, self.known(task)
         tied = self._chosen_worth
-        is_sum = task.relaxed is not None and self.goal in self.problem.linear
-        if is_sum and least <= tied and (best is None or best > tied):
+        if (
+            self.has_sum
+            and task.relaxed is not None
+            and least <= tied
+            and (best is None or best > tied)
+        ):
             found = self.solve(task, tied, seconds, nearest=True)
             if found.status == "infeasible":
                 least = tied + 1
@@ -176,6 +185,14 @@ class Counterfactuals:
     def known(self, task: Task) -> int | None:
         """The value of the best known answer that makes the choice, and keeps the budgets."""
         return min(map(self._worth, self._making(task)), default=None)
+
+    def best_making(self, task: Task) -> Answer | None:
+        """The best known answer that makes the choice, with the fewest other dispatches."""
+
+        def key(a: Answer) -> tuple[int, int, Answer]:
+            return self._worth(a), self.ties.distance(a), a
+
+        return min(self._making(task), key=key, default=None)
 
     def _making(self, task: Task) -> list[Answer]:
         """Known answers that make the choice, and keep the budgets."""
@@ -236,7 +253,12 @@ class Counterfactuals:
         if question.kind == "without":
             allowed = self._without(question.subject)
             return Task(self.problem, allowed, self._relaxed, self._least(self._relaxed))
-        ways = {"node": self._with_node, "written": self._written, "inside": self._inside}
+        ways = {
+            "node": self._with_node,
+            "written": self._written,
+            "inside": self._inside,
+            "resident": self._resident,
+        }
         forced = ways[question.kind](question.subject)
         lifted = self._relaxed and _lifted(self._relaxed, forced)
         problem = replace(self.problem, forced=forced)
@@ -268,6 +290,10 @@ class Counterfactuals:
     def _written(self, eclass: int) -> Forced:
         b = self.assembly.pool.space.buffer[eclass]
         return tuple((i, (b,)) for i in self.problem.writers.get(b, ()))
+
+    def _resident(self, eclass: int) -> Forced:
+        b = self.assembly.pool.space.buffer[eclass]
+        return tuple((i, self.problem.options[i].writes) for i in self.problem.keepers.get(b, ()))
 
     def _inside(self, eclass: int) -> Forced:
         space = self.assembly.pool.space

@@ -1,0 +1,234 @@
+"""What would be if: a finished run without some of its rules, or with a value kept in a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.api import Run, searched_again
+from eqsat.entry.layouts import Known, layout_text, layouts_of, wanted
+from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
+from eqsat.report.alternatives import price_text
+from eqsat.report.compare import Comparison, compare_runs, difference_lines
+from eqsat.report.explain import removed_lines, value_number
+from eqsat.report.finished import finished_stages
+from eqsat.report.origins import Names
+from eqsat.report.text import table_text
+from eqsat.report.units import delta_text, goal_text
+from eqsat.scheduling import schedule_of
+
+NOTHING_MATCHED = "no rule that is left out matches anything in this e-graph"
+NOTHING_ADMISSIBLE = 3  # exit code of an error: no program is admissible, or none was found
+GOALS = ("time", "memory", "dispatches")  # what is told of every answer
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A run beside what it would be: `asked` says how; `after` is None where there is no program.
+
+    notes: what else is to be said, a sentence each.
+    """
+
+    asked: str
+    before: Run
+    after: Run | None
+    notes: tuple[str, ...] = ()
+    price: Price | None = None  # of a forced choice, in the first goal
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What differs between the two programs."""
+        if self.after is None:
+            return None
+        return compare_runs(self.before, self.after, ("as it is", "then"))
+
+    def figures(self) -> list[tuple[str, int, int | None]]:
+        """(goal, as it is, then) for every goal that is told; None: there is no program."""
+        _, own, _ = finished_stages(self.before)
+        other = None if self.after is None else finished_stages(self.after)[1]
+        known = dict(own.goals)
+        names = dict.fromkeys([*(g.name for g in self.before.goals), *GOALS])
+        there = dict(other.goals) if other is not None else {}
+        return [
+            (n, known[n].value, there[n].value if n in there else None) for n in names if n in known
+        ]
+
+    def to_text(self) -> str:
+        """Figures beside each other, what is proven of them, and the dispatches that differ."""
+        head = f"{self.before.program.name} on {self.before.target.name} {self.asked}"
+        lines = [head, "", *(table_text(_COLUMNS, [_row(f) for f in self.figures()]).splitlines())]
+        lines += [self._proof(), *self.notes] if self.after is not None else list(self.notes)
+        found = self.comparison
+        if found is not None:
+            lines += ["", *_differences(found)]
+        return "\n".join(lines).rstrip() + "\n"
+
+    __str__ = to_text
+
+    def _proof(self) -> str:
+        assert self.after is not None
+        assert self.before.selection is not None
+        assert self.after.selection is not None
+        before = self.before.selection.claim
+        if self.price is not None:
+            proof = "proven" if self.price.status == EXACT else "not proven"
+            return f"as it is: {before}; the best program so: {price_text(self.price)}, {proof}"
+        return f"as it is: {before}; then: {self.after.selection.claim}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--output-format json` prints; figures in ps, bytes and counts."""
+        found = self.comparison
+        return {
+            "format": 1,
+            "asked": self.asked,
+            "goals": {n: {"as_it_is": a, "then": b} for n, a, b in self.figures()},
+            "claims": [
+                None if r is None or r.selection is None else r.selection.claim
+                for r in (self.before, self.after)
+            ],
+            "price": self.price and self.price.to_json(),
+            "notes": list(self.notes),
+            "comparison": found and found.to_json(),
+        }
+
+
+_COLUMNS = ("", "as it is", "then", "difference")
+
+
+def _row(figure: tuple[str, int, int | None]) -> tuple[str, ...]:
+    name, before, after = figure
+    if after is None:
+        return (name, goal_text(name, before), "–", "no program")
+    share = f" ({(after - before) / before:+.1%})" if before and after != before else ""
+    delta = f"{delta_text(name, after - before)}{share}" if after != before else "equal"
+    return (name, goal_text(name, before), goal_text(name, after), delta)
+
+
+def _differences(found: Comparison) -> list[str]:
+    if not found.dispatches:
+        return ["the same dispatches"]
+    lines = [f"{found.same} dispatches are the same, these are not"]
+    for d in found.dispatches:
+        lines += difference_lines(d, found.names)
+    return lines
+
+
+# ---- without rules -------------------------------------------------------------------------------
+def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
+    """The run's program searched again without these rules, rule sets or tags.
+
+    Under the run's own limits, goals and budgets. Raises EqsatError: E007 if it was searched with
+    no such rule, E405 if it stopped early; `after` is None where nothing is admissible then.
+    """
+    egraph, _, _ = finished_stages(run)
+    left_out = _rules_of(run, names)
+    asked = f"without {', '.join(dict.fromkeys(names))}"
+    used = {r.name for r in egraph.rules if r.matches} | set(egraph.left_out)
+    if run.family is None and not run.bodies and used.isdisjoint(left_out):
+        return WhatIf(asked, run, run, (NOTHING_MATCHED,))
+    try:
+        after = searched_again(run, run.rules.without(*left_out))
+    except EqsatError as e:
+        if e.exit_code != NOTHING_ADMISSIBLE:
+            raise
+        return WhatIf(asked, run, None, tuple(d.message for d in e.diagnostics))
+    return WhatIf(asked, run, after, _proven(run, after))
+
+
+def _proven(before: Run, after: Run) -> tuple[str, ...]:
+    """A sentence where the difference is not what the rules gain, as a search ended early."""
+    assert before.selection is not None
+    assert after.selection is not None
+    goal = before.goals[0].name
+    if all(s.selection is not None and s.selection.goal(goal).gap == 0 for s in (before, after)):
+        return ()
+    low = after.selection.goal(goal).bound - before.selection.goal(goal).value
+    high = after.selection.goal(goal).value - before.selection.goal(goal).bound
+    sides = f"{delta_text(goal, low)} and {delta_text(goal, high)}"
+    return (f"not both are proven: the optimum differs by something between {sides}",)
+
+
+def _rules_of(run: Run, names: Sequence[str]) -> tuple[str, ...]:
+    """The rules that these names, sets and tags stand for."""
+    by_name: dict[str, list[str]] = {}
+    for r in run.rules.rules:
+        for name in dict.fromkeys((r.name, r.ruleset, *r.tags)):
+            by_name.setdefault(name, []).append(r.name)
+    found: dict[str, None] = {}
+    for name in names:
+        if name not in by_name:
+            message = f"this run has no rule, rule set or tag `{name}` to leave out"
+            raise fail("E007", message, help=did_you_mean(name, by_name))
+        found |= dict.fromkeys(by_name[name])
+    return tuple(found)
+
+
+# ---- a value in a layout -------------------------------------------------------------------------
+def forced_layout(run: Run, value: str, layout: str, *, time_limit: float = 30.0) -> WhatIf:
+    """The best program in which a value is kept in memory in a layout, with its price.
+
+    value: as `eqsat explain` names it. layout: `row-major` (as the program has it), `16x16` (tiles
+    of these sizes), `pack(…)`, `transpose(…)`, or a type as `eqsat explain` prints it. Raises
+    EqsatError: E303 no such value, E394 no layout, E405 if the run stopped early.
+    """
+    from eqsat.extract.ask.force import forced
+
+    egraph, selection, _ = finished_stages(run)
+    names = Names(egraph, run.canonical)
+    number = value_number(names, value)
+    eclass = egraph.values[number]
+    asked = f"with {names.value_name(number)} kept in memory as {layout}"
+    known = layouts_of(names, eclass)
+    classes = wanted(layout, egraph.types[eclass][0], names, known)
+    if not classes:
+        return WhatIf(asked, run, None, _missing(run, names, eclass, known))
+    kept = _kept(run, names)
+    if not kept.isdisjoint(names.buffer[c] for c in classes):
+        return WhatIf(asked, run, run, ("that is how it is kept",))
+    questions = [Question(kind, c) for c in classes for kind in ("written", "resident")]
+    sides = run.egraph, run.target, run.goals, selection, run.baseline
+    found = forced(*sides, questions, seconds=time_limit, seed=run.search["seed"])
+    best = min(found, key=lambda f: f.price.key)
+    if best.selection is None:
+        notes = _missing(run, names, eclass, known) if best.price.status == NOT_ADMISSIBLE else ()
+        return WhatIf(asked, run, None, notes or (price_text(best.price),), best.price)
+    after = replace(run, selection=best.selection, schedule=schedule_of(run, best.selection))
+    return WhatIf(asked, run, after, (), best.price)
+
+
+def _kept(run: Run, names: Names) -> set[int]:
+    """Buffers that dispatches write or read."""
+    assert run.selection is not None
+    return {names.buffer[c] for g in run.selection.groups for c in (*g.writes, *g.reads)}
+
+
+def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ...]:
+    """Why no program keeps it so: what there is, who makes layouts, and what limits removed."""
+    assert run.selection is not None
+    egraph, same = names.egraph, names.logical[eclass]
+    ways = [f"{layout_text(layouts)} ({names.type_of(c)})" for c, layouts in known.items()]
+    packs = {n.rule for n in egraph.nodes if n.op == "pack" and n.rule >= 0}
+    makers = [egraph.rules[r].name for r in sorted(packs)]
+    by = f"packs of this run were made by {', '.join(makers)}" if makers else "no rule made a pack"
+    mine = {names.value_name(i) for i, c in enumerate(egraph.values) if names.logical[c] == same}
+    removed = tuple(r for r in run.selection.removed if mine & set(r.what.split()))
+    tiles = ", ".join(_tiles(run)) or "none"
+    return (
+        "no program here keeps it so",
+        f"the e-graph has it as {'; '.join(ways)}",
+        f"{by}; tiles of {run.target.name}: {tiles}",
+        *removed_lines(removed),
+    )
+
+
+def _tiles(run: Run) -> list[str]:
+    """The tiles of contractions that the target names."""
+    found = [
+        f"{kind} {'x'.join(str(n) for _, n in t.sizes)}"
+        for kind, tiles in run.target.tiles
+        for t in tiles
+    ]
+    found += [f"{kind} by the strategy {name}" for kind, name in run.target.strategies]
+    return list(dict.fromkeys(found))
