@@ -188,7 +188,7 @@ def forced_layout(run: Run, value: str, layout: str, *, time_limit: float = 30.0
     if not kept.isdisjoint(names.buffer[c] for c in classes):
         return WhatIf(asked, run, run, ("that is how it is kept",))
     questions = [Question(kind, c) for c in classes for kind in ("written", "resident")]
-    sides = run.egraph, run.target, run.goals, selection, run.baseline
+    sides = egraph, run.target, run.goals, selection, run.baseline
     found = forced(*sides, questions, seconds=time_limit, seed=run.search["seed"])
     best = min(found, key=lambda f: f.price.key)
     if best.selection is None:
