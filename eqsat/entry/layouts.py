@@ -53,7 +53,7 @@ def _held(n: ENode) -> tuple[int, int, Layout] | None:
     return (*ends, n.attr)
 
 
-def layout_text(layouts: Sequence[Layout]) -> str:
+def ways_text(layouts: Sequence[Layout]) -> str:
     """`pack(pos=[0, 1], …) or transpose(…)`; `row-major` for the program's own."""
     return " or ".join(map(_one, layouts)) or ROW_MAJOR
 

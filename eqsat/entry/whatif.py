@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, searched_again
-from eqsat.entry.layouts import Known, layout_text, layouts_of, wanted
+from eqsat.entry.layouts import Known, ways_text, layouts_of, wanted
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.report.alternatives import price_text
@@ -208,7 +208,7 @@ def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ..
     """Why no program keeps it so: what there is, who makes layouts, and what limits removed."""
     assert run.selection is not None
     egraph, same = names.egraph, names.logical[eclass]
-    ways = [f"{layout_text(layouts)} ({names.type_of(c)})" for c, layouts in known.items()]
+    ways = [f"{ways_text(layouts)} ({names.type_of(c)})" for c, layouts in known.items()]
     packs = {n.rule for n in egraph.nodes if n.op == "pack" and n.rule >= 0}
     makers = [egraph.rules[r].name for r in sorted(packs)]
     by = f"packs of this run were made by {', '.join(makers)}" if makers else "no rule made a pack"
