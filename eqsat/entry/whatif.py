@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, searched_again
-from eqsat.entry.layouts import Known, ways_text, layouts_of, wanted
+from eqsat.entry.layouts import Known, layouts_of, wanted, ways_text
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.report.alternatives import price_text
