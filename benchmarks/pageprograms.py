@@ -44,7 +44,7 @@ def deep_page() -> str:
     """Layers of an encoder, one behind the other, without names; nothing of it is searched."""
     run = eqsat.optimize(eqsat.read("encoder"), target="avx512-xla")
     assert run.schedule is not None
-    drawn = schedule_graph(repeated(run.schedule, COPIES), "after", "after", {})
+    drawn = schedule_graph(repeated(run.schedule, COPIES), "after", "after")
     graphs = drawn.graphs | {"before": drawn.graph}
     data = PageData("deep", graphs, layouts_by_bytes(graphs.values()), goal="time")
     return scripted_document("deep", f"<h1>deep</h1>{TOOLS}", data.to_json())

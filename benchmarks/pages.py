@@ -3,7 +3,7 @@
     python benchmarks/pages.py [--only NAME …] [--shots FOLDER] [--time-limit S]
 
 Opens each page in headless Chromium and prints one JSON object: per page its size, dispatches,
-milliseconds to the first picture and until all charts are there, and what was wrong: messages on
+milliseconds until all charts are there and to open every layer, and what was wrong: messages on
 the console, requests, a page wider than the window, a click on a dispatch, on a row or with the
 keyboard that does not show why. Screenshots at 1400 and 420 pixels, light and dark, go to FOLDER.
 Exit code 1 if a page is wrong or MiniLM's takes more than two seconds.
@@ -47,6 +47,11 @@ SEEN = """() => {
     }
   }
   return null;
+}"""
+OPEN_ALL = """() => {
+  const begin = performance.now();
+  page.app.view.openAll();
+  return performance.now() - begin;
 }"""
 
 Json = dict[str, Any]
@@ -93,6 +98,8 @@ def look(name: str, path: Path, browser: Any, shots: Path) -> Json:
             found.setdefault("ready_ms", int(tab.evaluate(READY)))
             found.setdefault("dispatches", tab.evaluate("page.app.graph.dispatches.length"))
             told += use(tab)
+            found.setdefault("open_all_ms", int(tab.evaluate(OPEN_ALL)))
+            tab.evaluate("page.app.view.foldAll(); page.app.showGraph('after')")
             tab.wait_for_timeout(100)
             tab.evaluate("scrollTo(0, 0)")
             tab.screenshot(path=shots / f"{name}_{width}_{scheme}.png")
@@ -127,7 +134,7 @@ def use(tab: Any) -> Iterator[str]:
         tab.mouse.click(x, y)
         yield from told_of(tab, number, "a click on the graph")
     last = tab.evaluate("page.app.graph.dispatches.length") - 1
-    row = tab.locator("#table button.name").nth(last)
+    row = tab.locator("#table tr:not(.heading) button.name").nth(last)
     row.focus()
     tab.keyboard.press("Enter")
     yield from told_of(tab, last, "Enter in the table")
@@ -139,8 +146,23 @@ def use(tab: Any) -> Iterator[str]:
         yield "a search finds what is not there"
     tab.locator("#search").fill("")
     tab.locator("#before").click()
+    if tab.locator("#before").get_attribute("aria-pressed") != "true":
+        yield "what was before is not shown"
     tab.locator("#after").click()
-    tab.wait_for_timeout(50)
+    yield from into_bodies(tab)
+
+
+def into_bodies(tab: Any) -> Iterator[str]:
+    """Into the body of a loop and back again."""
+    holds = tab.evaluate("page.app.graph.dispatches.findIndex((d) => d.bodies.length)")
+    if holds < 0:
+        return
+    tab.evaluate(f"page.app.select({holds}, 'table')")
+    tab.get_by_role("button", name="open body").click()
+    if not tab.evaluate("page.app.graph.parent === 'after' && page.app.selected !== null"):
+        yield "the body of a loop is not shown"
+    tab.locator("#path button").first.click()
+    yield from told_of(tab, holds, "the way back from a body")
 
 
 def told_of(tab: Any, number: int, after: str) -> Iterator[str]:

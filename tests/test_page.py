@@ -206,6 +206,7 @@ def test_bodies_are_graphs_of_their_own():
     assert (inner.parent, graph.dispatches[inner.parent_dispatch]) == ("after", loop)
     assert any("contraction" in op for d in inner.dispatches for op in d.ops)
     assert sum(v.is_result for v in graph.values) == 2
+    assert any("contraction" in c.text for d in inner.dispatches for c in d.why)
 
 
 # ---- layouts -------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ def test_a_deep_program_folds_and_says_the_same():
     x = jax.ShapeDtypeStruct((16, 16), "float32")
     part = eqsat.optimize(products, x, target="reference").schedule
     copies = 6
-    graph = schedule_graph(repeated(part, copies), "after", "after", {}).graph
+    graph = schedule_graph(repeated(part, copies), "after", "after").graph
     assert len(graph.dispatches) == copies * len(part.dispatches)
     (fold,) = graph.folds
     assert [i for x in fold.layers for i in x.dispatches] == [*range(len(graph.dispatches))]

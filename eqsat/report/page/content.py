@@ -38,7 +38,7 @@ def page_data(run: Finished) -> PageData:
 def _before(run: Finished) -> dict[str, PageGraph]:
     """The input's own schedule; its ops, where the target cannot run it as it is."""
     if run.baseline_schedule is not None:
-        return schedule_graph(run.baseline_schedule, BEFORE, "before", {}).graphs
+        return schedule_graph(run.baseline_schedule, BEFORE, "before").graphs
     return program_graph(run.canonical, BEFORE, "before, ops without a schedule").graphs
 
 

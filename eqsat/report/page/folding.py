@@ -38,7 +38,7 @@ def folds(works: Sequence[DispatchWork]) -> tuple[Fold, ...]:
 
 def _is_worth_it(fold: Fold, dispatches: int) -> bool:
     first, *others = fold.layers
-    return bool(others) or (dispatches > FEW and len(first.dispatches) > 3)
+    return bool(others) or (dispatches > FEW and len(first.dispatches) > 1)
 
 
 # ---- by name -------------------------------------------------------------------------------------

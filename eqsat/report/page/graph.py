@@ -14,7 +14,6 @@ from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.page.data import (
     PageBody,
-    PageChoice,
     PageDispatch,
     PageEdge,
     PageGraph,
@@ -29,6 +28,7 @@ from eqsat.report.page.labels import (
     shown_name,
 )
 from eqsat.report.page.layouts import layout_names
+from eqsat.report.page.why import UNKNOWN, Reasons
 
 MOST_LAYERS = 3  # that read one value; if more do, it is a tag
 
@@ -46,10 +46,8 @@ class Drawn:
         return {self.key: self.graph, **self.bodies}
 
 
-def schedule_graph(
-    schedule: Schedule, key: str, title: str, why: Mapping[int, tuple[PageChoice, ...]]
-) -> Drawn:
-    """The dispatches of a schedule. why: by number of the dispatch; bodies have none here."""
+def schedule_graph(schedule: Schedule, key: str, title: str, why: Reasons = UNKNOWN) -> Drawn:
+    """The dispatches of a schedule; bodies of its loops and branches are graphs of their own."""
     return _Reader(schedule, key, title, why).drawn()
 
 
@@ -69,7 +67,7 @@ def program_graph(program: Program, key: str, title: str) -> Drawn:
         writes = tuple(results.get(i, [i]))
         dispatches.append(Dispatch((i,), shown, writes, 0, len(dispatches), n.op))
     schedule = Schedule(program, tuple(dispatches), (), tuple(sorted(from_weights)), "")
-    found = _Reader(schedule, key, title, {}).drawn()
+    found = _Reader(schedule, key, title, UNKNOWN).drawn()
     plain = [replace(d, time_ps=None) for d in found.graph.dispatches]
     return replace(found, graph=replace(found.graph, dispatches=tuple(plain), time_ps=None))
 
@@ -90,7 +88,7 @@ class _Reader:
     schedule: Schedule
     key: str
     title: str
-    why: Mapping[int, tuple[PageChoice, ...]]
+    why: Reasons
 
     @property
     def program(self) -> Program:
@@ -145,7 +143,7 @@ class _Reader:
             node, b = self.program.nodes[n], buffers.get(n)
             nbytes = b.nbytes if b else sum(t.nbytes for t in node.types)
             value = PageValue(
-                shown_name(self.program, n), ", ".join(map(str, node.types)), self.layouts[n],
+                self._name(n), ", ".join(map(str, node.types)), self.layouts[n],
                 nbytes, b.role if b else self._role(n), self.writers.get(n, -1),
                 is_tag=len(readers.get(n, set()) - {"around"}) > MOST_LAYERS,
                 is_result=n in results,
@@ -154,6 +152,11 @@ class _Reader:
                 value = replace(value, first=b.first, last=b.last, offset=b.offset)
             found.append(value)
         return tuple(found)
+
+    def _name(self, n: int) -> str:
+        """Of what is made ahead of time from one weight, that weight's name."""
+        made_from = self.schedule.sources.get(n, ())
+        return shown_name(self.program, made_from[0] if len(made_from) == 1 else n)
 
     def _role(self, n: int) -> str:
         """Of what has no buffer, in a program that nobody scheduled."""
@@ -199,7 +202,7 @@ class _Reader:
             d.step, d.time_ps, tuple((k, ps) for k, ps in sides if ps), d.bound_text,
             d.plan.to_text() if d.plan else d.no_plan,
             " by ".join(filter(None, (d.device, d.pipeline))),
-            self.why.get(i, ()), self._body_links(d),
+            self.why.choices.get(i, ()), self._body_links(i),
         )  # fmt: skip
 
     def _work(self, i: int, shown: PageDispatch) -> DispatchWork:
@@ -219,15 +222,15 @@ class _Reader:
         return {w: found[n] for w, n in names.items() if n in found}
 
     # ---- bodies ---------------------------------------------------------------------------------
-    def _body_key(self, d: Dispatch, label: str) -> str:
-        return f"{self.key}/{self.schedule.dispatches.index(d)}/{label}"
+    def _body_key(self, i: int, label: str) -> str:
+        return f"{self.key}/{i}/{label}"
 
-    def _body_links(self, d: Dispatch) -> tuple[PageBody, ...]:
-        control = self.schedule.control(d)
+    def _body_links(self, i: int) -> tuple[PageBody, ...]:
+        control = self.schedule.control(self.schedule.dispatches[i])
         if control is None:
             return ()
         runs = None if control.op == COND else control.runs
-        return tuple(PageBody(k, self._body_key(d, k), runs) for k in control.labels)
+        return tuple(PageBody(k, self._body_key(i, k), runs) for k in control.labels)
 
     def _bodies(self) -> dict[str, PageGraph]:
         found: dict[str, PageGraph] = {}
@@ -236,9 +239,9 @@ class _Reader:
             if control is None:
                 continue
             for label, part in zip(control.labels, _parts(control), strict=True):
-                key, title = self._body_key(d, label), f"{label} of dispatch {i}"
+                key, title = self._body_key(i, label), f"{label} of dispatch {i}"
                 inner = (
-                    schedule_graph(part, key, title, {})
+                    schedule_graph(part, key, title, self.why.bodies.get((i, label), UNKNOWN))
                     if isinstance(part, Schedule)
                     else program_graph(part, key, title)
                 )

@@ -38,6 +38,8 @@ def dispatch_name(program: Program, members: Iterable[int], weights: list[int]) 
     matrices = [w for w in weights if program.nodes[w].type.rank > 1]
     if matrices and any(w.startswith("contraction") or w == "gather" for w in words):
         return short_name(shown_name(program, matrices[0]))
+    roots = [w for w in words if w.startswith(("contraction", "reduction"))]
+    words = roots if len(words) > SHOWN_OPS and roots else words
     words = words or [op_word(n) for n in nodes if n.op in CONVERSIONS] or [n.op for n in nodes]
     found = " → ".join(words[:SHOWN_OPS])
     return found + (" …" if len(words) > SHOWN_OPS else "")

@@ -67,7 +67,11 @@ def _renumbered(dims: list[Dim]) -> Dims:
 
 
 def _reshaped(attr: Reshape, operand: Dims) -> Dims:
-    """Dims that a reshape leaves alone stay what they are; what it splits or joins is plain."""
+    """Dims that a reshape leaves alone stay what they are.
+
+    Of dims that are split or joined the last one is what varies quickest: it stays the dim over the
+    blocks, the others are dims of their own.
+    """
     old, new = attr.source, attr.shape
     found: list[Dim] = []
     i = j = 0
@@ -77,8 +81,12 @@ def _reshaped(attr: Reshape, operand: Dims) -> Dims:
             found.append(operand[i])
             i, j = i + 1, j + 1
             continue
+        begin = i
         i, end = _cut(old, new, i, j)
         found += [Dim(fresh + n) for n in range(j, end)]
+        joined = operand[begin:i]
+        if joined and (not joined[-1].is_inner or Dim(joined[-1].plain) in joined):
+            found[-1] = Dim(joined[-1].plain)
         j = end
     return _renumbered(found)
 

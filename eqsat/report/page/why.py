@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eqsat.report.alternatives import SHOWN, OtherChoice, price_text
@@ -27,15 +28,36 @@ class RuleTable:
         return tuple(self.numbers)
 
 
-def reasons(run: Finished, table: RuleTable) -> dict[int, tuple[PageChoice, ...]]:
-    """Per dispatch of the schedule, its choices in execution order; rules go into the table."""
+@dataclass(frozen=True)
+class Reasons:
+    """Per dispatch of a schedule its choices in execution order.
+
+    bodies: of loops and branches, by number of the dispatch and label of the body.
+    """
+
+    choices: Mapping[int, tuple[PageChoice, ...]] = field(default_factory=dict)
+    bodies: Mapping[tuple[int, str], Reasons] = field(default_factory=dict)
+
+
+UNKNOWN = Reasons()
+
+
+def reasons(run: Finished, table: RuleTable) -> Reasons:
+    """Why a run's dispatches are as they are, those of its bodies too; rules go into the table."""
     assert run.schedule is not None
     number = {id(d): i for i, d in enumerate(run.schedule.dispatches)}
     found: dict[int, list[PageChoice]] = {}
+    bodies = {}
     for choice in explained(run).choices:
-        if choice.dispatch is not None:
-            found.setdefault(number[id(choice.dispatch)], []).append(_shown(choice, table))
-    return {i: tuple(choices) for i, choices in found.items()}
+        if choice.dispatch is None:
+            continue
+        i = number[id(choice.dispatch)]
+        found.setdefault(i, []).append(_shown(choice, table))
+        for path in choice.holds:
+            body = run.bodies.get(path)
+            if body is not None and body.schedule is not None:
+                bodies[i, path.rpartition("/")[2]] = reasons(body, table)
+    return Reasons({i: tuple(choices) for i, choices in found.items()}, bodies)
 
 
 def _shown(choice: Choice, table: RuleTable) -> PageChoice:

@@ -11,7 +11,10 @@ const app = {
   steps: [0, 0],
 
   start() {
-    this.table = new page.Table(page.byId("table"), { onSelect: (i) => this.select(i, "table") });
+    this.table = new page.Table(page.byId("table"), {
+      onSelect: (i) => this.select(i, "table"),
+      onLayer: (fold, layer) => this.view.toggleLayer(fold, layer),
+    });
     this.panel = new page.Panel(page.byId("panel"), {
       onSelect: (i) => this.select(i, "panel"),
       onGraph: (key) => this.showGraph(key),

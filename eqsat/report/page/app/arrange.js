@@ -62,6 +62,8 @@ const placeInside = (layer, found) => {
   found.held.forEach((n, i) => {
     Object.assign(n, { x: left + found.places[i].x, y: top + found.places[i].y });
   });
+  layer.left = Math.min(...found.held.map((n) => n.x - n.width / 2)) - PADDING;
+  layer.top = Math.min(...found.held.map((n) => n.y - n.height / 2)) - PADDING;
   found.own.forEach((e, i) => {
     // the first point of an edge from outside is its port: it stays
     const points = found.routes[i].slice(found.isInside(e) ? 1 : 0, -1);

@@ -48,7 +48,7 @@ page.arenaChart = (graph, [first, end], width, onSelect) => {
     marginLeft: 56,
     marginBottom: 42,
     style: plain(theme),
-    x: { label: "step →", domain: [first, end] },
+    x: { label: "step →", domain: [first, end], ticks: wholeTicks(first, end, width / 60), tickFormat: "d" },
     y: { label: `↑ ${unit.name}`, grid: true, nice: true },
     ariaLabel: "the arena of temporaries, address by step",
     marks: [
@@ -65,6 +65,8 @@ page.arenaChart = (graph, [first, end], width, onSelect) => {
   });
   return chart;
 };
+
+const wholeTicks = (first, end, count) => d3.ticks(first, end, count).filter(Number.isInteger);
 
 const unitOf = (bytes) => {
   const units = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
@@ -199,6 +201,7 @@ page.searchChart = (width) => {
   }
   const phases = curve.filter(([, , value, bound]) => value === null && bound === null);
   const format = (value) => page.valueOfGoal(goal, value);
+  const apart = tickFormat(goal, points.map((p) => p.y));
   return Plot.plot({
     width,
     height: 240,
@@ -208,7 +211,7 @@ page.searchChart = (width) => {
     marginRight: 24,
     style: plain(theme),
     x: { label: "seconds →", domain: [0, end] },
-    y: { label: `↑ ${goal}`, tickFormat: format, grid: true, ticks: 5, nice: true },
+    y: { label: `↑ ${goal}`, tickFormat: apart, grid: true, ticks: 5, nice: true },
     color: { domain: ["best", "bound"], range: [theme.mark, theme.hues[0]], legend: true },
     ariaLabel: `${goal} and its bound over the search`,
     marks: [
@@ -220,6 +223,17 @@ page.searchChart = (width) => {
       Plot.dot(points, { x: "seconds", y: "y", fill: "what", r: 2.5, title: (p) => format(p.y) }),
     ],
   });
+};
+
+/** Figures of an axis with as many digits as tell its ticks apart. */
+const tickFormat = (goal, values) => {
+  const [low, high] = d3.extent(values);
+  const units = goal === "time" ? [["s", 1e12], ["ms", 1e9], ["us", 1e6], ["ns", 1e3]] : [];
+  const found = units.find(([, size]) => high >= size);
+  if (!found || low === high) return (value) => page.valueOfGoal(goal, value);
+  const [unit, size] = found;
+  const digits = d3.precisionFixed((high - low) / 5 / size);
+  return (value) => `${(value / size).toFixed(digits)} ${unit}`;
 };
 
 /** The phases whose names have room beside each other. */
@@ -245,7 +259,7 @@ page.measuredChart = (width) => {
   return Plot.plot({
     width,
     height: 60 + 48 * measured.length,
-    marginLeft: 70,
+    marginLeft: 100,
     marginRight: 70,
     style: plain(theme),
     x: { label: "us →", grid: true },

@@ -140,7 +140,7 @@ const dispatchNode = (graph, i, layer) => {
   const d = graph.dispatches[i];
   const share = graph.time_ps ? d.time_ps / graph.time_ps : 0;
   const name = page.nameInLayer(d.name, layer) + (d.bodies.length ? "  ⟳" : "");
-  const type = page.typeText(page.mainValue(graph, d));
+  const { type } = page.mainValue(graph, d);
   const detail = d.time_ps === null ? type : `${page.timeText(d.time_ps)} · ${type}`;
   const isDetailed = share >= DETAIL_SHARE || graph.time_ps === null || d.bodies.length > 0;
   return {

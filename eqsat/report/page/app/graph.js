@@ -55,14 +55,26 @@ page.GraphView = class {
         id: n.id,
         parent: n.parent,
         node: n,
-        label: n.detail ? `${n.title}\n${n.detail}` : n.title,
+        label: n.kind === "layer" ? "" : [n.title, n.detail].filter(Boolean).join("\n"),
         width: n.width,
         height: n.height,
-        aside: n.kind === "layer" ? page.textWidth(n.title, LAYER_FONT) / 2 - n.width / 2 : 0,
         colour: page.layoutColour(n.layout ?? "row-major", theme),
         tint: page.tintOf(page.layoutColour(n.layout ?? "row-major", theme), theme, 0.3),
       },
     }));
+    // the heading of an open layer is a node of its own, so that edges pass behind it
+    const headings = this.shown.nodes.filter((n) => n.kind === "layer").map((n) => {
+      const width = page.textWidth(n.title, LAYER_FONT) + 12;
+      return {
+        group: "nodes",
+        classes: "heading",
+        position: { x: n.left + width / 2, y: n.top - HEADING / 2 + 2 },
+        data: {
+          id: `${n.id}heading`, node: n, label: n.title, width, height: HEADING - 6,
+          colour: theme.soft, tint: theme.paper,
+        },
+      };
+    });
     const edges = this.shown.edges.map((e) => ({
       group: "edges",
       data: {
@@ -75,7 +87,7 @@ page.GraphView = class {
         ...page.segments(e, byId),
       },
     }));
-    return [...nodes, ...edges];
+    return [...nodes, ...edges, ...headings];
   }
 
   style() {
@@ -98,8 +110,14 @@ page.GraphView = class {
         selector: "node.layer",
         style: {
           "background-color": theme.ink, "background-opacity": 0.05, "border-width": 1,
-          "border-color": theme.soft, "text-valign": "top", "text-halign": "center",
-          "text-margin-y": -4, "text-margin-x": "data(aside)", "font-weight": 600, "font-size": 15, padding: `${PADDING}px`,
+          "border-color": theme.soft, padding: `${PADDING}px`,
+        },
+      },
+      {
+        selector: "node.heading",
+        style: {
+          "background-color": theme.paper, "background-opacity": 0.92, "border-width": 0,
+          "font-weight": 600, "font-size": 15, "z-index": 20,
         },
       },
       {
@@ -205,6 +223,11 @@ page.GraphView = class {
     this.onBox(fold, layer);
   }
 
+  toggleLayer(fold, layer) {
+    if (this.open.has(page.layerKey(fold, layer))) this.closeLayer(fold, layer);
+    else this.openLayer(fold, layer);
+  }
+
   closeLayer(fold, layer) {
     this.open.delete(page.layerKey(fold, layer));
     this.draw(false);
@@ -244,7 +267,7 @@ page.GraphView = class {
         node.union(node.connectedEdges()).addClass("marked");
       }
       if (!found) return;
-      const faded = cy.nodes().filter((n) => !n.hasClass("layer") && !found.has(n.id()));
+      const faded = cy.nodes().filter((n) => !n.hasClass("layer") && !n.hasClass("heading") && !found.has(n.id()));
       faded.union(cy.edges()).addClass("dim");
     });
   }

@@ -52,7 +52,7 @@ page.Panel = class {
     if (d.plan) parts.push(page.element("p", { class: "code soft", text: d.plan }));
     const roofline = page.rooflineChart(graph, d, this.width());
     if (roofline) {
-      parts.push(page.element("p", { class: "soft", text: "this one among all, under the roofs of the target" }));
+      parts.push(page.element("p", { class: "soft", text: "every dispatch under the roofs of the target; the ring is this one" }));
       parts.push(roofline);
     }
     return this.part("price", parts);

@@ -2,9 +2,10 @@
 // The dispatches as a table: what a screen reader reads, and what fits on a phone.
 
 page.Table = class {
-  /** onSelect(dispatch): a row was chosen. */
-  constructor(container, { onSelect }) {
+  /** onSelect(dispatch): a row was chosen; onLayer(fold, layer): a layer was. */
+  constructor(container, { onSelect, onLayer }) {
     this.container = container;
+    this.onLayer = onLayer;
     this.onSelect = onSelect;
   }
 
@@ -18,7 +19,7 @@ page.Table = class {
     this.rows = graph.dispatches.map((d, i) => {
       const place = layers.get(i);
       const layer = place ? graph.folds[place[0]].layers[place[1]] : null;
-      if (layer !== before && (layer || before)) body.append(this.heading(layer));
+      if (layer !== before && (layer || before)) body.append(this.heading(layer, place));
       before = layer;
       const row = this.row(d, i, layer, longest, theme);
       body.append(row);
@@ -36,9 +37,14 @@ page.Table = class {
     );
   }
 
-  heading(layer) {
-    const text = layer ? layer.name : "around the layers";
-    return page.element("tr", { class: "heading" }, page.element("th", { class: "layer", colspan: 3, scope: "rowgroup", text }));
+  /** The name of a layer, which opens or folds it in the graph. */
+  heading(layer, place) {
+    const act = () => this.onLayer(...place);
+    const name = layer
+      ? page.element("button", { class: "name", text: layer.name, title: "open or fold it in the graph", onclick: act })
+      : "around the layers";
+    const cell = page.element("th", { class: "layer", colspan: 3, scope: "rowgroup" }, name);
+    return page.element("tr", { class: "heading" }, cell);
   }
 
   row(d, i, layer, longest, theme) {
