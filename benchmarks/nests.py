@@ -54,7 +54,7 @@ def _nests(source: Source, schedule: Schedule, points: int) -> Row:
         forget()
         begin = time.perf_counter()
         try:
-            found.append((d.name, nest_of_dispatch(schedule, d)))
+            found.append((d.ops, nest_of_dispatch(schedule, d)))
         except NoNest as why:
             reasons.append(re.sub(r"%\d+ ", "", str(why)))
         seconds.append(time.perf_counter() - begin)

@@ -23,6 +23,7 @@ from eqsat.model.equalities import Equalities
 from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.origin import NO_ORIGIN
 from eqsat.model.program import Builder, Program
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.chains import canonical
@@ -74,7 +75,7 @@ class Other:
 class Bodies:
     """The canonical program with scheduled bodies, and the runs that scheduled them.
 
-    known: what loops and branches are equal to, with what the searches found. runs: `%7/body` →
+    known: what loops and branches are equal to, with what the searches found. runs: `%loop/body` →
     the search of that body. has_baseline: whether every body as it came in is admissible on the
     target.
     """
@@ -86,7 +87,7 @@ class Bodies:
     has_baseline: bool
 
     def chosen(self, egraph: EGraph, selection: Selection) -> dict[str, Run]:
-        """`%7/body` → the search that scheduled that body in this selection.
+        """`%loop/body` → the search that scheduled that body in this selection.
 
         Where the bodies stay as they came in, the search that left them so.
         """
@@ -96,7 +97,8 @@ class Bodies:
         for site in self.sites:
             for form in (o for o in (site.own, *site.others) if o.loop.attr in used):
                 labels = form.loop.attr.labels
-                found |= {f"%{site.home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
+                home = self.canonical.value_name(site.home)
+                found |= {f"{home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
         return found
 
     def counted_in(self, egraph: EGraph) -> EGraph:
@@ -138,7 +140,7 @@ class _Planner:
         built = self.builder.build([new[r] for r in self.program.results])
         whole = replace(self.program, nodes=built.nodes, results=built.results)
         runs = {
-            f"%{s.home}/{label}": run
+            f"{whole.value_name(s.home)}/{label}": run
             for s in self.sites.values()
             for label, run in zip(s.own.loop.attr.labels, s.own.runs, strict=True)
         }
@@ -158,6 +160,7 @@ class _Planner:
         for i, n in enumerate(program.nodes):
             if i in new:
                 continue
+            before, self.builder.origin = len(self.builder.nodes), n.origin
             operands = tuple(new[o] for o in n.operands)
             if isinstance(n.attr, Control) and n.attr.programs:
                 new[i] = self._site(n.attr, operands, [o in fixed for o in n.operands], home)
@@ -165,6 +168,8 @@ class _Planner:
                 new[i] = self._result(operands[0], n.attr)
             else:
                 new[i] = self.builder.add(n.op, operands, n.attr)
+            self.builder.settle(before, new[i])
+        self.builder.origin = NO_ORIGIN
         self.fixed |= {new[i] for i in fixed}
         return new
 

@@ -10,6 +10,7 @@ from typing import Any
 from eqsat import artefact
 from eqsat.model.diag import fail
 from eqsat.model.limits import Limits
+from eqsat.model.program import Program
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
 from eqsat.run import READERS, Run, RunUse
@@ -38,6 +39,7 @@ def load_folder(folder: str | Path) -> Run:
     first = ("program", "canonical", "target", "rules")
     program, canonical, machine, ruleset = (stages.pop(k) for k in first)
     source = Source(program, weights, opaque)
+    stages = _named(stages, canonical)
     first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
     verified = options["verification"]
     use = RunUse({}, None if verified is None else Verification(**verified))
@@ -50,6 +52,14 @@ def load_folder(folder: str | Path) -> Run:
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
 
 
+def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
+    """With the names of values in the e-graph, which older runs did not keep there."""
+    egraph = stages.get("egraph")
+    if egraph is None or egraph.names:
+        return stages
+    return stages | {"egraph": replace(egraph, names=canonical.value_names)}
+
+
 def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
     """What `Run.save` wrote of bodies."""
     found: dict[str, Run] = {}
@@ -60,6 +70,7 @@ def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, R
         goals = tuple(GoalRequest(**g) for g in d["goals"])
         rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
         bodies = _bodies_from_json(d["bodies"], whole)
-        run = Run(source, stages.pop("canonical"), *rest, **stages, bodies=bodies)
+        canonical = stages.pop("canonical")
+        run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
         found |= dict.fromkeys(d["paths"], run)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,6 +55,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_BODY = re.compile(r"[^/]+/(?:body|condition|branch\d+)(?:/.*)?")  # of a loop, and a value in it
+
+
 @dataclass
 class RunUse:
     """What comes to an answer when it is used, after the search; no part of the answer.
@@ -89,7 +93,9 @@ class Run:
     measured: Measured | None = None  # programs that were timed, of which this one was kept
     curve: Curve | None = None  # how the search came to its answer; None in a body
     packed_file: Path | None = None  # packed weights of a saved run
-    bodies: Mapping[str, Run] = field(default_factory=dict)  # `%7/body` → the search of that body
+    bodies: Mapping[str, Run] = field(
+        default_factory=dict
+    )  # `%loop/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
     use: RunUse = field(default_factory=RunUse)
 
@@ -136,27 +142,38 @@ class Run:
     ) -> Explanation:
         """Which rules made a choice, what else there was at what price, what limits removed.
 
-        value: as the canonical program names it (`%5`); `%7/body` is the body of a loop, and
-        `%7/body/%3` a value inside. price: search again for every alternative, within `time_limit`
-        seconds for all; None does if a value is named. Raises EqsatError (E303) if the program has
-        no such value.
+        value: anything that is printed: a value (`%h.matmul`), a layout of it (`%h.matmul@16x16`),
+        `dispatch 3`, a rule's name, a line of source (`mlp.py:12`); `%loop/body` is the body of a
+        loop, and `%loop/body/%h` a value inside. price: search again for every alternative, within
+        `time_limit` seconds for all; None does if something is named. Raises EqsatError (E303) if
+        nothing is called so.
         """
         from eqsat.report.explain import explained
 
-        if value is not None and "/" in value:
+        if value is not None and _BODY.fullmatch(value):
             body, rest = self._body(value)
             return body.explain(rest, price=price, time_limit=time_limit)
         wanted = value is not None if price is None else price
         return explained(self, value, partial(self._prices, time_limit) if wanted else None)
 
     def _body(self, value: str) -> tuple[Run, str | None]:
-        """The body that a value like `%7/body/%3` stands in, and what the body calls it."""
+        """The body that a value like `%loop/body/%h` stands in, and what the body calls it."""
         head, label, *rest = value.split("/", 2)
-        path = f"{head}/{label}"
-        if path not in self.bodies:
-            hint = did_you_mean(path, self.bodies) if self.bodies else "it has no loop or branch"
-            raise fail("E303", f"the program has no body `{path}`", help=hint)
-        return self.bodies[path], rest[0] if rest else None
+        name = head.removeprefix("%")
+        names = {name, self._numbered(name)}
+        for path, body in self.bodies.items():
+            loop, own = path.removeprefix("%").split("/")
+            if own == label and loop in names:
+                return body, rest[0] if rest else None
+        hint = did_you_mean(f"{head}/{label}", self.bodies)
+        hint = hint if self.bodies else "it has no loop or branch"
+        raise fail("E303", f"the program has no body `{head}/{label}`", help=hint)
+
+    def _numbered(self, name: str) -> str:
+        """The name of a value of the searched program that is told by its number."""
+        nodes = self.canonical.nodes
+        at = int(name) if name.isdigit() else len(nodes)
+        return self.canonical.value_name(at).removeprefix("%") if at < len(nodes) else name
 
     def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
         from eqsat.extract.ask.counterfactual import counterfactuals

@@ -65,7 +65,7 @@ def test_programs_and_their_dispatches_are_timed_beside_each_other(runs, clock) 
     assert all(t.cpu_us == t.measured_us / 2 and t.low_us == t.high_us for t in apart)
     text = found.to_text()
     assert "2.00x  fused" in text and "sum" in text and "rank" in text
-    assert json.loads(json.dumps(found.to_json()))["dispatches"][0]["name"] == "contraction"
+    assert json.loads(json.dumps(found.to_json()))["dispatches"][0]["name"] == "a"
 
 
 def test_equal_dispatches_are_one(runs) -> None:

@@ -192,12 +192,12 @@ def test_a_random_program_placed_at_random_is_right_and_never_worse(seed: int):
 # ---- prices --------------------------------------------------------------------------------------
 def test_a_border_is_paid_in_bytes_over_its_link():
     run = search(MLP, pair("no-data-tiling", "no-data-tiling"))
-    (there,) = [d for d in schedule_of(run).dispatches if d.name == "transfer"]
+    (there,) = [d for d in schedule_of(run).dispatches if d.ops == "transfer"]
     assert there.time_ps == 20_000_000 + 64 * 64 * 4 * 1000
     assert there.device == "b"
     back = MLP.replace("return y", 'z = transfer(y, device="a")\nreturn z')
     schedule = schedule_of(search(back, pair("avx512-xla", "avx512-xla")))
-    found = [d.time_ps for d in schedule.dispatches if d.name == "transfer"]
+    found = [d.time_ps for d in schedule.dispatches if d.ops == "transfer"]
     assert found[-1] == 10_000_000 + 64 * 32 * 4 * 500
 
 

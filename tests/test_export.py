@@ -169,7 +169,7 @@ def test_the_same_bytes_every_time_and_every_dispatch_is_named(packed):
     text = first.data.decode()
     assert packed.schedule is not None
     for number, d in enumerate(packed.schedule.dispatches):
-        assert f"// dispatch {number}: {d.name}" in text
+        assert f"// dispatch {number}, {d.name}: {d.ops}" in text
     assert 'eqsat.name = "' in text
     assert text.count("linalg.pack") < sum(n.op == "pack" for n in packed.schedule.program.nodes)
 

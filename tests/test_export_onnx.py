@@ -185,7 +185,7 @@ def test_the_same_bytes_every_time_with_the_program_s_names(packed):
     assert [i.name for i in model.graph.input] == names
     assert [o.name for o in model.graph.output] == ["result0"]
     assert model.opset_import[0].version == 21
-    assert any("dispatch 0: " in n.doc_string for n in model.graph.node)
+    assert any("dispatch 0, " in n.doc_string for n in model.graph.node)
 
 
 def test_constants_may_lie_in_a_file_of_their_own(packed, tmp_path):

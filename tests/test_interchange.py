@@ -201,7 +201,7 @@ def test_who_cannot_write_permuted_gets_another_answer():
     run = searched(BY_MAP, IDENTITY, CANONICAL, rules=["layout/interchange"])
     assert (len(run.schedule.dispatches), orders(run)) == (2, [(), ()])
     told = str(run.explain())
-    assert "interchanged generic %3: writes permuted, fusion.result_relation is identity" in told
+    assert "interchanged generic %y: writes permuted, fusion.result_relation is identity" in told
     assert "--set fusion.result_relation" in told
     other = searched(BY_MAP, IDENTITY, rules=["layout/interchange"])
     assert [f for f in faults(other.schedule, run.target) if "writes its result permuted" in f]

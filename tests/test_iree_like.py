@@ -78,7 +78,7 @@ def test_a_dequantisation_is_computed_beside_its_contraction():
     """IREE clones ops that extend bits into the dispatch that reads them, and no other producer."""
     program = parse_program(QUANTISED)
     (one,) = eqsat.optimize(program, target="iree-like").schedule.dispatches
-    assert one.name == "elementwise+contraction"
+    assert one.ops == "elementwise+contraction"
     apart = eqsat.optimize(program, target="iree-like", settings=("fusion.clone=[fill]",))
     assert len(apart.schedule.dispatches) == 2
     narrow = parse_program(QUANTISED.replace("i8", "f32").replace("cast(x0, f32)", "x0"))

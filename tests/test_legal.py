@@ -203,7 +203,7 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "result_relation": (
         TURNED.replace("tanh(x0)", "tanh(x0), order=[1, 0]"), ([1, 2],),
         toy(index_relation="identity"), toy(index_relation="identity", result_relation="identity"),
-        "%2 writes its result permuted (toy.yaml)",
+        "%b writes its result permuted (toy.yaml)",
     ),
     "permutation": (
         DIAGONAL, ([1, 2],), toy(), toy(index_relation="permutation"),
@@ -211,10 +211,10 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     ),
     "repeats": (BROADCAST, ([2, 3], [4]), toy(), ([2, 3, 4],), "more than once"),
     "row_reductions": (
-        ROWS, ([1, 2], [3]), toy(row_reductions=2), toy(), "%2 would compute %1 more than once",
+        ROWS, ([1, 2], [3]), toy(row_reductions=2), toy(), "%b would compute %a more than once",
     ),
     "row_block": (
-        BY_ROWS, ([2, 3, 4],), toy(row_block=2), toy(), "%4 would compute %3 more than once",
+        BY_ROWS, ([2, 3, 4],), toy(row_block=2), toy(), "%y would compute %s more than once",
     ),
     "rows in scratch": (
         BY_ROWS, ([2, 3, 4],), toy(Limits(scratch_bytes=32), row_block=2),
@@ -222,7 +222,7 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     ),
     "rows along the sum": (
         BY_COLUMNS, ([2, 3], [4]), toy(row_reductions=2, row_block=2), ([2, 3, 4],),
-        "%4 does not read the same rows of all other roots",
+        "%y does not read the same rows of all other roots",
     ),
     "longer rows": (ROWS, ([1, 2], [3]), toy(row_reductions=2), ([1, 2, 3],), "more than once"),
     "several": (SEVERAL, ([1, 2, 3], [4]), toy(), ([1, 2, 3, 4],), "has several results"),
@@ -239,7 +239,7 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "apart": (SIBLINGS, ([2, 3], [4]), toy(), ([2], [3, 4]), "share no operand"),
     "unfused": (
         SIBLINGS, ([2, 3], [4]), toy(Limits(vector_bytes=64)), toy(Limits(vector_bytes=63)),
-        "the unfused %3 needs 64 bytes, the vector limit is 63",
+        "the unfused %b needs 64 bytes, the vector limit is 63",
     ),
     "clone": (
         FORK, ([1, 2], [1, 3]), toy(clone=("elementwise",)), toy(clone=("cast", "broadcast")),
@@ -257,34 +257,34 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     ),
     "vector of a pack": (
         PACKED, ([2], [3], [4]), toy(Limits(vector_bytes=32)), toy(Limits(vector_bytes=15)),
-        "a tile of %3 needs 16 bytes, the vector limit is 15",
+        "a tile of %q needs 16 bytes, the vector limit is 15",
     ),
     "vector of a tile": (
         PACKED, ([2], [3], [4]), toy(Limits(vector_bytes=32)), toy(Limits(vector_bytes=31)),
-        "the tile of %4 needs 32 bytes, the vector limit is 31",
+        "the tile of %r needs 32 bytes, the vector limit is 31",
     ),
     "scratch of a tile": (
         PACKED, ([2], [3], [4]), toy(Limits(scratch_bytes=56)), toy(Limits(scratch_bytes=55)),
-        "the tiles of %4 needs 56 bytes, the scratch limit is 55",
+        "the tiles of %r needs 56 bytes, the scratch limit is 55",
     ),
     "scratch of a packed workgroup": (
         PACKED, ([2], [3], [4]), toy(Limits(scratch_bytes=24), TINY),
-        toy(Limits(scratch_bytes=23), TINY), "keeps of %4 needs 24 bytes",
+        toy(Limits(scratch_bytes=23), TINY), "keeps of %r needs 24 bytes",
     ),
     "scratch held whole": (
         HELD, ([2, 3],), toy(Limits(scratch_bytes=80), TINY), toy(Limits(scratch_bytes=79), TINY),
-        "keeps of %2 needs 80 bytes, the scratch limit is 79",
+        "keeps of %h needs 80 bytes, the scratch limit is 79",
     ),
     "scratch with a reader": (
         HELD, ([2], [3]), toy(Limits(scratch_bytes=79), TINY), ([2, 3],), "needs 80 bytes",
     ),
     "scratch promoted": (
         HELD.replace("10]", "12]"), ([2, 3],), toy(Limits(scratch_bytes=48), TINY),
-        toy(Limits(scratch_bytes=47), TINY), "keeps of %2 needs 48 bytes",
+        toy(Limits(scratch_bytes=47), TINY), "keeps of %h needs 48 bytes",
     ),
     "scratch of a reduction": (
         APART, ([1, 2],), toy(Limits(scratch_bytes=24), TINY),
-        toy(Limits(scratch_bytes=23), TINY), "%1 needs 24 bytes",
+        toy(Limits(scratch_bytes=23), TINY), "%s needs 24 bytes",
     ),
     "a pipeline that is not there": (
         HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, name="other")),
@@ -292,20 +292,20 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     ),
     "a pipeline for other types": (
         HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, intrinsics=F16)),
-        "`tiny` does not take %2",
+        "`tiny` does not take %h",
     ),
     "a pipeline that wants tiles": (
         HELD, ([2], [3]), toy(None, TINY), toy(None, replace(TINY, unaligned="refused")),
-        "`tiny` does not take %2",
+        "`tiny` does not take %h",
     ),
     "a pipeline's time": (
         HELD, ([2], [3]), replace(toy(None, FAST), rates=(("f32", 1e15),)),
-        replace(toy(None, FAST), rates=(("f32", 1e12),)), "takes 5 ps, `tiny` needs 480 for %2",
+        replace(toy(None, FAST), rates=(("f32", 1e12),)), "takes 5 ps, `tiny` needs 480 for %h",
     ),
     "a pipeline's padding": (
         HELD, ([2], [3]), replace(toy(None, FAST), rates=(("f32", 2e14),)),
         replace(toy(None, replace(FAST, n=(32,), unaligned="padded")), rates=(("f32", 2e14),)),
-        "takes 5 ps, `tiny` needs 8 for %2",
+        "takes 5 ps, `tiny` needs 8 for %h",
     ),
     "tiles forced": (
         HELD, ([2, 3],), toy(), replace(toy(), tiles_forced=True), "is an unpacked contraction",
@@ -316,7 +316,7 @@ MUTATIONS: dict[str, tuple[str, Groups, Target, Target | Groups, str]] = {
     "an encoding": (
         ENCODED, ([1, 2],), toy(join=(("conversion", ("conversion",)),)),
         replace(toy(join=(("conversion", ("conversion",)),)), data_tiling=False),
-        "%1 (set_encoding) is left",
+        "%e (set_encoding) is left",
     ),
     "time": (
         CHAIN, ([2, 3, 4],), replace(toy(), budget=(("time", 5),)),
@@ -360,16 +360,16 @@ def test_the_checker_finds_reads_of_what_is_not_there():
     first, second = good.dispatches
     assert faults(good, toy()) == []
     silent = replace(good, dispatches=(replace(first, writes=()), second))
-    assert any("reads %3, which nobody wrote" in f for f in faults(silent, toy()))
+    assert any("reads %b, which nobody wrote" in f for f in faults(silent, toy()))
     blind = replace(good, dispatches=(first, replace(second, reads=(1,))))
-    assert any("%4 reads %3, which is neither" in f for f in faults(blind, toy()))
+    assert any("%c reads %b, which is neither" in f for f in faults(blind, toy()))
     unmade = replace(good, dispatches=(first, replace(second, writes=())))
-    assert faults(unmade, toy()) == ["result %4 is never written"]
+    assert faults(unmade, toy()) == ["result %c is never written"]
     late = replace(good, dispatches=(replace(first, step=1), replace(second, step=0)))
     assert faults(late, toy()) == ["dispatch 1 runs at step 0, after step 1"]
     dead = [replace(b, last=0) if b.node == 3 else b for b in good.buffers]
     found = faults(replace(good, buffers=tuple(dead)), toy())
-    assert found == ["dispatch 1 reads %3 after its buffer is gone"]
+    assert found == ["dispatch 1 reads %b after its buffer is gone"]
 
 
 @pytest.mark.parametrize("target", ["gfx942", "sm_90", "vmvx-like", "spirv-like"])

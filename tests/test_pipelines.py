@@ -148,7 +148,7 @@ def test_a_row_alone_pads_the_matrix_unit_or_leaves_it():
     one, sixteen = (compute_ps(matmul(m, 512, 512, "f16"), on)[0] for m in (1, 16))
     assert one == pytest.approx(sixteen)
     only = target("gfx942", ("matrix",))
-    with pytest.raises(EqsatError, match=r"none of the `pipelines` .*takes .*%2") as caught:
+    with pytest.raises(EqsatError, match=r"none of the `pipelines` .*takes .*%y") as caught:
         run_of(matmul(1, 512, 512), only)
     assert caught.value.exit_code == 3
 
@@ -268,7 +268,7 @@ def schedules(run: eqsat.Run) -> Iterator[tuple[Schedule, str]]:
     (d,) = run.schedule.dispatches
     for changed, words in (
         (replace(d, pipeline=""), "no pipeline of gfx942"),
-        (replace(d, pipeline="matrix"), "`matrix` does not take %2"),
+        (replace(d, pipeline="matrix"), "`matrix` does not take %h"),
         (replace(d, time_ps=d.time_ps // 10**6), "`matrix-padded` needs"),
     ):
         yield replace(run.schedule, dispatches=(changed,)), words
@@ -292,7 +292,7 @@ def test_the_pipeline_is_told_and_kept(tmp_path: Any):
     assert " by matrix-padded (" in run.schedule.to_text()
     assert Schedule.from_json(run.schedule.to_json()) == run.schedule
     assert type(run.selection).from_json(run.selection.to_json()) == run.selection
-    assert "dispatch 0 by matrix-padded (" in str(run.explain(price=False))
+    assert "dispatch 0, y by matrix-padded (" in str(run.explain(price=False))
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<td>matrix-padded</td>" in page
 

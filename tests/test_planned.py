@@ -66,7 +66,7 @@ def test_dispatches_have_plans_that_cost_what_was_searched(run: Run):
     for d in run.schedule.dispatches:
         assert (d.plan is None) == (d.parts is None) == bool(d.no_plan)
         assert d.parts is None or d.parts.time_ps == d.time_ps
-    contractions = [d for d in run.schedule.dispatches if "contraction" in d.name]
+    contractions = [d for d in run.schedule.dispatches if "contraction" in d.ops]
     assert len(contractions) == 3 and all(d.plan for d in contractions)
     assert check(run.egraph, AVX512, run.selection) == []
 

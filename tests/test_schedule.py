@@ -173,7 +173,7 @@ def test_conversions_are_counted_where_they_stand():
     counts = fused.counts()
     assert (counts["packs"], counts["fused_conversions"], counts["weight_packs"]) == (0, 2, 1)
     assert fused.relayout_bytes == 2 * 16 * 32 * 4  # w is packed in every run
-    assert sorted(d.name.split("+")[0] for d in fused.dispatches) == ["elementwise", "pack"]
+    assert sorted(d.ops.split("+")[0] for d in fused.dispatches) == ["elementwise", "pack"]
     _, _, transposed = schedule(TRANSPOSED_PACK, Fusion(members=1))
     counts = transposed.counts()
     assert (counts["packs"], counts["transposes"], counts["unpacks"]) == (1, 1, 0)

@@ -162,7 +162,7 @@ def test_without_the_rule_the_convolution_stays_alone():
     assert run.schedule is not None
     found = joined(run)
     assert [s for s in found if s.count(56) != 2] == []
-    assert all("contraction+" not in d.name for d in run.schedule.dispatches)  # no reader inside
+    assert all("contraction+" not in d.ops for d in run.schedule.dispatches)  # no reader inside
 
 
 def test_a_search_that_forgets_the_limit_is_found_out(monkeypatch: pytest.MonkeyPatch):
@@ -266,11 +266,11 @@ def test_an_epilogue_with_several_ops_is_refused_by_its_first_reader():
     target = toy(DispatchLimits(scratch_bytes=4 * 10 * 8 - 1), EIGHT, roots=1)
     run = eqsat.optimize(parse_program(text), target=target)
     assert run.schedule is not None
-    assert run.schedule.dispatches[0].name == "contraction"
+    assert run.schedule.dispatches[0].ops == "contraction"
     loose = replace(target, limits=DispatchLimits(scratch_bytes=4 * 10 * 8))
     run = eqsat.optimize(parse_program(text), target=loose)
     assert run.schedule is not None
-    assert run.schedule.dispatches[0].name.startswith("contraction+elementwise")
+    assert run.schedule.dispatches[0].ops.startswith("contraction+elementwise")
 
 
 # ---- shipped targets -----------------------------------------------------------------------------

@@ -321,8 +321,8 @@ def test_a_run_is_bound_to_other_sizes(searched: eqsat.Run, sizes: dict[str, int
     for program in (other.schedule.program, other.canonical):
         for a, b in zip(evaluate_program(program, inputs, weights), wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-    assert {d.name for d in other.schedule.dispatches} == {
-        d.name for d in (searched.schedule or other.schedule).dispatches
+    assert {d.ops for d in other.schedule.dispatches} == {
+        d.ops for d in (searched.schedule or other.schedule).dispatches
     }
 
 

@@ -83,7 +83,7 @@ def test_a_forced_layout_has_the_price_that_explain_tells():
     assert one.egraph
     assert one.selection
     priced = 0
-    for value in [f"%{i}" for i in range(len(one.canonical.nodes))]:
+    for value in map(one.canonical.value_name, range(len(one.canonical.nodes))):
         for c in one.explain(value).choices:
             for a in c.alternatives:
                 if a.question is None or a.question.kind != "written" or a.price is None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from eqsat.lang.borders import read_layout
+from eqsat.model.classnames import AT
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import ENode
 from eqsat.model.layout import Layout
@@ -18,7 +19,7 @@ _TILES = re.compile(r"\d+(?:x\d+)*")
 _TYPE = re.compile(r"\w+\[[\d, ]*\]")
 FORMS = (
     f"write `{ROW_MAJOR}`, the tiles (`16x16`), `pack(pos=[0, 1], tiles=[16, 16])`,"
-    " `transpose(perm=[1, 0])`, or a type as `eqsat explain` prints it"
+    " `transpose(perm=[1, 0])`, a layout (`@16x16.p1.0`) or type as `eqsat explain` prints it"
 )
 Known = dict[int, list[Layout]]  # class → how it holds a value
 
@@ -77,6 +78,10 @@ def wanted(text: str, of: TensorType, names: Names, known: Known) -> list[int]:
         shape = text.replace(" ", "")
         every = [c for c, v in enumerate(names.logical) if v == same]
         return [c for c in every if names.type_of(c).replace(" ", "") == shape]
+    said = text.removeprefix("%").rpartition(AT)[2]
+    called = [c for c in known if names.of(c).removeprefix("%").partition(AT)[2] == said]
+    if called:
+        return called
     if "(" not in text:
         words = did_you_mean(text, [ROW_MAJOR])
         raise fail("E394", f"`--force {text}` names no layout", help=f"{words}; {FORMS}")

@@ -11,8 +11,9 @@ from eqsat.entry.layouts import Known, layouts_of, wanted, ways_text
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.report.alternatives import price_text
+from eqsat.report.asked import asked_value
 from eqsat.report.compare import Comparison, compare_runs, difference_lines
-from eqsat.report.explain import removed_lines, value_number
+from eqsat.report.explain import removed_lines
 from eqsat.report.finished import finished_stages
 from eqsat.report.origins import Names
 from eqsat.report.text import table_text
@@ -170,16 +171,15 @@ def forced_layout(run: Run, value: str, layout: str, *, time_limit: float = 30.0
     """The best program in which a value is kept in memory in a layout, with its price.
 
     value: as `eqsat explain` names it. layout: `row-major` (as the program has it), `16x16` (tiles
-    of these sizes), `pack(…)`, `transpose(…)`, or a type as `eqsat explain` prints it. Raises
+    of these sizes), `pack(…)`, `transpose(…)`, a layout or type that `explain` prints. Raises
     EqsatError: E303 no such value, E394 no layout, E405 if the run stopped early.
     """
     from eqsat.extract.ask.force import forced
 
     egraph, selection, _ = finished_stages(run)
     names = Names(egraph, run.canonical)
-    number = value_number(names, value)
-    eclass = egraph.values[number]
-    asked = f"with {names.value_name(number)} kept in memory as {layout}"
+    eclass = asked_value(run, names, value)
+    asked = f"with {names.of(eclass)} kept in memory as {layout}"
     known = layouts_of(names, eclass)
     classes = wanted(layout, egraph.types[eclass][0], names, known)
     if not classes:
@@ -212,7 +212,7 @@ def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ..
     packs = {n.rule for n in egraph.nodes if n.op == "pack" and n.rule >= 0}
     makers = [egraph.rules[r].name for r in sorted(packs)]
     by = f"packs of this run were made by {', '.join(makers)}" if makers else "no rule made a pack"
-    mine = {names.value_name(i) for i, c in enumerate(egraph.values) if names.logical[c] == same}
+    mine = {f"%{name}" for c, name in enumerate(egraph.class_names) if names.logical[c] == same}
     removed = tuple(r for r in run.selection.removed if mine & set(r.what.split()))
     tiles = ", ".join(_tiles(run)) or "none"
     return (

@@ -72,7 +72,7 @@ class Arena:
             together = list(group)
             memory.begin(step, [w for _, d in together for w in d.writes])
             for i, d in together:
-                memory.who = f"dispatch {i} ({d.name})"
+                memory.who = f"dispatch {i} ({d.ops})"
                 found = self.dispatch(d, [memory.read(r) for r in d.reads], memory)
                 for w, x in zip(d.writes, found, strict=True):
                     memory.write(w, x)

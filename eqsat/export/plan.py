@@ -48,14 +48,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Missing:
-    """An op that cannot be written, and why."""
+    """An op that cannot be written, and why; value: what it computes."""
 
-    node: int
+    value: str
     op: str
     reason: str
 
     def __str__(self) -> str:
-        return f"%{self.node} {self.op}: {self.reason}"
+        return f"{self.value} {self.op}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,15 @@ def plan_schedule(
         groups.append(_group("computed from weights alone, once", made, done))
     for number, d in enumerate(schedule.dispatches):
         made = _needed(program, d.members, done)
-        groups.append(_group(f"dispatch {number}: {d.name}", made, done))
+        groups.append(
+            _group(
+                f"dispatch {number}, {d.name}: {d.ops}"
+                if d.name != d.ops
+                else f"dispatch {number}: {d.ops}",
+                made,
+                done,
+            )
+        )
     groups.append(_group("results", _needed(program, program.results, done), done))
     leaves = [i for i in program.weights if arguments or i in constants]
     made_now = [i for i in constants if program.nodes[i].op != "weight"]

@@ -60,7 +60,7 @@ class PlanWriter(ABC, Generic[V]):
             return self.written(i, node, xs)
         except Inexpressible as reason:
             self.forget(before)
-            self.missing.append(Missing(i, node.op, str(reason)))
+            self.missing.append(Missing(self.plan.program.value_name(i), node.op, str(reason)))
             return self.called(i, node, xs)
 
     def writer_of(self, node: Node) -> Callable[..., Any]:

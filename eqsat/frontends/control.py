@@ -175,7 +175,7 @@ class _Body:
         number = {key: self.consts + i for i, key in enumerate(types)}
         new: dict[int, int] = {}
         held = {key: b.append("input", (), _const(number[key], t)) for key, t in types.items()}
-        for i, n in enumerate(self.program.nodes):
+        for i, n in b.following(self.program, new):
             if isinstance(n.attr, Leaf) and n.op == "weight":
                 new[i] = held[n.attr.key]
             elif isinstance(n.attr, Leaf):

@@ -16,8 +16,9 @@ from eqsat.model.precision import PRECISIONS
 from eqsat.model.tensor import DTYPES
 
 _MASK = re.compile(
-    r"'[^']*'|\"[^\"]*\"|%(?=\w)|\b(?:" + "|".join(keyword.kwlist) + r")\b"
+    r"'[^']*'|\"[^\"]*\"|%\w[\w.@~-]*|\b(?:" + "|".join(keyword.kwlist) + r")\b"
 )  # fmt: skip
+_OF_WIDTH = "?_é一𐐀"
 _LOOP = re.compile(r"d(\d+)")
 _OPERAND = re.compile(r"x(\d+)")
 
@@ -35,11 +36,16 @@ class Poisoned(Exception):
 
 
 def masked(text: str) -> str:
-    """The text with `%5` and Python's own words (`and`, `lambda` …) made plain identifiers.
+    """The text with `%5`, `%h.sum` and Python's own words (`and` …) made plain identifiers.
 
     Lengths stay, so that the tree's columns point into the original, which names are read from.
     """
-    return _MASK.sub(lambda m: m[0] if m[0][0] in "'\"" else "_" * len(m[0]), text)
+    return _MASK.sub(lambda m: m[0] if m[0][0] in "'\"" else _letters(m[0]), text)
+
+
+def _letters(word: str) -> str:
+    """Letters that take as many bytes as those of the word, as columns of the tree are bytes."""
+    return "_" * len(word) if word.isascii() else "".join(_OF_WIDTH[len(c.encode())] for c in word)
 
 
 def refused(

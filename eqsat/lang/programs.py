@@ -25,6 +25,9 @@ A loop or branch names its bodies, which stand in front of it, each from `body` 
     end
     s = scan(c0, xs, consts=0, carries=1, length=10, bodies=["step"])
 
+A value keeps the name it is given: it prints as `%h = …`. Behind a `%` it may hold dots, as in
+`%h3.ffn.matmul`, or be a number; a value without a name prints as the number of its node.
+
 A line that begins with spaces goes on with the one before it while a bracket is open.
 """
 
@@ -47,6 +50,7 @@ from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
 from eqsat.model.leaves import Leaf
+from eqsat.model.origin import NO_ORIGIN, Origin
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
@@ -64,7 +68,7 @@ _SYMBOL = re.compile(
     r"(?:\s+size=(?P<size>\d{1,13}))?\s*"
 )
 _BODY = re.compile(r"\s*body\s+(?P<name>[^\s=:#]+)\s*")
-_DEFINITION = re.compile(r"\s*(?P<name>%\w+|[^\W\d]\w*)\s*=(?!=)")
+_DEFINITION = re.compile(r"\s*(?P<name>%\w[\w.@~-]*|[^\W\d]\w*)\s*=(?!=)")
 _TYPE = re.compile(r"\s*([A-Za-z]\w*\s*\[[^\]]*\])\s*(,|$)")
 _LAYOUT = re.compile(r"\s+layout=\s*")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
@@ -340,7 +344,11 @@ class _ProgramReader:
     # ---- terms ------------------------------------------------------------------------------
     def _definition(self, s: Placed, match: re.Match[str]) -> None:
         name = match["name"]
+        self.builder.origin = Origin(name.removeprefix("%"))
+        before = len(self.builder.nodes)
         found = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
+        self.builder.settle(before, found[0] if found else None)
+        self.builder.origin = NO_ORIGIN
         self._define(name, found[0] if found else None, s.span(*match.span("name")))
 
     def value(self, s: Placed, keep: bool, want: Types | None = None) -> list[int] | None:

@@ -46,8 +46,8 @@ class Link:
 class DeviceMap:
     """Devices by name with the target each is, the links between them, and where values live.
 
-    targets: names or files of targets. values: names of inputs and weights, or `%3` for what a
-    node of the program computes (numbers as the program prints), with the device of each; what is
+    targets: names or files of targets. values: names of inputs and weights, or `%h` for what a
+    node of the program computes (as the program prints it), with the device of each; what is
     not named is where its first placed operand is, inputs are on the `default` device.
     """
 

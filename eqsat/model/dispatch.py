@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from eqsat.model.plan import Parts, Plan
@@ -13,7 +13,8 @@ from eqsat.model.restore import restored
 class Dispatch:
     """One kernel: nodes of the schedule's program computed together.
 
-    A node may appear in several dispatches: it is then computed again in each.
+    A node may appear in several dispatches: it is then computed again in each. name: that of the
+    first value it writes, so it occurs once; runs saved without names have its `ops` there.
     """
 
     members: tuple[int, ...]
@@ -21,12 +22,13 @@ class Dispatch:
     writes: tuple[int, ...]  # nodes whose values it writes to buffers
     time_ps: int
     step: int
-    name: str  # e.g. "contraction+elementwise"
+    ops: str  # what it computes, e.g. "contraction+elementwise"
     device: str = ""  # that runs it, if there are several
     pipeline: str = ""  # of the target, that computes its unpacked contractions
     plan: Plan | None = None  # of the kernel it runs as; None: as ops of XLA
     parts: Parts | None = None  # of the time of that plan
     no_plan: str = ""  # why a target with kernels has none for it
+    name: str = field(default="", compare=False)
 
     @property
     def layouts_tie(self) -> bool:
@@ -60,7 +62,7 @@ class Dispatch:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Dispatch:
-        return restored(cls, data)
+        return restored(cls, data if "ops" in data else data | {"ops": data["name"]})
 
 
 @dataclass(frozen=True)

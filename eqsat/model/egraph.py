@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from eqsat.model.attr import Attr
+from eqsat.model.classnames import ClassNames
 from eqsat.model.extents import NO_SYMBOLS, Symbols
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
@@ -71,6 +72,16 @@ class EGraph:
     seconds: float
     blocks: BlockReuse | None = None  # None: nothing repeats often enough to look
     left_out: tuple[str, ...] = ()  # rules that match the program itself too often
+    names: tuple[str, ...] = field(default=(), compare=False)  # of `values`; "" for a number alone
+
+    def value_name(self, i: int) -> str:
+        """The name of value i of the program, its number if it has none."""
+        return (self.names[i] if self.names else "") or str(i)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """What every class is called; each name occurs once (`model.classnames` says how)."""
+        return ClassNames(self).names
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
@@ -155,6 +166,7 @@ class EGraph:
             "seconds": self.seconds,
             "blocks": list(vars(self.blocks).values()) if self.blocks else None,
             "left_out": list(self.left_out),
+            "names": list(self.names),
         }
 
     @classmethod
@@ -171,7 +183,7 @@ class EGraph:
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
             data["rounds"], data["stop"], data["seconds"],
             BlockReuse(*data["blocks"]) if data.get("blocks") else None,
-            tuple(data.get("left_out", ())),
+            tuple(data.get("left_out", ())), tuple(data.get("names", ())),
         )  # fmt: skip
 
     def to_text(self) -> str:

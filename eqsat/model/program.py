@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +12,11 @@ from eqsat.model.attr import Attr, ShapeError
 from eqsat.model.control import controls
 from eqsat.model.extents import is_symbolic, names_of
 from eqsat.model.foreign import Custom
-from eqsat.model.generic import Generic
+from eqsat.model.generic import Generic, Result, factors_of
 from eqsat.model.leaves import Leaf
 from eqsat.model.olderextents import of_today
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
+from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
 from eqsat.model.printed import Printed
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
@@ -23,12 +25,16 @@ from eqsat.model.text import program_text
 
 @dataclass(frozen=True)
 class Node:
-    """One op: its operands are earlier nodes; ops with several results are read by `result`."""
+    """One op: its operands are earlier nodes; ops with several results are read by `result`.
+
+    origin: what its value is called and where it was asked for, no part of what it computes.
+    """
 
     op: str
     operands: tuple[int, ...]
     attr: Attr
     types: tuple[TensorType, ...]
+    origin: Origin = field(default=NO_ORIGIN, compare=False)
 
     @property
     def type(self) -> TensorType:
@@ -87,6 +93,26 @@ class Program(Printed):
         assert isinstance(attr, Leaf)
         return attr
 
+    def value_name(self, i: int) -> str:
+        """What its text calls value i: a leaf's own name, else `%` and a name, or its number."""
+        n = self.nodes[i]
+        return n.attr.name if isinstance(n.attr, Leaf) else f"%{n.origin.name or i}"
+
+    @cached_property
+    def value_names(self) -> tuple[str, ...]:
+        """Names of all nodes without the `%`; "" for those that have none."""
+        return tuple(n.attr.name if isinstance(n.attr, Leaf) else n.origin.name for n in self.nodes)
+
+    def numbered(self) -> Program:
+        """Where every value has a name: its number, if it had none."""
+        if all(self.value_names):
+            return self
+        b = Builder(self.name)
+        for i, n in enumerate(self.nodes):
+            named = n.origin.name or isinstance(n.attr, Leaf)
+            b.nodes.append(n if named else replace(n, origin=n.origin.called(str(i))))
+        return b.build(self.results, self.symbols)
+
     @cached_property
     def uses(self) -> tuple[int, ...]:
         """How often each node is used, as an operand (each position once) or as a result."""
@@ -123,10 +149,7 @@ class Program(Printed):
         data: dict[str, Any] = {
             "format": 1,
             "name": self.name,
-            "nodes": [
-                {"op": n.op, "operands": list(n.operands), "attr": n.attr.to_json()}
-                for n in self.nodes
-            ],
+            "nodes": [_node_json(n) for n in self.nodes],
             "results": list(self.results),
         }
         if self.symbols:
@@ -139,8 +162,14 @@ class Program(Printed):
         symbols = tuple(Symbol(*s) for s in data.get("symbols", ()))
         known = extents_of(symbols)
         for n in of_today(data["nodes"], data.get("extents")):
+            b.origin = Origin.from_json(n[KEY]) if KEY in n else NO_ORIGIN
             b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"], known))
         return b.build(data["results"], symbols)
+
+
+def _node_json(n: Node) -> dict[str, Any]:
+    data = {"op": n.op, "operands": list(n.operands), "attr": n.attr.to_json()}
+    return data if n.origin == NO_ORIGIN else data | {KEY: n.origin.to_json()}
 
 
 def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[TensorType, ...]:
@@ -154,10 +183,14 @@ def infer(op: str, attr: Attr, operands: list[tuple[TensorType, ...]]) -> tuple[
 
 
 class Builder:
-    """Builds a Program node by node; equal nodes become one."""
+    """Builds a Program node by node; equal nodes become one.
+
+    origin: that of the nodes that are added next.
+    """
 
     def __init__(self, name: str):
         self.name = name
+        self.origin = NO_ORIGIN
         self.nodes: list[Node] = []
         self._known: dict[tuple[str, tuple[int, ...], Attr], int] = {}
 
@@ -169,15 +202,49 @@ class Builder:
     def append(self, op: str, operands: tuple[int, ...], attr: Attr) -> int:
         """Like `add`, without looking for an equal node (numbers stay as in a file)."""
         types = infer(op, attr, [self.nodes[o].types for o in operands])
-        return self._append(Node(op, operands, attr, types))
+        return self._append(Node(op, operands, attr, types, self.origin))
 
     def move(self, node: Node, operands: tuple[int, ...]) -> int:
         """`add` a node of another program, whose operands have the same types here."""
         number = self._known.get((node.op, operands, node.attr))
         if number is not None:
             return number
-        same = operands == node.operands
-        return self._append(node if same else Node(node.op, operands, node.attr, node.types))
+        if operands != node.operands:
+            node = Node(node.op, operands, node.attr, node.types, node.origin)
+        return self._append(node)
+
+    def following(self, program: Program, new: dict[int, int]) -> Iterator[tuple[int, Node]]:
+        """The nodes of a program that is rewritten here; `new` is filled on the way.
+
+        The value that takes the place of one keeps its name and line; what else is made for it is
+        named after it and its own op.
+        """
+        for i, n in enumerate(program.nodes):
+            before, self.origin = len(self.nodes), n.origin
+            yield i, n
+            self.settle(before, new.get(i))
+        self.origin = NO_ORIGIN
+
+    def settle(self, before: int, value: int | None) -> None:
+        """Name what was added since there were `before` nodes, to get this value of `origin`."""
+        if value is not None and value < before:
+            self._also(value, self.origin)
+        for i in range(before, len(self.nodes)):
+            made = self.nodes[i].origin
+            if i != value and made.name and made is self.origin:
+                name = f"{made.name}.{word(self.nodes[i].op, self.nodes[i].attr)}"
+                self._rename(i, Origin(name, made.at))
+
+    def _also(self, i: int, origin: Origin) -> None:
+        """Value i is another one of the program, too."""
+        own = self.nodes[i].origin
+        is_free = not own.name and not isinstance(self.nodes[i].attr, Leaf)
+        self._rename(i, origin.joined(own) if is_free else own.joined(origin))
+
+    def _rename(self, i: int, origin: Origin) -> None:
+        n = self.nodes[i]
+        if origin != n.origin:
+            self.nodes[i] = Node(n.op, n.operands, n.attr, n.types, origin)
 
     def _append(self, node: Node) -> int:
         number = len(self.nodes)
@@ -191,7 +258,34 @@ class Builder:
     def build(
         self, results: list[int] | tuple[int, ...], symbols: tuple[Symbol, ...] = ()
     ) -> Program:
+        self._tell_apart()
         return Program(self.name, tuple(self.nodes), tuple(results), symbols)
+
+    def _tell_apart(self) -> None:
+        """Give a name that is taken a number."""
+        taken = {n.attr.name: 1 for n in self.nodes if isinstance(n.attr, Leaf)}
+        for i, n in enumerate(self.nodes):
+            name = n.origin.name
+            if name and not isinstance(n.attr, Leaf):
+                free = unique(name, taken)
+                taken.setdefault(free, 1)
+                if free != name:
+                    self._rename(i, n.origin.called(free))
+
+
+def word(op: str, attr: Attr) -> str:
+    """An op as a short word: of a loop nest what it computes, of a result its number."""
+    g = attr
+    if isinstance(g, Result):
+        return str(g.index)
+    if not isinstance(g, Generic):
+        return op
+    y = g.yields[0]
+    if y.combine == "add" and factors_of(y.body) is not None:
+        return "matmul"
+    if y.combine:
+        return "sum" if y.combine == "add" else y.combine
+    return "copy" if y.body.fn == "arg" else y.body.fn
 
 
 def prune(program: Program) -> Program:

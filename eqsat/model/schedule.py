@@ -323,22 +323,24 @@ class Schedule(Printed):
     def to_text(self) -> str:
         lines = []
         for i, d in enumerate(self.dispatches):
-            reads = ", ".join(f"%{r}" for r in d.reads)
-            writes = ", ".join(f"%{w}" for w in d.writes)
+            reads = ", ".join(map(self.program.value_name, d.reads))
+            writes = ", ".join(map(self.program.value_name, d.writes))
             where = f" on {d.device}" if d.device else ""
             where += f" by {d.pipeline}" if d.pipeline else ""
-            head = f"dispatch {i} {d.name}{where} ({d.time_ps / 1e6:.3f} us)"
+            head = f"dispatch {i} {d.ops}{where} ({d.time_ps / 1e6:.3f} us)"
             lines.append(f"{head} reads {reads} writes {writes}")
             lines += [f"  {line}" for line in d.price_lines]
             nodes = [(m, self.program.nodes[m]) for m in d.members]
-            lines += [f"  %{m} = {n.op}{loop_order_text(n.attr)} : {n.types[0]}" for m, n in nodes]
+            lines += [
+                f"  {self.program.value_name(m)} = {n.op}{loop_order_text(n.attr)} : {n.types[0]}"
+                for m, n in nodes
+            ]
             held = self.control(d)
             lines += [] if held is None else _body_lines(held)
         for b in self.buffers:
+            name, steps = self.program.value_name(b.node), f"{b.first}..{b.last}"
             where = "" if b.offset is None else f", offset {b.offset}"
-            lines.append(
-                f"buffer %{b.node} {b.nbytes} bytes, {b.role}, steps {b.first}..{b.last}{where}"
-            )
+            lines.append(f"buffer {name} {b.nbytes} bytes, {b.role}, steps {steps}{where}")
         if self.temporaries and self.arena_bytes is not None:
             live = f"{self.arena_bound} of them live at once"
             lines.append(f"arena of the temporaries {self.arena_bytes} bytes, {live}")

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from eqsat.model.program import Program
 
 
-def _bodies(i: int, a: Control) -> tuple[list[str], str]:
-    """The lines that define the bodies of node i, and the keywords that name them."""
-    names = [f"%{i}/{label}" for label in a.labels]
+def _bodies(name: str, a: Control) -> tuple[list[str], str]:
+    """The lines that define the bodies of a value, and the keywords that name them."""
+    names = [f"{name}/{label}" for label in a.labels]
     lines: list[str] = []
-    for name, program in zip(names, a.bodies, strict=True):
+    for body, program in zip(names, a.bodies, strict=True):
         inner = program_text(program).splitlines()[1:]
-        lines += [f"body {name}", *(f"  {line}" for line in inner), "end"]
+        lines += [f"body {body}", *(f"  {line}" for line in inner), "end"]
     return lines, f"{a.keywords}, bodies={listed(map(json.dumps, names))}"
 
 
@@ -63,8 +63,22 @@ def layout_text(layout: Layout | Encoding) -> str:
     return f"pack({layout.text('pack')})"
 
 
+_NUMBER = re.compile(r"%(\d+)(?![.@~]?\w)")
+
+
+def with_names(program: Program, text: str) -> str:
+    """A sentence about nodes of a program, `%3`, with the names of their values instead."""
+    count = len(program.nodes)
+
+    def name(found: re.Match[str]) -> str:
+        i = int(found[1])
+        return program.value_name(i) if i < count else found[0]
+
+    return _NUMBER.sub(name, text)
+
+
 def program_text(program: Program) -> str:
-    """One line per node; leaves by their names, other values as `%3`.
+    """One line per node; leaves by their names, other values as `%h.matmul`, or `%3` without one.
 
     The bodies of a loop or branch stand in front of it, each from `body` to `end`.
     """
@@ -79,14 +93,16 @@ def program_text(program: Program) -> str:
             lines.append(line)
             arguments += n.op == "input"
             continue
-        names[i] = f"%{i}"
+        names[i] = program.value_name(i)
         inner = [names[o] for o in n.operands]
         if isinstance(n.attr, Control):
-            bodies, text = _bodies(i, n.attr)
+            bodies, text = _bodies(names[i], n.attr)
             lines += bodies
         else:
             text = n.attr.text(n.op)
         types = ", ".join(map(str, n.types))
-        lines.append(f"%{i} = {n.op}({', '.join([*inner, text] if text else inner)}) : {types}")
+        lines.append(
+            f"{names[i]} = {n.op}({', '.join([*inner, text] if text else inner)}) : {types}"
+        )
     lines.append("return " + ", ".join(names[r] for r in program.results))
     return "\n".join(lines) + "\n"

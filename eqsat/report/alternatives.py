@@ -79,12 +79,12 @@ class Placements:
             return []
         kept = {b for b in self.written if names.logical[b] == value}
         found = [
-            OtherChoice(f"{names.logical_name(c)} kept in memory as {names.type_of(b)}", question)
+            OtherChoice(f"{names.of(b)} kept in memory, {names.type_of(b)}", question)
             for b, question in self._layouts(value, kept)
         ]
         results = {names.logical[r] for r in egraph.roots}
         if kept and value not in results:
-            text = f"{names.logical_name(c)} computed inside of what reads it, not kept in memory"
+            text = f"{names.of(c)} computed inside of what reads it, not kept in memory"
             found.append(OtherChoice(text, Question("inside", c)))
         return found
 

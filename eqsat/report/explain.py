@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat.model.classnames import AGAIN
 from eqsat.model.control import Control
-from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
@@ -23,6 +23,7 @@ from eqsat.report.alternatives import (
     prices_of,
     without_text,
 )
+from eqsat.report.asked import Questions
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
@@ -82,6 +83,7 @@ def dispatch_json(d: Dispatch) -> dict[str, Any]:
     """The price of a dispatch: its plan and the parts of its time, null where it has none."""
     return {
         "name": d.name,
+        "ops": d.ops,
         "time_us": d.time_ps / 1e6,
         "plan": d.plan and d.plan.to_text(),
         "parts": d.parts and d.parts.to_json(),
@@ -142,10 +144,11 @@ class Explanation:
 
 
 def explained(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
-    """All choices of a run, or those behind one value (`%5`, a leaf's name).
+    """All choices of a run, or those behind one value, dispatch, rule or line of source.
 
-    prices: asked once, for going without each choice and for all its alternatives. Raises
-    EqsatError (E303 no such value, E405 the run stopped before extraction).
+    value: what `report.asked` finds, such as `%h.matmul`, `%h@16x16`, `dispatch 3`, a rule's name,
+    `mlp.py:12`. prices: asked once, for going without each choice and for all its alternatives.
+    Raises EqsatError (E303 nothing is called so, E405 the run stopped before extraction).
     """
     egraph, selection, schedule = finished_stages(run)
     names = Names(egraph, run.canonical)
@@ -155,22 +158,19 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
         return Explanation(title, goal, all_choices, (), selection.removed, schedule)
-    number = value_number(names, value)
-    c = egraph.values[number]
-    here = tuple(x for x in everything if egraph.nodes[x.node].eclass == c)
-    same = names.logical[c]
-    elsewhere = tuple(
-        x
-        for x in everything
-        if egraph.nodes[x.node].eclass != c and names.logical[egraph.nodes[x.node].eclass] == same
-    )
+    asked = Questions(run, names, selection, schedule.dispatches).asked(value)
+    here = tuple(x for x in everything if x.node in asked.nodes)
+    elsewhere, removed = (), ()
+    if asked.near is not None:
+        same = names.logical[asked.near]
+        others = (x for x in everything if x.node not in asked.nodes)
+        elsewhere = tuple(x for x in others if names.logical[egraph.nodes[x.node].eclass] == same)
+        known = {
+            f"%{name}" for c, name in enumerate(egraph.class_names) if names.logical[c] == same
+        }
+        removed = tuple(r for r in selection.removed if known & set(r.what.split()))
     here, elsewhere = _priced(prices, here, elsewhere)
-    known = {names.value_name(i) for i, v in enumerate(egraph.values) if names.logical[v] == same}
-    known |= {f"%{i}" for i, v in enumerate(egraph.values) if names.logical[v] == same}
-    known |= {f"c{i}" for i, v in enumerate(names.logical) if v == same}
-    removed = tuple(r for r in selection.removed if known & set(r.what.split()))
-    title = _value_title(names, selection, number, bool(here))
-    return Explanation(title, goal, here, elsewhere, removed)
+    return Explanation(asked.title, goal, here, elsewhere, removed)
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
@@ -211,31 +211,6 @@ def _answer(selection: Selection, goal: str) -> str:
     return f"{nodes}, {goal} {over} under this cost model (stop: {selection.stop})"
 
 
-def value_number(names: Names, value: str) -> int:
-    known = {names.value_name(i): i for i in reversed(range(len(names.program.nodes)))}
-    known |= {f"%{i}": i for i in range(len(names.program.nodes))}
-    text = value if value in known else f"%{value}"
-    if text not in known:
-        raise fail(
-            "E303", f"the program has no value `{value}`", help=did_you_mean(value, list(known))
-        )
-    return known[text]
-
-
-def _value_title(names: Names, selection: Selection, number: int, computed: bool) -> str:
-    egraph, node = names.egraph, names.program.nodes[number]
-    c = egraph.values[number]
-    head = f"{names.value_name(number)}: {node.op} : {', '.join(map(str, node.types))}"
-    if node.op in LEAVES and not computed:
-        return f"{head}, an {node.op}" if node.op == "input" else f"{head}, a {node.op}"
-    kept = [i for i, g in enumerate(selection.groups) if c in g.writes]
-    if kept:
-        return f"{head}, written to memory by dispatch {kept[0]}"
-    if computed:
-        return f"{head}, lives inside a dispatch only"
-    return f"{head}, never computed in this form: its users read the data in another form"
-
-
 def _choices(
     names: Names, selection: Selection, dispatches: tuple[Dispatch, ...]
 ) -> tuple[Choice, ...]:
@@ -245,7 +220,8 @@ def _choices(
     for i, (g, d) in enumerate(zip(selection.groups, dispatches, strict=True)):
         on = f" on {d.device}" if d.device else ""
         on += f" by {g.pipeline}" if g.pipeline else ""
-        where = f"dispatch {i}{on} ({time_text(g.time_ps)})"
+        said = f", {d.name}" if d.name != d.ops else ""
+        where = f"dispatch {i}{said}{on} ({time_text(g.time_ps)})"
         made = [_choice(memory, n, where, g, nodes) for n in g.members]
         found += [replace(c, dispatch=d) for c in made]
     return tuple(c for c in found if _is_told(names, c.node))
@@ -264,7 +240,8 @@ def _held(names: Names, node: int) -> tuple[str, ...]:
     n = names.egraph.nodes[node]
     if not isinstance(n.attr, Control):
         return ()
-    return tuple(f"{names.of(n.eclass)}/{label}" for label in n.attr.labels)
+    loop = names.of(n.eclass).partition(AGAIN)[0]  # its other forms are searched with it
+    return tuple(f"{loop}/{label}" for label in n.attr.labels)
 
 
 def _choice(

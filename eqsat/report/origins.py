@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.model.attr import loop_order_text
-from eqsat.model.control import Control
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
@@ -59,7 +58,7 @@ def rules_in_result(egraph: EGraph, selection: Selection) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of e-graph classes as the searched program prints its values."""
+    """What the classes of an e-graph are called; the searched program prints its values so."""
 
     egraph: EGraph
     program: Program
@@ -67,14 +66,7 @@ class Names:
     @cached_property
     def values(self) -> dict[int, str]:
         """Class → name, for classes that are values of the program."""
-        names: dict[int, str] = {}
-        for i, c in enumerate(self.egraph.values):
-            names.setdefault(c, self.value_name(i))
-        for n in self.egraph.nodes:  # a loop with other bodies is called as the input's
-            if isinstance(n.attr, Control) and n.source >= 0:
-                known = names.get(self.egraph.nodes[n.source].eclass)
-                names |= {} if known is None else {n.eclass: known}
-        return names
+        return {c: self.value_name(i) for i, c in reversed([*enumerate(self.egraph.values)])}
 
     @cached_property
     def logical(self) -> tuple[int, ...]:
@@ -99,26 +91,25 @@ class Names:
         return names
 
     def value_name(self, i: int) -> str:
-        """What the program's text calls value i: a leaf's name, else `%i`."""
-        attr = self.program.nodes[i].attr
-        return attr.name if isinstance(attr, Leaf) else f"%{i}"
+        """What the program's text calls value i: a leaf's name, else `%h.matmul`."""
+        return self.program.value_name(i)
 
     def type_of(self, c: int) -> str:
         return ", ".join(map(str, self.egraph.types[c]))
 
     def logical_name(self, c: int) -> str:
-        """The program's name for the data of class c, in whatever layout."""
-        return self.groups.get(self.logical[c], f"new {self.type_of(self.logical[c])}")
+        """The name of the data of class c, in whatever layout."""
+        return self.groups.get(self.logical[c]) or self.of(self.logical[c])
 
     def of(self, c: int) -> str:
-        """`%3`, or `%3 as f32[4, 8, 16, 16]` for another layout of it."""
-        return self.values.get(c) or f"{self.logical_name(c)} as {self.type_of(c)}"
+        """`%h`, or `%h@16x16` for another layout of it; as the schedule names what it computes."""
+        return self.values.get(c) or f"%{self.egraph.class_names[c]}"
 
     def node_text(self, node: ENode) -> str:
         """The e-node as a short term: names for operands, a word for generics."""
         if isinstance(node.attr, Leaf):
             return node.attr.name
-        operands = ", ".join(self.values.get(c) or self.logical_name(c) for c in node.children)
+        operands = ", ".join(map(self.of, node.children))
         if isinstance(node.attr, Generic):
             return f"{generic_word(node)}({operands})"
         attrs = node.attr.text(node.op)

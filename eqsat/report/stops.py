@@ -22,7 +22,9 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
 
     E402 saturation and E401 extraction stopped at a limit, E409 the price of a loop is bounded.
     """
-    found = [_bounded(i) for i, a in controls(run.canonical) if a.is_bounded]
+    found = [
+        _bounded(run.canonical.value_name(i)) for i, a in controls(run.canonical) if a.is_bounded
+    ]
     if run.egraph is not None and run.egraph.stop != "saturated":
         rules = {r.name: r for r in run.rules.rules}
         limits = run.limits.resolved(len(run.canonical.nodes))
@@ -44,11 +46,11 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
     return found
 
 
-def _bounded(node: int) -> Diagnostic:
+def _bounded(loop: str) -> Diagnostic:
     most = goal_text("time", EXACT)
     return Diagnostic(
         "E409",
-        f"the loop %{node} takes more than {most}: its price is bounded, and less than its time",
+        f"the loop `{loop}` takes more than {most}: its price is bounded, and less than its time",
         severity="warning",
     )
 

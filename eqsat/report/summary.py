@@ -162,6 +162,7 @@ def _dispatches(schedule: Schedule | None) -> list[dict[str, Any]] | None:
     return [
         {
             "name": d.name,
+            "ops": d.ops,
             "time_us": d.time_ps / PS_PER_US,
             "plan": d.plan and d.plan.kind,
             "bound": d.parts and d.parts.bound,
@@ -194,7 +195,7 @@ def _loops(run: Finished) -> dict[str, Any]:
     bounded: its price is less than its time, as a solver could not add that to others.
     """
     return {
-        f"%{i}": {"trips": a.runs, "bounded": a.is_bounded}
+        run.canonical.value_name(i): {"trips": a.runs, "bounded": a.is_bounded}
         for i, a in controls(run.canonical)
         if a.op != COND
     }

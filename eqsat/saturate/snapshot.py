@@ -88,8 +88,9 @@ def snapshot(
     roots = tuple(values[r] for r in program.results)
     stats = _stats(run, nodes)
     return EGraph(
-        tuple(nodes), types, roots, values, stats, rounds, stop, seconds, left_out=run.left_out
-    )
+        tuple(nodes), types, roots, values, stats, rounds, stop, seconds, left_out=run.left_out,
+        names=program.value_names,
+    )  # fmt: skip
 
 
 def _number(found: Tables) -> tuple[dict[int, int], list[Raw]]:

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from eqsat.model.attr import Attr
+from eqsat.model.classnames import AGAIN
 from eqsat.model.control import CONTROL
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape
 from eqsat.model.ops import LEAVES, SAME_BYTES, VIEWS
+from eqsat.model.origin import Origin, unique
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
@@ -53,6 +55,7 @@ class _Writer:
     def __init__(self, egraph: EGraph, selection: Selection, target: Target):
         self.egraph, self.selection, self.target = egraph, selection, target
         self.builder = Builder("schedule")
+        self.names: dict[str, int] = {}  # of its nodes
         # a node per e-node: at given sizes two values may be computed by the same words
         self.known: dict[tuple[str, tuple[int, ...], Attr, int], int] = {}
         self.held: dict[int, int] = {}  # class -> node, for what is in memory
@@ -116,9 +119,16 @@ class _Writer:
     def _reshaped(self, node: int, eclass: int) -> int:
         (wanted,) = self.egraph.types[eclass]
         attr = Reshape(self.builder.type(node).shape, wanted.shape)
+        self.builder.origin = self._origin(eclass)
         view = self.builder.add("reshape", (node,), attr)
         self.owner[view] = self._base(node)
         return view
+
+    def _origin(self, eclass: int) -> Origin:
+        """The name of a class; where its value is computed once more, with a number."""
+        name = unique(self.egraph.class_names[eclass], self.names, AGAIN)
+        self.names.setdefault(name, 1)
+        return Origin(name)
 
     def _base(self, node: int) -> int:
         """The node whose buffer this one reads or views."""
@@ -130,6 +140,7 @@ class _Writer:
         operands = tuple(self._value(c, *known) for c in n.children)
         key = n.op, operands, n.attr, n.eclass
         if key not in self.known:
+            self.builder.origin = self._origin(n.eclass)
             self.known[key] = self.builder.append(n.op, operands, n.attr)
         node = self.known[key]
         if n.op in SAME_BYTES:
@@ -195,8 +206,11 @@ class _Writer:
         self.kept |= {r for c, r in zip(g.reads, reads, strict=True) if self._is_weight(c)}
         members = list(dict.fromkeys(members))
         writes = [self._base(self.held[c]) for c in g.writes]
-        sides, name = (_unique(reads), _unique(writes)), self._name(members)
-        return Dispatch(tuple(members), *sides, g.time_ps, g.step, name, pipeline=g.pipeline)
+        sides, ops = (_unique(reads), _unique(writes)), self._ops(members)
+        name = self.builder.nodes[writes[0]].origin.name
+        return Dispatch(
+            tuple(members), *sides, g.time_ps, g.step, ops, pipeline=g.pipeline, name=name
+        )
 
     def _views(self, node: int, members: list[int]) -> list[int]:
         """The views between a node's operands and the buffers they are of, operands first."""
@@ -209,7 +223,7 @@ class _Writer:
             found += reversed(chain)
         return found
 
-    def _name(self, members: list[int]) -> str:
+    def _ops(self, members: list[int]) -> str:
         """The kinds of the members in order, views left out: `contraction+elementwise`."""
         nodes = [self.builder.nodes[m] for m in members]
         words = [n.op if _is_named(n) else kind(n.op, n.attr) for n in nodes if n.op not in VIEWS]

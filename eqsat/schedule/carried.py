@@ -51,7 +51,7 @@ def packed_type(t: TensorType, layout: Layout) -> TensorType:
 def _packed(p: Program, inputs: Mapping[int, Layout], results: Mapping[int, Layout]) -> Program:
     b = Builder(p.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(p.nodes):
+    for i, n in b.following(p, new):
         layout = inputs.get(n.attr.index) if isinstance(n.attr, Leaf) else None
         if layout is not None and isinstance(n.attr, Leaf):
             leaf = replace(n.attr, type=packed_type(n.attr.type, layout))

@@ -148,6 +148,7 @@ class _Ahead:
         inner = [self._copy(program, o) for o in n.operands]
         operands, stacks = tuple(o for o, _ in inner), [s for _, s in inner]
         attr = stacked_attr(n.op, n.attr, self.attr.length, stacks) if any(stacks) else n.attr
+        self.builder.origin = n.origin
         return self.builder.add(n.op, operands, attr), any(stacks)
 
 
@@ -177,6 +178,7 @@ class _Emptied:
             attr = n.attr
             if isinstance(attr, Leaf):
                 attr = replace(attr, index=inputs.moved(attr.index))
+            b.origin = n.origin
             new[i] = b.append(n.op, tuple(new[o] for o in n.operands), attr)
         changed = b.build([new[r] for r in program.results])
         packed = list(made.values())

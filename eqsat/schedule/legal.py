@@ -13,6 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.schedule.devices import by_device, device_faults
@@ -26,6 +27,11 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
 
     given: the program as its author wrote it, whose own tiles and encodings are no fault.
     """
+    return [with_names(schedule.program, fault) for fault in _faults(schedule, target, given)]
+
+
+def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[str]:
+    """The same, with values by their numbers."""
     try:
         schedule.verify()
     except ValueError as error:
@@ -34,7 +40,7 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
     for i, d in enumerate(schedule.dispatches):
         own = schedule.target == target.name
         one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), own)
-        found += [f"dispatch {i} ({d.name}): {fault}" for fault in one.faults()]
+        found += [f"dispatch {i} ({d.ops}): {fault}" for fault in one.faults()]
         found += _body_faults(schedule, i, target, given)
     programs = () if given is None else every_program(given)
     written = tuple(n.attr for p in programs for n in p.nodes)

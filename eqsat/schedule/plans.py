@@ -10,6 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Target
+from eqsat.model.text import with_names
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.dispatch import planner_of
 
@@ -32,7 +33,7 @@ def with_plans(
             kept = [r for r in d.reads if r in weights]  # what it writes may be read as one later
             chosen, parts = planners[d.device](nest_of_dispatch(schedule, d), kept)
         except NoNest as why:
-            return replace(d, no_plan=str(why))
+            return replace(d, no_plan=with_names(schedule.program, str(why)))
         if parts.time_ps != d.time_ps:
             message = f"the plan of {d.name} takes {parts.time_ps} ps, not {d.time_ps}"
             raise fail("E902", message, exit_code=4)

@@ -104,7 +104,9 @@ class _Model(PlanWriter[Value]):
         """Nothing: every node says what group it is of."""
 
     def begin_node(self, i: int, node: Node, group: Group) -> int:
-        self.graph.origin = f"{group.title}: %{i} {node.op}".removeprefix(": ")
+        self.graph.origin = (
+            f"{group.title}: {self.plan.program.value_name(i)} {node.op}".removeprefix(": ")
+        )
         self.graph.precision = _precision(node)
         return len(self.graph.nodes)
 

@@ -303,18 +303,9 @@ class Space:
         return self.conversion_levels.get(value, 3)
 
     def name(self, node: int) -> str:
-        """`transpose %1` if the program holds the value, else `transpose c7` (its class)."""
+        """`transpose %h@t1.0`: its op and what the e-graph calls its value."""
         n = self.egraph.nodes[node]
-        number = self._first_number.get(n.eclass)
-        place = f"c{n.eclass}" if number is None else f"%{number}"
-        return f"{n.op} {place}"
-
-    @cached_property
-    def _first_number(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for i, c in enumerate(self.egraph.values):
-            found.setdefault(c, i)
-        return found
+        return f"{n.op} %{self.egraph.class_names[n.eclass]}"
 
 
 def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:

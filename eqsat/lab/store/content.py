@@ -12,6 +12,7 @@ from typing import Any
 from eqsat.api import Run
 from eqsat.lang.content import rule_content
 from eqsat.model.folders import code_digest
+from eqsat.model.origin import without_origins
 from eqsat.model.rules import Rule, RuleSet
 from eqsat.model.target import Target
 
@@ -27,9 +28,9 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
     included. Not: the machine, and how many threads and processes there are, which decide how soon
     an answer is there.
     """
-    family = None if asked.family is None else asked.family.to_json()
+    family = None if asked.family is None else without_origins(asked.family.to_json())
     said = {
-        "program": asked.source.program.to_json(),
+        "program": without_origins(asked.source.program.to_json()),
         "family": family,
         "opaque": {k: _digest(call.export()) for k, call in asked.source.opaque.items()},
         "target": target_content(asked.target),

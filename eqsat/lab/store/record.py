@@ -10,6 +10,7 @@ from typing import Any
 
 from eqsat.api import Run
 from eqsat.model.diag import Diagnostic
+from eqsat.model.origin import without_origins
 from eqsat.model.restore import restored
 from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.summary import goal_key
@@ -180,5 +181,6 @@ def _program_hash(run: Run) -> str:
     schedule = run.schedule
     assert schedule is not None
     cut = [(d.members, d.plan and d.plan.to_text()) for d in schedule.dispatches]
-    said = [schedule.program.to_json(), schedule.ahead, cut, run.runs_on.executor]
+    program = without_origins(schedule.program.to_json())
+    said = [program, schedule.ahead, cut, run.runs_on.executor]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]

@@ -25,7 +25,7 @@ def without_nested_reductions(program: Program) -> Program:
     """The program with exact reductions of reductions as one, where nobody else reads the first."""
     b = Builder(program.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         found = _joined(b, n, operands) if len(operands) == 1 else None
         alone = found is not None and program.uses[n.operands[0]] == 1

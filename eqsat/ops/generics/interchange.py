@@ -34,12 +34,12 @@ def without_orders(program: Program) -> Program:
     if not any(loop_order(n.attr) for n in program.nodes):
         return program
     b = Builder(program.name)
-    new: list[int] = []
-    for n in program.nodes:
+    new: dict[int, int] = {}
+    for i, n in b.following(program, new):
         attr = n.attr
         if isinstance(attr, Generic | Transpose):
             attr = replace(attr, order=())
-        new.append(b.add(n.op, tuple(new[o] for o in n.operands), attr))
+        new[i] = b.add(n.op, tuple(new[o] for o in n.operands), attr)
     return b.build([new[r] for r in program.results], program.symbols)
 
 

@@ -54,11 +54,14 @@ def bind_program(program: Program, sizes: Sizes) -> Program:
     """The program at these sizes; EqsatError E389 if an op of it does not exist there."""
     b = Builder(program.name)
     for i, n in enumerate(program.nodes):
+        b.origin = n.origin
         try:
             b.append(n.op, n.operands, bind_attr(n.attr, sizes))
         except ShapeError as error:
             shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-            raise fail("E389", f"%{i} (`{n.op}`) does not exist at {shown}: {error}") from None
+            raise fail(
+                "E389", f"{program.value_name(i)} (`{n.op}`) does not exist at {shown}: {error}"
+            ) from None
     return b.build(program.results)
 
 

@@ -105,7 +105,7 @@ def laid_out(program: Program, layouts: Layouts) -> Program:
     inputs = {program.inputs[b.number]: held for b, held in layouts.items() if b.kind == "input"}
     b = Builder(program.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         if i in inputs:
             arrives = b.append("input", (), held_in(program.leaf(i), inputs[i]))
             new[i] = taken_out(b, arrives)

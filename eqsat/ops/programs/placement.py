@@ -65,7 +65,7 @@ class _Placing:
         self.loaded: dict[int, str] = {}  # weight or constant -> where it was read first
 
     def placed(self) -> Program:
-        for i, n in enumerate(self.program.nodes):
+        for i, n in self.builder.following(self.program, self.new):
             device = self._device(i)
             self._check_loop(i, device)
             attr, operands = n.attr, n.operands
@@ -88,12 +88,12 @@ class _Placing:
 
     def _device(self, i: int) -> str:
         n = self.program.nodes[i]
-        named = self.asked.get(f"%{i}")
-        if isinstance(n.attr, Leaf):
-            named = self.asked.get(n.attr.name, named)
+        name = self.program.value_name(i)
+        named = self.asked.get(name, self.asked.get(f"%{i}"))
         if named is not None and n.op == "result":
-            message = f"%{i} is one of several results of %{n.operands[0]}, which share a device"
-            raise fail("E391", message, help=f"place %{n.operands[0]} instead")
+            whole = self.program.value_name(n.operands[0])
+            message = f"{name} is one of several results of {whole}, which share a device"
+            raise fail("E391", message, help=f"place {whole} instead")
         if named is not None and not isinstance(n.attr, Transfer):
             return named
         operands = (self.at[o] for o in n.operands)
@@ -102,7 +102,8 @@ class _Placing:
     def _check_loop(self, i: int, device: str) -> None:
         op = self.program.nodes[i].op
         if op in CONTROL and device not in (ANYWHERE, self.devices.default):
-            message = f"%{i} (`{op}`) would run on `{device}`: loops and branches stay on"
+            name = self.program.value_name(i)
+            message = f"{name} (`{op}`) would run on `{device}`: loops and branches stay on"
             hint = "place what it reads there, or make its device the default one"
             raise fail("E392", f"{message} `{self.devices.default}`", help=hint)
 
@@ -136,12 +137,13 @@ class _Placing:
 
 
 def _check(program: Program, devices: DeviceMap) -> None:
-    leaves = [n.attr.name for n in program.nodes if isinstance(n.attr, Leaf)]
-    known = {*leaves, *(f"%{i}" for i in range(len(program.nodes)))}
+    numbers = range(len(program.nodes))
+    names = [program.value_name(i) for i in numbers]
+    known = {*names, *(f"%{i}" for i in numbers)}
     for value, _ in devices.values:
         if value not in known:
             message = f"`{devices.name}` places `{value}`, the program has no such value"
-            raise fail("E391", message, help=did_you_mean(value, leaves))
+            raise fail("E391", message, help=did_you_mean(value, names))
     for n in program.nodes:
         if isinstance(n.attr, Transfer) and n.attr.device not in devices.names:
             message = f"the program has a transfer to `{n.attr.device}`, no device is called so"

@@ -55,7 +55,7 @@ class _Resolver:
         self.held: dict[int, tuple[int, Layout]] = {}
 
     def program(self) -> Program:
-        for i, n in enumerate(self.source.nodes):
+        for i, n in self.builder.following(self.source, self.new):
             self.new[i] = self._node(i, n)
         results = [self._result(r) for r in self.source.results]
         return prune(self.builder.build(results, self.source.symbols))

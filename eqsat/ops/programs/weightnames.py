@@ -80,15 +80,15 @@ def as_weights(program: Program, numbers: Collection[int]) -> tuple[Program, Map
     left = [i for number, i in enumerate(program.inputs) if number not in leaves]
     index = {i: at for at, i in enumerate(left)}
     made = {program.inputs[n]: replace(x, index=-1, key=keys[n]) for n, x in leaves.items()}
-    new: list[int] = []
+    new: dict[int, int] = {}
     b = Builder(program.name)
-    for i, node in enumerate(program.nodes):
+    for i, node in b.following(program, new):
         if i in made:
-            new.append(b.add("weight", (), made[i]))
+            new[i] = b.add("weight", (), made[i])
         elif i in index:
-            new.append(b.add("input", (), replace(program.leaf(i), index=index[i])))
+            new[i] = b.add("input", (), replace(program.leaf(i), index=index[i]))
         else:
-            new.append(b.move(node, tuple([new[o] for o in node.operands])))
+            new[i] = b.move(node, tuple([new[o] for o in node.operands]))
     return b.build([new[r] for r in program.results], program.symbols), keys
 
 

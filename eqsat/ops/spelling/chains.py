@@ -45,7 +45,8 @@ def canonical(program: Program) -> Program:
     Orders of loops that its author wrote are left out: they are the search's to choose.
     """
     with uncollected():
-        return with_trips(_settled(without_equal_sums(_cut(_spelled(program)))))
+        found = _settled(without_equal_sums(_cut(_spelled(program.numbered()))))
+        return with_trips(found.numbered())
 
 
 def leaves_work_out(program: Program) -> bool:
@@ -107,7 +108,7 @@ def _once(program: Program) -> Program:
     inside = {id(p) for part in parts.values() for p in part.taken.values()}
     b = Builder(program.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         part = parts.get(i)
         if part is None or not part.taken:
             if part is None or id(part) not in inside:

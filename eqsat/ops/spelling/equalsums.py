@@ -49,7 +49,7 @@ def without_equal_sums(program: Program) -> Program:
     b = Builder(program.name)
     new: dict[int, int] = {}
     known: dict[tuple[object, ...], tuple[int, tuple[_Loop, ...]]] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         new[i] = b.move(n, tuple([new[o] for o in n.operands]))
         like = _resemblance(n)
         found = _known_by(b, b.nodes[new[i]]) if like is not None and alike[like] > 1 else None

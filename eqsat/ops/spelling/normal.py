@@ -52,7 +52,7 @@ def _written(program: Program, writers: dict[str, Writer]) -> Program:
         return program
     b = Builder(program.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         write = writers.get(n.op)
         new[i] = b.move(n, operands) if write is None else write(b, n.op, operands, n.attr)

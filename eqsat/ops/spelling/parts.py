@@ -26,7 +26,7 @@ def shared(program: Program) -> Program:
     b = Builder(program.name)
     new: dict[int, int] = {}
     known: Known = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         g = n.attr
         if not isinstance(g, Generic) or len(g.yields) != 1 or g.tile or g.has_precision:

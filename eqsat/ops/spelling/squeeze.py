@@ -22,6 +22,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import LEAVES, TILINGS
+from eqsat.model.origin import Origin
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import contraction_roles
@@ -53,11 +54,16 @@ class _Squeezer:
         self.made: dict[int, int] = {}  # node of the source -> its node here, in either shape
 
     def program(self) -> Program:
-        for i, n in enumerate(self.source.nodes):
+        for i, n in self.builder.following(self.source, self.made):
             write = _WRITERS.get(n.op, _as_it_is)
             self.made[i] = write(self, i, n) if i not in self.kept else _as_it_is(self, i, n)
-        results = [self.plain(r) for r in self.source.results]
+        results = [self._result(r) for r in self.source.results]
         return prune(self.builder.build(results, self.source.symbols))
+
+    def _result(self, i: int) -> int:
+        name = self.source.nodes[i].origin.name
+        self.builder.origin = Origin(name and f"{name}.reshape")
+        return self.plain(i)
 
     def plain(self, i: int) -> int:
         """A value of the source in its own shape."""

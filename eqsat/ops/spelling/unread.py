@@ -28,13 +28,14 @@ def without_waste(program: Program) -> Program:
     if boxes == [_whole(n) for n in program.nodes]:
         return program
     b = Builder(program.name)
-    new: list[int] = []
-    for n, box in zip(program.nodes, boxes, strict=True):
+    new: dict[int, int] = {}
+    for i, n in b.following(program, new):
+        box = boxes[i]
         operands = [
             None if w is None else _part(b, new[o], boxes[o], w)
             for o, w in zip(n.operands, _wanted(n, box, _wholes(program, n)), strict=True)
         ]
-        new.append(_written(b, n, box, operands))
+        new[i] = _written(b, n, box, operands)
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 

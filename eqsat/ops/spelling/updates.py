@@ -34,12 +34,12 @@ def without_read_backs(program: Program) -> Program:
     if not any(n.op == "gather" for n in program.nodes):
         return program
     b = Builder(program.name)
-    new: list[int] = []
-    for n in program.nodes:
+    new: dict[int, int] = {}
+    for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         at = b.move(n, operands)
         found = _read_back(b, at)
-        new.append(at if found is None else found)
+        new[i] = at if found is None else found
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 

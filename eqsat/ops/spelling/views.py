@@ -24,7 +24,7 @@ def through_views(program: Program) -> Program:
     wanted = _wanted(program)
     b = Builder(program.name)
     new: dict[int, int] = {}
-    for i, n in enumerate(program.nodes):
+    for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         found = _between(b, n, operands, wanted[i])
         new[i] = b.move(n, operands) if found is None else found

@@ -20,7 +20,8 @@ def check_precisions(program: Program, target: Target) -> None:
     """
     for i, g, machine in _contractions(program, target):
         if machine.precisions and g.precision not in machine.precisions:
-            asked = f"%{i}, a contraction of {list(g.shapes[0])} and {list(g.shapes[1])},"
+            shapes = f"{list(g.shapes[0])} and {list(g.shapes[1])}"
+            asked = f"{program.value_name(i)}, a contraction of {shapes},"
             raise fail(
                 "E215",
                 f"{asked} asks for the precision `{g.precision}`, "

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.report.origins import op_word
@@ -17,9 +16,8 @@ SHOWN_OPS = 3  # in the name of a dispatch without weights
 
 
 def shown_name(program: Program, node: int) -> str:
-    """A leaf's own name; `%7` else, as `eqsat show DIR` prints it."""
-    attr = program.nodes[node].attr
-    return attr.name if isinstance(attr, Leaf) else f"%{node}"
+    """The name of a value, as `eqsat show DIR` prints it."""
+    return program.value_name(node)
 
 
 def op_words(program: Program, members: Iterable[int]) -> tuple[str, ...]:

@@ -1,0 +1,208 @@
+"""What somebody asks about: a value, a dispatch, a rule or a line, by any name that is printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.model.classnames import AGAIN
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.ops import LEAVES
+from eqsat.model.program import Program
+from eqsat.model.schedule import Dispatch
+from eqsat.model.selection import Selection
+from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.origins import Names, chosen_nodes, rule_chain
+from eqsat.report.units import count_text
+
+_DISPATCH = re.compile(r"dispatch[ :=#-]?(\d+)")
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """title: one line that says what it is. nodes: chosen e-nodes it is about.
+
+    near: a class, if it is about one value, whose other layouts are told as well.
+    """
+
+    title: str
+    nodes: frozenset[int]
+    near: int | None = None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Finds what a text names in a run that has a schedule."""
+
+    run: Finished
+    names: Names
+    selection: Selection
+    dispatches: Sequence[Dispatch]
+
+    def asked(self, text: str) -> Asked:
+        """What this text names; EqsatError (E303) with the nearest name if it is nothing."""
+        for find in (self._value, self._dispatch, self._rule, self._line):
+            found = find(text)
+            if found is not None:
+                return found
+        known = [*map(self.names.of, self.said), *self._merged, *self._rules]
+        near = did_you_mean(text, [*known, *(name.removeprefix("%") for name in known)])
+        what = "no value, dispatch, rule or line is called"
+        help = near or "`eqsat show DIR` and `eqsat rules DIR` print what there is"
+        raise fail("E303", f"{what} `{text}`", help=help)
+
+    # ---- values --------------------------------------------------------------------------------
+    @cached_property
+    def said(self) -> tuple[int, ...]:
+        """Classes whose names are printed: values of the program, and what is computed."""
+        nodes = self.names.egraph.nodes
+        chosen = (nodes[i].eclass for i in chosen_nodes(self.selection))
+        return tuple(dict.fromkeys([*self.names.egraph.values, *chosen]))
+
+    @cached_property
+    def _classes(self) -> dict[str, int]:
+        """Every name of a class, without `%`; numbers of values where no name is one."""
+        egraph, program = self.names.egraph, self.names.program
+        found = {name: c for c, name in enumerate(egraph.class_names)}
+        for i, c in enumerate(egraph.values):
+            found.setdefault(program.value_name(i).removeprefix("%"), c)
+            for name in program.nodes[i].origin.also:
+                found.setdefault(name, c)
+        if not any(map(str.isdigit, found)):  # or numbers would be names of other values
+            found |= {str(i): c for i, c in enumerate(egraph.values)}
+        return found
+
+    @cached_property
+    def _merged(self) -> dict[str, int]:
+        """Values of the program as it came in that are computed inside of another: its class."""
+        program = self.run.program
+        readers, found = _readers(program), dict[str, int]()
+        for i in range(len(program.nodes) - 1, -1, -1):
+            name = program.value_name(i).removeprefix("%")
+            if name not in self._classes:
+                above = (program.value_name(r).removeprefix("%") for r in readers[i])
+                at = next((c for r in above if (c := self._class(r, found)) is not None), None)
+                found |= {} if at is None else {name: at}
+        return found
+
+    def _class(self, name: str, others: dict[str, int]) -> int | None:
+        return self._classes.get(name, others.get(name))
+
+    def _value(self, text: str) -> Asked | None:
+        name = text.removeprefix("%")
+        c = self._classes.get(name, self._classes.get(name.partition(AGAIN)[0]))
+        if c is not None:
+            return Asked(self._title(c), self._of_class(c), c)
+        if name in self._merged:
+            c = self._merged[name]
+            inside = f"%{name}: computed inside of {self.names.of(c)}"
+            return Asked(f"{inside}; {self._title(c)}", self._of_class(c), c)
+        return None
+
+    def _of_class(self, c: int) -> frozenset[int]:
+        nodes = self.names.egraph.nodes
+        return frozenset(i for i in chosen_nodes(self.selection) if nodes[i].eclass == c)
+
+    def _title(self, c: int) -> str:
+        names, egraph = self.names, self.names.egraph
+        first = egraph.nodes[egraph.classes[c][0]]
+        if c in egraph.values:
+            first = names.program.nodes[egraph.values.index(c)]
+        head = f"{names.of(c)}: {first.op} : {names.type_of(c)}"
+        computed = bool(self._of_class(c))
+        if first.op in LEAVES and not computed:
+            return f"{head}, an {first.op}" if first.op == "input" else f"{head}, a {first.op}"
+        kept = [i for i, g in enumerate(self.selection.groups) if c in g.writes]
+        if kept:
+            return f"{head}, written to memory by dispatch {kept[0]}"
+        if computed:
+            return f"{head}, lives inside a dispatch only"
+        return f"{head}, never computed in this form: its users read the data in another form"
+
+    # ---- dispatches ----------------------------------------------------------------------------
+    def _dispatch(self, text: str) -> Asked | None:
+        """`dispatch 3`; one by its name is the value that it writes."""
+        match = _DISPATCH.fullmatch(text)
+        number = int(match[1]) if match else int(text) if text.isdigit() else -1
+        if not 0 <= number < len(self.dispatches):
+            return None
+        d = self.dispatches[number]
+        nodes = frozenset(self.selection.groups[number].members)
+        return Asked(f"dispatch {number}, {d.name}: {d.ops}", nodes)
+
+    # ---- rules ---------------------------------------------------------------------------------
+    @cached_property
+    def _rules(self) -> dict[str, str]:
+        """Where each rule stands, by name: those of the search, and those that are asked of."""
+        found = {r.name: str(r.at) for r in self.run.rules.rules}
+        return found | {r.name: r.at for r in self.names.egraph.rules}
+
+    def _rule(self, text: str) -> Asked | None:
+        if text not in self._rules:
+            return None
+        egraph = self.names.egraph
+        nodes = self._led_to([text])
+        stats = [r for r in egraph.rules if r.name == text]
+        matches, made = sum(r.matches for r in stats), sum(r.nodes for r in stats)
+        head = f"rule {text}  {self._rules[text]}".rstrip()
+        if not matches:
+            return Asked(f"{head}: it never matched", nodes)
+        did = f"{head}: {count_text(matches, 'match', 'matches')}, {count_text(made, 'new e-node')}"
+        if not nodes:
+            return Asked(f"{did}, none of them in the answer", nodes)
+        return Asked(f"{did}; it led to {count_text(len(nodes), 'e-node')} of the answer", nodes)
+
+    def _led_to(self, rules: Iterable[str]) -> frozenset[int]:
+        egraph, asked = self.names.egraph, set(rules)
+        return frozenset(
+            i
+            for i in chosen_nodes(self.selection)
+            if any(s.rule in asked for s in rule_chain(egraph, i))
+        )
+
+    # ---- lines ---------------------------------------------------------------------------------
+    def _line(self, text: str) -> Asked | None:
+        """`mlp.py:12`: the values that this line asked for; of a file of rules, the rule there."""
+        match = _PLACE.fullmatch(text)
+        if match is None:
+            return None
+        place = f"{match['file']}:{match['line']}"
+        for rule, at in self._rules.items():
+            if _is_at(":".join(at.split(":")[:2]), place):
+                return self._rule(rule)
+        program = self.run.program
+        here = [i for i, n in enumerate(program.nodes) if _is_at(n.origin.at, place)]
+        asked = [self._value(program.value_name(i)) for i in here]
+        if not here:
+            return None
+        names = ", ".join(program.value_name(i) for i in here)
+        nodes = frozenset[int]().union(*(a.nodes for a in asked if a is not None))
+        return Asked(f"{place}: {names}", nodes)
+
+
+def asked_value(run: Finished, names: Names, text: str) -> int:
+    """The class of the value that a text names; EqsatError (E303) if it names none."""
+    _, selection, schedule = finished_stages(run)
+    found = Questions(run, names, selection, schedule.dispatches).asked(text)
+    if found.near is None:
+        raise fail("E303", f"`{text}` is no value", help=f"it is {found.title}")
+    return found.near
+
+
+def _is_at(at: str, place: str) -> bool:
+    """Whether one of two places is the other, said with more of its path."""
+    a, b = at.split("/"), place.split("/")
+    n = min(len(a), len(b))
+    return bool(at) and a[-n:] == b[-n:]
+
+
+def _readers(program: Program) -> dict[int, list[int]]:
+    """Per value those that read it."""
+    found: dict[int, list[int]] = {i: [] for i in range(len(program.nodes))}
+    for i, n in enumerate(program.nodes):
+        for o in n.operands:
+            found[o].append(i)
+    return found
