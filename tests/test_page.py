@@ -97,6 +97,7 @@ def test_the_page_stands_alone_and_shows_every_part(run):
     text = page(run)
     assert "default-src &#x27;none&#x27;" in text
     assert "sourceMappingURL" not in text
+    assert all(k.notice in text for k in libraries())
     assert "prefers-color-scheme: dark" in text
     words = " ".join(found.words)
     for word in ("proven", "never fired", "saturate", "Weights", "pack-contraction"):
@@ -241,7 +242,7 @@ def test_equal_layers_are_one_fold_and_their_variants_are_counted():
     (fold,) = folds(works)
     assert [x.name for x in fold.layers] == ["layer 0", "layer 1", "layer 2", "layer 3"]
     assert [x.dispatches for x in fold.layers] == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]
-    assert fold.variants == 2
+    assert fold.ways == (0, 0, 1, 1)
     other = [*works[:6], replace(works[6], what="convolution"), *works[7:]]
     assert [len(f.layers) for f in folds(other)] == [2]
 
@@ -260,7 +261,7 @@ def test_without_names_what_repeats_is_folded():
     (fold,) = folds(works)
     assert [i for x in fold.layers for i in x.dispatches] == [*range(1, 21)]
     assert len(fold.layers) == 5
-    assert fold.variants == 1
+    assert {*fold.ways} == {0}
     assert folds([DispatchWork(i, i) for i in range(50)]) == ()
     assert [len(f.layers) for f in folds([DispatchWork("x", "x")] * 2052)] == [2052]
 

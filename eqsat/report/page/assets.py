@@ -12,7 +12,8 @@ from typing import Any
 
 # in the order in which they are run; each adds its part to one object, `page`
 SCRIPTS = (
-    "base.js", "fold.js", "arrange.js", "graph.js", "panel.js", "table.js", "charts.js", "app.js",
+    "base.js", "fold.js", "arrange.js", "graph.js", "table.js", "charts.js", "prices.js",
+    "panel.js", "app.js",
 )  # fmt: skip
 STYLE = "style.css"
 # no request can leave the page, and nothing but what stands in it can run
@@ -36,6 +37,12 @@ class Library:
         return _text("vendor", self.file)
 
     @property
+    def notice(self) -> str:
+        """Its licence as a comment, as every copy has to have it."""
+        licence = _text("vendor", self.licence_file).replace("*/", "* /")
+        return f"/* {self.name} {self.version}\n{licence}*/"
+
+    @property
     def is_unchanged(self) -> bool:
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest() == self.sha256
 
@@ -50,7 +57,7 @@ def scripted_document(
     title: str, body: str, data: dict[str, Any], scripts: tuple[str, ...] = SCRIPTS
 ) -> str:
     """A page around this body; `data` is what the scripts draw. body: HTML, escaped already."""
-    code = [_without_map(library.text) for library in libraries()]
+    code = [f"{library.notice}\n{_without_map(library.text)}" for library in libraries()]
     code += [_text("app", name) for name in scripts]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -101,11 +101,11 @@ class PageLayer:
 class Fold:
     """Layers, one behind the other, that do the same work; drawn once until one is opened.
 
-    variants: how many different ways of doing it there are among them; 1: all are identical.
+    ways: per layer, the number of its way of doing it; identical layers have the same.
     """
 
     layers: tuple[PageLayer, ...]
-    variants: int
+    ways: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,9 @@ def _with_lead_in(works: Sequence[DispatchWork], found: list[Scope | None]) -> l
 
 
 def _fold(layers: list[PageLayer], works: Sequence[DispatchWork]) -> Fold:
-    ways = {tuple(works[i].exactly for i in layer.dispatches) for layer in layers}
-    return Fold(tuple(layers), len(ways))
+    known: dict[Hashable, int] = {}
+    done = [tuple(works[i].exactly for i in layer.dispatches) for layer in layers]
+    return Fold(tuple(layers), tuple(known.setdefault(d, len(known)) for d in done))
 
 
 # ---- by what repeats -----------------------------------------------------------------------------

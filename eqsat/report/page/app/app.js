@@ -22,10 +22,12 @@ const app = {
     this.buttons();
     this.showGraph("after");
     // the charts come after the first picture
-    requestAnimationFrame(() => setTimeout(() => {
-      this.charts();
-      document.documentElement.dataset.ready = String(Math.round(performance.now()));
-    }));
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        this.charts();
+        document.documentElement.dataset.ready = String(Math.round(performance.now()));
+      }),
+    );
     this.follow();
   },
 
@@ -43,7 +45,8 @@ const app = {
     page.byId("search").value = "";
     this.view = new page.GraphView(page.byId("graph"), this.graph, {
       onSelect: (i) => this.select(i, "graph"),
-      onBox: (fold, layer) => this.select(this.graph.folds[fold].layers[layer].dispatches[0], "graph"),
+      onBox: (fold, layer) =>
+        this.select(this.graph.folds[fold].layers[layer].dispatches[0], "graph"),
     });
     this.path();
     this.table.show(this.graph);
@@ -56,7 +59,9 @@ const app = {
   /** The dispatch that takes longest among those that can be seen. */
   longest() {
     const { dispatches } = this.graph;
-    const seen = dispatches.map((_, i) => i).filter((i) => this.view.shown.shownAs.get(i) === `d${i}`);
+    const seen = dispatches
+      .map((_, i) => i)
+      .filter((i) => this.view.shown.shownAs.get(i) === `d${i}`);
     const among = seen.length ? seen : dispatches.map((_, i) => i);
     const weight = (i) => dispatches[i].time_ps ?? dispatches[i].flops;
     return among.reduce((best, i) => (best === null || weight(i) > weight(best) ? i : best), null);
@@ -69,9 +74,13 @@ const app = {
     for (const side of ["before", "after"]) {
       page.byId(side).setAttribute("aria-pressed", String(steps[0] === side));
     }
-    const links = steps.slice(0, -1).map((key) => page.element("button", {
-      class: "link", text: graphs[key].title, onclick: () => this.leave(key),
-    }));
+    const links = steps.slice(0, -1).map((key) =>
+      page.element("button", {
+        class: "link",
+        text: graphs[key].title,
+        onclick: () => this.leave(key),
+      }),
+    );
     const here = steps.length > 1 || this.graph.title !== steps[0] ? this.graph.title : "";
     page.byId("path").replaceChildren(...links.flatMap((l) => [l, " › "]), here);
   },
@@ -114,7 +123,9 @@ const app = {
   matches(words) {
     const { dispatches, values } = this.graph;
     return dispatches.flatMap((d, i) => {
-      const sides = [...d.reads, ...d.writes].map((v) => `${values[v].name} ${page.typeText(values[v])}`);
+      const sides = [...d.reads, ...d.writes].map(
+        (v) => `${values[v].name} ${page.typeText(values[v])}`,
+      );
       const text = [i, d.name, d.ops.join(" "), d.plan, d.bound, ...sides].join(" ").toLowerCase();
       return words.every((w) => text.includes(w)) ? [i] : [];
     });
@@ -135,7 +146,8 @@ const app = {
     search.addEventListener("input", () => this.search(search.value));
     search.addEventListener("keydown", (event) => {
       const found = event.key === "Enter" ? this.search(search.value) : null;
-      if (found?.length) this.select(found[(found.indexOf(this.selected) + 1) % found.length], "search");
+      if (found?.length)
+        this.select(found[(found.indexOf(this.selected) + 1) % found.length], "search");
     });
     page.byId("graph").addEventListener("keydown", (event) => this.onKey(event));
   },
@@ -167,14 +179,27 @@ const app = {
   legend() {
     const theme = page.theme();
     const used = new Set(this.graph.values.map((v) => v.layout));
-    const keys = page.data.layouts.filter((l) => used.has(l)).map((layout) => page.element(
-      "span", { class: "key" },
-      page.element("span", { class: "swatch", style: { background: page.layoutColour(layout, theme) } }),
-      layout === "row-major" ? layout : `@${layout}`,
-    ));
-    keys.push(page.element(
-      "span", { class: "key" }, page.element("span", { class: "swatch dashed" }), "moves data inside",
-    ));
+    const keys = page.data.layouts
+      .filter((l) => used.has(l))
+      .map((layout) =>
+        page.element(
+          "span",
+          { class: "key" },
+          page.element("span", {
+            class: "swatch",
+            style: { background: page.layoutColour(layout, theme) },
+          }),
+          layout === "row-major" ? layout : `@${layout}`,
+        ),
+      );
+    keys.push(
+      page.element(
+        "span",
+        { class: "key" },
+        page.element("span", { class: "swatch dashed" }),
+        "moves data inside",
+      ),
+    );
     keys.push(page.element("span", { class: "soft", text: "height: time, line: bytes" }));
     page.byId("legend").replaceChildren(...keys);
   },
@@ -203,12 +228,19 @@ const app = {
   arenaFigure() {
     const { graph } = this;
     this.steps = page.arenaSteps(graph, graph.dispatches[this.selected]?.step ?? 0);
-    const chart = page.arenaChart(graph, this.steps, this.chartWidth(), (i) => this.select(i, "panel"));
+    const chart = page.arenaChart(graph, this.steps, this.chartWidth(), (i) =>
+      this.select(i, "panel"),
+    );
     if (!chart) return null;
     const size = graph.arena_bytes === null ? "" : ` of ${page.bytesText(graph.arena_bytes)}`;
     const count = graph.live_bytes.length;
-    const part = this.steps[1] - this.steps[0] < count ? `, steps ${this.steps.join(" to ")} of ${count}` : "";
-    return page.figure("Arena", `of temporaries${size}, address by step${part}; the line is what is live`, chart);
+    const part =
+      this.steps[1] - this.steps[0] < count ? `, steps ${this.steps.join(" to ")} of ${count}` : "";
+    return page.figure(
+      "Arena",
+      `of temporaries${size}, address by step${part}; the line is what is live`,
+      chart,
+    );
   },
 
   /** In a long program the arena follows what is chosen. */

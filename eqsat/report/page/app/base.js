@@ -39,12 +39,24 @@ const scaled = (value, units) => {
 /** Picoseconds as people read them: `41.2 us`. */
 page.timeText = (ps) => {
   if (ps === null || ps === undefined) return "";
-  const units = [["s", 1e12], ["ms", 1e9], ["us", 1e6], ["ns", 1e3], ["ps", 1]];
+  const units = [
+    ["s", 1e12],
+    ["ms", 1e9],
+    ["us", 1e6],
+    ["ns", 1e3],
+    ["ps", 1],
+  ];
   return ps === 0 ? "0 ps" : scaled(ps, units);
 };
 
 /** Bytes as people read them: `192 KiB`. */
-page.bytesText = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
+page.bytesText = (n) =>
+  scaled(n, [
+    ["GiB", 2 ** 30],
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+    ["B", 1],
+  ]);
 
 /** `17 dispatches`, or `1 op` of a program that has no schedule. */
 page.countText = (graph, count = graph.dispatches.length) => {
@@ -67,8 +79,7 @@ page.valueOfGoal = (goal, value) => {
 page.mainValue = (graph, d) => graph.values[d.bodies.length ? d.writes[0] : d.writes.at(-1)];
 
 /** A type with the layout behind it: `f32[8, 24, 16, 16] @16x16`. */
-page.typeText = (value) =>
-  value.type + (value.layout === "row-major" ? "" : ` @${value.layout}`);
+page.typeText = (value) => value.type + (value.layout === "row-major" ? "" : ` @${value.layout}`);
 
 // ---- colours, from the style sheet, so that light and dark are decided in one place -------------
 

@@ -1,16 +1,26 @@
 "use strict";
-// Charts by Observable Plot: the arena, the search, where time goes, price parts and the roofline.
+// Charts by Observable Plot, one for the whole run each: arena, where time goes, search, the clock.
 
-const PS_PER_S = 1e12;
 const MOST_STEPS = 400; // that the arena is drawn for as a whole
 const STEPS_AROUND = 100; // the chosen dispatch, in a longer program
-const plain = (theme) => ({ background: "none", color: theme.ink, fontSize: "12px", overflow: "visible" });
+page.plainStyle = (theme) => ({
+  background: "none",
+  color: theme.ink,
+  fontSize: "12px",
+  overflow: "visible",
+});
 
 /** A heading, what it says, and a chart under it. */
 page.figure = (title, text, chart) =>
   page.element(
-    "figure", {},
-    page.element("figcaption", {}, page.element("b", { text: title }), page.element("span", { class: "soft", text: ` ${text}` })),
+    "figure",
+    {},
+    page.element(
+      "figcaption",
+      {},
+      page.element("b", { text: title }),
+      page.element("span", { class: "soft", text: ` ${text}` }),
+    ),
     chart,
   );
 
@@ -39,7 +49,9 @@ page.arenaChart = (graph, [first, end], width, onSelect) => {
     y2: (v.offset + v.nbytes) / unit.size,
     text: `${v.name}: ${page.typeText(v)}\n${page.bytesText(v.nbytes)}, steps ${v.first} to ${v.last}`,
   }));
-  const live = graph.live_bytes.slice(first, end).map((bytes, i) => ({ step: first + i, size: bytes / unit.size }));
+  const live = graph.live_bytes
+    .slice(first, end)
+    .map((bytes, i) => ({ step: first + i, size: bytes / unit.size }));
   live.push({ step: end, size: live.at(-1).size });
   const middle = { x: (v) => (v.x1 + v.x2) / 2, y: (v) => (v.y1 + v.y2) / 2 };
   const chart = Plot.plot({
@@ -47,17 +59,36 @@ page.arenaChart = (graph, [first, end], width, onSelect) => {
     height: 260,
     marginLeft: 56,
     marginBottom: 42,
-    style: plain(theme),
-    x: { label: "step →", domain: [first, end], ticks: wholeTicks(first, end, width / 60), tickFormat: "d" },
+    style: page.plainStyle(theme),
+    x: {
+      label: "step →",
+      domain: [first, end],
+      ticks: wholeTicks(first, end, width / 60),
+      tickFormat: "d",
+    },
     y: { label: `↑ ${unit.name}`, grid: true, nice: true },
     ariaLabel: "the arena of temporaries, address by step",
     marks: [
       Plot.rect(rects, {
-        x1: "x1", x2: "x2", y1: "y1", y2: "y2", fillOpacity: 0.7, stroke: theme.paper,
+        x1: "x1",
+        x2: "x2",
+        y1: "y1",
+        y2: "y2",
+        fillOpacity: 0.7,
+        stroke: theme.paper,
         fill: (v) => page.layoutColour(v.layout, theme),
       }),
-      Plot.lineY(live, { x: "step", y: "size", curve: "step-after", stroke: theme.ink, strokeWidth: 1.5 }),
-      Plot.tip(rects, Plot.pointer({ ...middle, title: "text", fill: theme.paper, stroke: theme.line })),
+      Plot.lineY(live, {
+        x: "step",
+        y: "size",
+        curve: "step-after",
+        stroke: theme.ink,
+        strokeWidth: 1.5,
+      }),
+      Plot.tip(
+        rects,
+        Plot.pointer({ ...middle, title: "text", fill: theme.paper, stroke: theme.line }),
+      ),
     ],
   });
   chart.addEventListener("click", () => {
@@ -69,7 +100,11 @@ page.arenaChart = (graph, [first, end], width, onSelect) => {
 const wholeTicks = (first, end, count) => d3.ticks(first, end, count).filter(Number.isInteger);
 
 const unitOf = (bytes) => {
-  const units = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+  const units = [
+    ["GiB", 2 ** 30],
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+  ];
   const [name, size] = units.find(([, s]) => bytes >= 2 * s) ?? ["B", 1];
   return { name, size };
 };
@@ -97,7 +132,7 @@ page.timesChart = (graph, width) => {
     marginBottom: 42,
     marginLeft: left,
     marginRight: 96,
-    style: plain(theme),
+    style: page.plainStyle(theme),
     x: { label: `${unit.name} →`, grid: true, ticks: width < 500 ? 3 : 6 },
     y: {
       label: null,
@@ -106,77 +141,20 @@ page.timesChart = (graph, width) => {
     },
     ariaLabel: "time by dispatch",
     marks: [
-      Plot.barX(rows, { x: (r) => r.time / unit.size, y: "name", fill: theme.mark, fillOpacity: 0.75 }),
+      Plot.barX(rows, {
+        x: (r) => r.time / unit.size,
+        y: "name",
+        fill: theme.mark,
+        fillOpacity: 0.75,
+      }),
       Plot.text(rows, {
-        x: (r) => r.time / unit.size, y: "name", dx: 5, textAnchor: "start", fill: theme.ink,
+        x: (r) => r.time / unit.size,
+        y: "name",
+        dx: 5,
+        textAnchor: "start",
+        fill: theme.ink,
         text: (r) => page.timeText(r.time) + (r.count > 1 ? ` ×${r.count}` : ""),
       }),
-    ],
-  });
-};
-
-// ---- price parts and the roofline ----------------------------------------------------------------
-
-/** What the time of one dispatch is made of, a bar per part; compute and traffic overlap. */
-page.partsChart = (parts, width) => {
-  const theme = page.theme();
-  const rows = parts.map(([name, ps]) => ({ name, ps }));
-  const longest = Math.max(...rows.map((r) => r.ps));
-  return Plot.plot({
-    width,
-    height: 6 + 20 * rows.length,
-    marginLeft: 62,
-    marginRight: 66,
-    marginTop: 2,
-    marginBottom: 2,
-    style: plain(theme),
-    x: { axis: null, domain: [0, longest] },
-    y: { label: null, domain: rows.map((r) => r.name), tickSize: 0 },
-    ariaLabel: "parts of the time",
-    marks: [
-      Plot.barX(rows, { x: "ps", y: "name", fill: theme.mark, fillOpacity: 0.75, insetTop: 1, insetBottom: 1 }),
-      Plot.text(rows, {
-        x: "ps", y: "name", dx: 4, textAnchor: "start", fill: theme.ink, text: (r) => page.timeText(r.ps),
-      }),
-    ],
-  });
-};
-
-const intensity = (d) => d.flops / d.nbytes;
-const speed = (d) => (d.flops / d.time_ps) * PS_PER_S;
-
-/** Operations per second by operations per byte, under the roofs of the target; null without any. */
-page.rooflineChart = (graph, chosen, width) => {
-  const { machine } = page.data;
-  const isDrawn = (d) => d.flops > 0 && d.nbytes > 0 && d.time_ps > 0;
-  if (machine === null || !isDrawn(chosen)) return null;
-  const theme = page.theme();
-  const all = graph.dispatches.filter(isDrawn);
-  const ridges = machine.bandwidths.map(([, bandwidth]) => machine.rate / bandwidth);
-  const low = Math.min(...all.map(intensity), ...ridges) / 2;
-  const high = Math.max(...all.map(intensity), ...ridges) * 2;
-  const roofs = machine.bandwidths.map(([name, bandwidth]) => ({ name, bandwidth, ridge: machine.rate / bandwidth }));
-  const line = (r) => [{ x: low, y: low * r.bandwidth }, { x: r.ridge, y: machine.rate }, { x: high, y: machine.rate }];
-  return Plot.plot({
-    width,
-    height: 190,
-    marginLeft: 48,
-    marginRight: 14,
-    style: plain(theme),
-    x: { type: "log", label: "operations per byte →", domain: [low, high], ticks: 4, tickFormat: "~g" },
-    y: { type: "log", label: "↑ operations per s", ticks: 4, tickFormat: "~s", grid: true },
-    ariaLabel: "roofline",
-    marks: [
-      ...roofs.map((r) => Plot.line(line(r), { x: "x", y: "y", stroke: theme.soft, strokeWidth: 1 })),
-      ...[roofs[0], roofs.at(-1)].map((r, i) => Plot.text([r], {
-        x: (o) => Math.sqrt(low * o.ridge), y: (o) => Math.sqrt(low * o.ridge) * o.bandwidth,
-        text: "name", fill: theme.soft, ...(i ? { textAnchor: "start", dx: 8 } : { textAnchor: "end", dx: -8 }),
-      })),
-      Plot.dot(all, {
-        x: intensity, y: speed, r: 2.5, fill: (d) => page.layoutColour(d.layout, theme), fillOpacity: 0.6,
-        title: (d) => `${d.name}: ${page.timeText(d.time_ps)}`,
-      }),
-      Plot.dot([chosen], { x: intensity, y: speed, r: 6, stroke: theme.mark, strokeWidth: 3, fill: theme.paper }),
     ],
   });
 };
@@ -201,7 +179,10 @@ page.searchChart = (width) => {
   }
   const phases = curve.filter(([, , value, bound]) => value === null && bound === null);
   const format = (value) => page.valueOfGoal(goal, value);
-  const apart = tickFormat(goal, points.map((p) => p.y));
+  const apart = tickFormat(
+    goal,
+    points.map((p) => p.y),
+  );
   return Plot.plot({
     width,
     height: 240,
@@ -209,7 +190,7 @@ page.searchChart = (width) => {
     marginLeft: 74,
     marginTop: 30,
     marginRight: 24,
-    style: plain(theme),
+    style: page.plainStyle(theme),
     x: { label: "seconds →", domain: [0, end] },
     y: { label: `↑ ${goal}`, tickFormat: apart, grid: true, ticks: 5, nice: true },
     color: { domain: ["best", "bound"], range: [theme.mark, theme.hues[0]], legend: true },
@@ -217,9 +198,20 @@ page.searchChart = (width) => {
     marks: [
       Plot.ruleX(phases, { x: (p) => p[0], stroke: theme.line }),
       Plot.text(spreadOut(phases, end, width), {
-        x: (p) => p[0], text: (p) => p[1], frameAnchor: "top-left", dy: -16, dx: 2, fill: theme.soft,
+        x: (p) => p[0],
+        text: (p) => p[1],
+        frameAnchor: "top-left",
+        dy: -16,
+        dx: 2,
+        fill: theme.soft,
       }),
-      Plot.lineY(points, { x: "seconds", y: "y", stroke: "what", curve: "step-after", strokeWidth: 2 }),
+      Plot.lineY(points, {
+        x: "seconds",
+        y: "y",
+        stroke: "what",
+        curve: "step-after",
+        strokeWidth: 2,
+      }),
       Plot.dot(points, { x: "seconds", y: "y", fill: "what", r: 2.5, title: (p) => format(p.y) }),
     ],
   });
@@ -228,7 +220,15 @@ page.searchChart = (width) => {
 /** Figures of an axis with as many digits as tell its ticks apart. */
 const tickFormat = (goal, values) => {
   const [low, high] = d3.extent(values);
-  const units = goal === "time" ? [["s", 1e12], ["ms", 1e9], ["us", 1e6], ["ns", 1e3]] : [];
+  const units =
+    goal === "time"
+      ? [
+          ["s", 1e12],
+          ["ms", 1e9],
+          ["us", 1e6],
+          ["ns", 1e3],
+        ]
+      : [];
   const found = units.find(([, size]) => high >= size);
   if (!found || low === high) return (value) => page.valueOfGoal(goal, value);
   const [unit, size] = found;
@@ -261,7 +261,7 @@ page.measuredChart = (width) => {
     height: 60 + 48 * measured.length,
     marginLeft: 100,
     marginRight: 70,
-    style: plain(theme),
+    style: page.plainStyle(theme),
     x: { label: "us →", grid: true },
     y: { axis: null, domain: ["predicted", "measured"] },
     fy: { label: null, domain: measured.map(([name]) => name) },
@@ -270,7 +270,12 @@ page.measuredChart = (width) => {
     marks: [
       Plot.barX(rows, { x: "us", y: "what", fy: "name", fill: "what" }),
       Plot.text(rows, {
-        x: "us", y: "what", fy: "name", dx: 4, textAnchor: "start", fill: theme.ink,
+        x: "us",
+        y: "what",
+        fy: "name",
+        dx: 4,
+        textAnchor: "start",
+        fill: theme.ink,
         text: (r) => page.timeText(r.us * 1e6),
       }),
     ],

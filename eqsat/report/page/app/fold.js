@@ -27,7 +27,10 @@ page.openedFirst = (graph) => {
   let best = null;
   graph.folds.forEach((fold, f) => {
     if (small && fold.layers.length === 1) open.add(page.layerKey(f, 0));
-    const weight = page.timeOf(graph, fold.layers.flatMap((l) => l.dispatches));
+    const weight = page.timeOf(
+      graph,
+      fold.layers.flatMap((l) => l.dispatches),
+    );
     if (best === null || weight > best.weight) best = { f, weight };
   });
   if (best !== null) open.add(page.layerKey(best.f, 0));
@@ -82,16 +85,21 @@ const addBox = (graph, fold, f, layers, nodes, shownAs) => {
   const held = layers.flatMap((n) => fold.layers[n].dispatches);
   held.forEach((d) => shownAs.set(d, id));
   const time = page.timeOf(graph, held);
-  const share = time / (page.timeOf(graph, graph.dispatches.map((_, i) => i)) || 1);
+  const share =
+    time /
+    (page.timeOf(
+      graph,
+      graph.dispatches.map((_, i) => i),
+    ) || 1);
   nodes.push({
     id,
     kind: "box",
     fold: f,
     layers,
     title: page.fitted(page.boxTitle(fold, layers), BOX_WIDTH - 24, BOX_FONT),
-    detail: page.fitted(boxDetail(graph, fold, held, time), BOX_WIDTH - 24, BOX_FONT),
+    detail: boxDetail(graph, fold, layers, held, time),
     width: BOX_WIDTH,
-    height: 56 + 60 * Math.sqrt(share),
+    height: (layers.length > 1 ? 74 : 56) + 60 * Math.sqrt(share),
     layout: mostBytes(graph, held),
   });
 };
@@ -104,13 +112,15 @@ page.boxTitle = (fold, layers) => {
   return `${first}–${last}  ×${layers.length}`;
 };
 
-const boxDetail = (graph, fold, held, time) => {
+const boxDetail = (graph, fold, layers, held, time) => {
   const parts = [page.countText(graph, held.length)];
   if (graph.time_ps) {
     parts.push(`${page.timeText(time)} (${page.shareText(time, graph.time_ps)})`);
   }
-  if (fold.variants > 1) parts.push(`${fold.variants} variants`);
-  return parts.join(" · ");
+  const line = page.fitted(parts.join(" · "), BOX_WIDTH - 24, BOX_FONT);
+  if (layers.length === 1) return line;
+  const ways = new Set(layers.map((n) => fold.ways[n])).size;
+  return `${line}\n${ways === 1 ? "identical" : `equal work in ${ways} variants`}`;
 };
 
 /** The layout of most bytes that these dispatches write. */
@@ -128,8 +138,16 @@ const mostBytes = (graph, dispatches) => {
 const addOpenLayer = (graph, fold, f, n, nodes, shownAs) => {
   const id = `f${f}open${n}`;
   const layer = fold.layers[n];
-  const time = graph.time_ps === null ? "" : `  ${page.timeText(page.timeOf(graph, layer.dispatches))}`;
-  nodes.push({ id, kind: "layer", fold: f, layers: [n], title: `${layer.name}${time}`, detail: "" });
+  const time =
+    graph.time_ps === null ? "" : `  ${page.timeText(page.timeOf(graph, layer.dispatches))}`;
+  nodes.push({
+    id,
+    kind: "layer",
+    fold: f,
+    layers: [n],
+    title: `${layer.name}${time}`,
+    detail: "",
+  });
   for (const d of layer.dispatches) {
     nodes.push({ ...dispatchNode(graph, d, layer), parent: id });
     shownAs.set(d, `d${d}`);
@@ -210,7 +228,14 @@ const addBorder = (graph, nodes, edges, shownAs) => {
 
 const borderNode = (id, name) => {
   const title = page.fitted(name, 170, NAME_FONT);
-  return { id, kind: "border", title, detail: "", width: Math.max(64, 9 * title.length + 16), height: 28 };
+  return {
+    id,
+    kind: "border",
+    title,
+    detail: "",
+    width: Math.max(64, 9 * title.length + 16),
+    height: 28,
+  };
 };
 
 /** A value that is read all over the program is named at its writer and its readers. */
@@ -232,6 +257,6 @@ const addTags = (graph, nodes, shownAs) => {
     const node = byId.get(id);
     const line = page.fitted([...texts].join("  "), node.width - 20, NAME_FONT);
     node.detail = node.detail ? `${node.detail}\n${line}` : line;
-    node.height = Math.max(node.height + 10, node.detail.includes("\n") ? 64 : 48);
+    node.height = Math.max(node.height + 10, 30 + 18 * node.detail.split("\n").length);
   }
 };

@@ -63,18 +63,25 @@ page.GraphView = class {
       },
     }));
     // the heading of an open layer is a node of its own, so that edges pass behind it
-    const headings = this.shown.nodes.filter((n) => n.kind === "layer").map((n) => {
-      const width = page.textWidth(n.title, LAYER_FONT) + 12;
-      return {
-        group: "nodes",
-        classes: "heading",
-        position: { x: n.left + width / 2, y: n.top - HEADING / 2 + 2 },
-        data: {
-          id: `${n.id}heading`, node: n, label: n.title, width, height: HEADING - 6,
-          colour: theme.soft, tint: theme.paper,
-        },
-      };
-    });
+    const headings = this.shown.nodes
+      .filter((n) => n.kind === "layer")
+      .map((n) => {
+        const width = page.textWidth(n.title, LAYER_FONT) + 12;
+        return {
+          group: "nodes",
+          classes: "heading",
+          position: { x: n.left + width / 2, y: n.top - HEADING / 2 + 2 },
+          data: {
+            id: `${n.id}heading`,
+            node: n,
+            label: n.title,
+            width,
+            height: HEADING - 6,
+            colour: theme.soft,
+            tint: theme.paper,
+          },
+        };
+      });
     const edges = this.shown.edges.map((e) => ({
       group: "edges",
       data: {
@@ -97,46 +104,80 @@ page.GraphView = class {
       {
         selector: "node",
         style: {
-          shape: "round-rectangle", "corner-radius": 6, width: "data(width)", height: "data(height)",
-          label: "data(label)", "text-valign": "center", "text-wrap": "wrap",
-          "text-max-width": 2000, "line-height": 1.25, "font-family": font, "font-size": 14,
-          color: theme.ink, "background-color": "data(tint)", "border-width": 1.5,
-          "border-color": "data(colour)", "min-zoomed-font-size": 5,
+          shape: "round-rectangle",
+          "corner-radius": 6,
+          width: "data(width)",
+          height: "data(height)",
+          label: "data(label)",
+          "text-valign": "center",
+          "text-wrap": "wrap",
+          "text-max-width": 2000,
+          "line-height": 1.25,
+          "font-family": font,
+          "font-size": 14,
+          color: theme.ink,
+          "background-color": "data(tint)",
+          "border-width": 1.5,
+          "border-color": "data(colour)",
+          "min-zoomed-font-size": 5,
         },
       },
       { selector: "node.relayout", style: { "border-style": "dashed", "border-width": 2.5 } },
-      { selector: "node.box", style: { "border-style": "double", "border-width": 4, "font-weight": 600 } },
+      {
+        selector: "node.box",
+        style: { "border-style": "double", "border-width": 4, "font-weight": 600 },
+      },
       {
         selector: "node.layer",
         style: {
-          "background-color": theme.ink, "background-opacity": 0.05, "border-width": 1,
-          "border-color": theme.soft, padding: `${PADDING}px`,
+          "background-color": theme.ink,
+          "background-opacity": 0.05,
+          "border-width": 1,
+          "border-color": theme.soft,
+          padding: `${PADDING}px`,
         },
       },
       {
         selector: "node.heading",
         style: {
-          "background-color": theme.paper, "background-opacity": 0.92, "border-width": 0,
-          "font-weight": 600, "font-size": 15, "z-index": 20,
+          "background-color": theme.paper,
+          "background-opacity": 0.92,
+          "border-width": 0,
+          "font-weight": 600,
+          "font-size": 15,
+          "z-index": 20,
         },
       },
       {
         selector: "node.border",
         style: {
-          shape: "ellipse", "font-size": 13, "background-color": theme.paper,
+          shape: "ellipse",
+          "font-size": 13,
+          "background-color": theme.paper,
           "border-color": theme.soft,
         },
       },
       {
         selector: "edge",
         style: {
-          width: "data(width)", "line-color": "data(colour)", "target-arrow-color": "data(colour)",
-          "target-arrow-shape": "triangle", "arrow-scale": 0.9, "curve-style": "round-segments",
-          "segment-radii": 24, "segment-distances": "data(distances)",
-          "segment-weights": "data(weights)", "edge-distances": "node-position",
-          label: "data(label)", "font-family": font, "font-size": 12, color: theme.ink,
-          "text-background-color": theme.paper, "text-background-opacity": 0.85,
-          "text-background-padding": "2px", "min-zoomed-font-size": 7,
+          width: "data(width)",
+          "line-color": "data(colour)",
+          "target-arrow-color": "data(colour)",
+          "target-arrow-shape": "triangle",
+          "arrow-scale": 0.9,
+          "curve-style": "round-segments",
+          "segment-radii": 24,
+          "segment-distances": "data(distances)",
+          "segment-weights": "data(weights)",
+          "edge-distances": "node-position",
+          label: "data(label)",
+          "font-family": font,
+          "font-size": 12,
+          color: theme.ink,
+          "text-background-color": theme.paper,
+          "text-background-opacity": 0.85,
+          "text-background-padding": "2px",
+          "min-zoomed-font-size": 7,
         },
       },
       {
@@ -235,7 +276,8 @@ page.GraphView = class {
 
   openAll() {
     this.graph.folds.forEach((fold, f) =>
-      fold.layers.forEach((_, n) => this.open.add(page.layerKey(f, n))));
+      fold.layers.forEach((_, n) => this.open.add(page.layerKey(f, n))),
+    );
     this.draw(true);
   }
 
@@ -267,7 +309,9 @@ page.GraphView = class {
         node.union(node.connectedEdges()).addClass("marked");
       }
       if (!found) return;
-      const faded = cy.nodes().filter((n) => !n.hasClass("layer") && !n.hasClass("heading") && !found.has(n.id()));
+      const faded = cy
+        .nodes()
+        .filter((n) => !n.hasClass("layer") && !n.hasClass("heading") && !found.has(n.id()));
       faded.union(cy.edges()).addClass("dim");
     });
   }

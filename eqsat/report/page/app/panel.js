@@ -52,7 +52,12 @@ page.Panel = class {
     if (d.plan) parts.push(page.element("p", { class: "code soft", text: d.plan }));
     const roofline = page.rooflineChart(graph, d, this.width());
     if (roofline) {
-      parts.push(page.element("p", { class: "soft", text: "every dispatch under the roofs of the target; the ring is this one" }));
+      parts.push(
+        page.element("p", {
+          class: "soft",
+          text: "every dispatch under the roofs of the target; the ring is this one",
+        }),
+      );
       parts.push(roofline);
     }
     return this.part("price", parts);
@@ -76,9 +81,14 @@ page.Panel = class {
       style: { background: page.layoutColour(v.layout, page.theme()) },
     });
     const item = page.element(
-      "li", {}, swatch,
+      "li",
+      {},
+      swatch,
       page.element("span", { class: "code", text: `${v.name}: ${page.typeText(v)}` }),
-      page.element("span", { class: "soft", text: ` ${page.bytesText(v.nbytes)}, ${this.place(v)} ` }),
+      page.element("span", {
+        class: "soft",
+        text: ` ${page.bytesText(v.nbytes)}, ${this.place(v)} `,
+      }),
     );
     if (v.writer >= 0 && v.writer !== own) item.append(this.link(`from ${v.writer}`, v.writer));
     if (v.writer === own) {
@@ -102,7 +112,10 @@ page.Panel = class {
   bodies(d) {
     return d.bodies.map((b) => {
       const runs = b.runs === null ? "" : ` runs ${b.runs.toLocaleString("en")} times`;
-      const open = page.element("button", { text: `open ${b.label}`, onclick: () => this.onGraph(b.graph) });
+      const open = page.element("button", {
+        text: `open ${b.label}`,
+        onclick: () => this.onGraph(b.graph),
+      });
       return page.element("p", {}, open, page.element("span", { class: "soft", text: runs }));
     });
   }
@@ -111,12 +124,16 @@ page.Panel = class {
 
   why(d) {
     const isFew = d.why.length < 4;
-    return this.part("why", d.why.map((choice) => this.choice(choice, isFew)));
+    return this.part(
+      "why",
+      d.why.map((choice) => this.choice(choice, isFew)),
+    );
   }
 
   choice(choice, isOpen) {
     return page.element(
-      "details", { open: isOpen },
+      "details",
+      { open: isOpen },
       page.element("summary", { class: "code", text: `${choice.text} : ${choice.type}` }),
       this.chain(choice.rules),
       ...this.alternatives(choice),
@@ -128,7 +145,10 @@ page.Panel = class {
     const line = page.element("p", { class: "chain" }, page.element("span", { text: "input" }));
     for (const number of rules) {
       const { name, at, doc } = page.data.rules[number];
-      line.append(" → ", page.element("span", { class: "rule", title: `${doc} (${at})`, text: name }));
+      line.append(
+        " → ",
+        page.element("span", { class: "rule", title: `${doc} (${at})`, text: name }),
+      );
     }
     if (!rules.length) line.append(" as it is");
     return line;
@@ -140,7 +160,9 @@ page.Panel = class {
       const by = a.rules.map((n) => page.data.rules[n].name).join(", ");
       const told = [by && `by ${by}`, a.price].filter(Boolean).join(": ");
       return page.element(
-        "li", {}, page.element("span", { class: "code", text: a.text }),
+        "li",
+        {},
+        page.element("span", { class: "code", text: a.text }),
         told && page.element("span", { class: "soft", text: `  ${told}` }),
       );
     });

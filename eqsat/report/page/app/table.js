@@ -26,7 +26,8 @@ page.Table = class {
       return row;
     });
     const head = page.element(
-      "tr", {},
+      "tr",
+      {},
       page.element("th", { scope: "col", class: "n", text: "#" }),
       page.element("th", { scope: "col", text: graph.time_ps === null ? "op" : "dispatch" }),
       page.element("th", { scope: "col", class: "n", text: graph.time_ps === null ? "" : "time" }),
@@ -41,7 +42,12 @@ page.Table = class {
   heading(layer, place) {
     const act = () => this.onLayer(...place);
     const name = layer
-      ? page.element("button", { class: "name", text: layer.name, title: "open or fold it in the graph", onclick: act })
+      ? page.element("button", {
+          class: "name",
+          text: layer.name,
+          title: "open or fold it in the graph",
+          onclick: act,
+        })
       : "around the layers";
     const cell = page.element("th", { class: "layer", colspan: 3, scope: "rowgroup" }, name);
     return page.element("tr", { class: "heading" }, cell);
@@ -53,11 +59,19 @@ page.Table = class {
       title: d.layout,
       style: { background: page.layoutColour(d.layout, theme) },
     });
-    const name = page.element("button", { class: "name", text: page.nameInLayer(d.name, layer), onclick: () => this.onSelect(i) });
+    const name = page.element("button", {
+      class: "name",
+      text: page.nameInLayer(d.name, layer),
+      onclick: () => this.onSelect(i),
+    });
     const share = d.time_ps === null ? 0 : d.time_ps / longest;
-    const bar = page.element("span", { class: "share", style: { width: `${(100 * share).toFixed(1)}%` } });
+    const bar = page.element("span", {
+      class: "share",
+      style: { width: `${(100 * share).toFixed(1)}%` },
+    });
     return page.element(
-      "tr", { title: d.ops.join(" → "), onclick: (e) => e.target.closest("button") || this.onSelect(i) },
+      "tr",
+      { title: d.ops.join(" → "), onclick: (e) => e.target.closest("button") || this.onSelect(i) },
       page.element("td", { class: "n soft", text: String(i) }),
       page.element("td", {}, swatch, name, bar),
       page.element("td", { class: "n", text: page.timeText(d.time_ps) }),
