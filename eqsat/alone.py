@@ -1,4 +1,4 @@
-"""What needs no search: one file in, one answer out, as `eqsat extract` and `eqsat place`."""
+"""The extractor and the buffer placer by themselves: one file in, one answer out."""
 
 from __future__ import annotations
 

@@ -77,31 +77,38 @@ def optimize(
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
-    function_or_program: a function with example arguments, a program, or a text that names one as
-    on the command line (`"mlp.py:mlp_784"`, `"model.onnx"`).
+    * function_or_program: a function with example arguments, a program, or a text that names one
+      as on the command line (`"mlp.py:mlp_784"`, `"model.onnx"`).
+    * example_args, keywords: arrays or `jax.ShapeDtypeStruct`.
+    * rules, without: rule sets by name or file, and rules, sets or tags that are left out.
+    * target: by name, file or value. `auto` is the target of this machine: the one that `eqsat
+      calibrate` wrote, otherwise a shipped one for the features of its CPU.
+    * devices: a map of several devices, by name, file or value, instead of a target.
+    * settings: `key=value` as for `--set`.
+    * goals: by priority (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`).
+    * budget: hard upper bounds (`"64 MiB"`; a number is bytes, ps or a count).
+    * weights: names of arguments that are packed once, ahead of time, also of a program that was
+      read. Arrays that a function closes over always are weights.
+    * layouts: the layout of an argument or result, by its name or `result0`:
+      `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for the target
+      to decide, `"plain"`, or a `Layout`.
+    * limits: when saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`.
+    * time_limit: seconds from the end of reading to the end of the schedule.
+      `run.selection.cuts` says what was left out for want of time.
+    * stop_after: the last phase to run: `program`, `egraph`, `selection` or `schedule`.
+    * seed, threads: of the solver; the number of threads does not change the answer.
+    * extractor: `cpsat`, or `greedy`: the cheapest way to write each buffer that one pass finds,
+      which proves nothing and may be worse than the input.
+    * unchecked: use unknown rules without hunting for counterexamples, and refuted ones too.
+    * verify, work_limit: execute and check against a float64 reference, which may take so many
+      scalar operations.
+    * measure: how many programs are timed on this machine after the search (the best one, nearly
+      as good ones and the input); the fastest is kept (`run.measured`).
+    * progress: called with the search's `model.progress.Progress` whenever its phase, best value
+      or bound changes; the whole course is in `run.curve`.
+    * stop: ends everything after the first answer early, with the best one so far.
 
-    target: by name, file or value; `auto` is this machine's: the one `eqsat calibrate` wrote here,
-    else a shipped one by the features of its CPU.
-    example_args, keywords: arrays or `jax.ShapeDtypeStruct`. weights: names of arguments that are
-    packed once, ahead of time, also of a program that was read; arrays the function closes over
-    always are. layouts: the layout in which an argument comes or a result goes, by its name or
-    `result0`: `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for
-    the target to decide, `"plain"`, or a `Layout`. goals: by priority
-    (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`). budget: hard upper
-    bounds (`"64 MiB"`; a number is bytes, ps or a count). settings: `key=value` as for `--set`.
-    devices: a map of several devices, by name, file or value, instead of a target. limits: when
-    saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`. unchecked: use rules that were
-    never hunted for counterexamples without the second of hunting that they get otherwise, and
-    rules that have one. time_limit: seconds from the end of reading to the end of the schedule;
-    what there was no time for is told by `run.selection.cuts`. extractor: `cpsat`, or `greedy`: the
-    cheapest way to write each buffer that one pass knows, which proves nothing and may be worse
-    than the input. work_limit: operations that
-    verifying may take. measure: how many programs are timed here after the search, the best one,
-    nearly as good ones and the input; the fastest is kept (`run.measured`). progress: called with
-    the search's `model.progress.Progress` whenever its phase, best value or bound is new; the whole
-    course is in `run.curve`. stop: ends everything behind the first answer early, with the best one
-    so far. Raises EqsatError; exit_code 3 if nothing is
-    admissible, 1 if a rule is refuted (E100).
+    Raises EqsatError; its exit_code is 3 if nothing is admissible, 1 if a rule is refuted (E100).
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
@@ -147,9 +154,9 @@ def optimize(
 
 
 def searched_again(run: Run, rules: RuleSet) -> Run:
-    """The program of a finished run searched once more by these rules, all else as it was asked.
+    """The program of a finished run searched again with these rules, the rest as requested before.
 
-    What devices hold is as it was placed; saturation and search have the run's limits.
+    Values stay on their devices; saturation and search have the limits of the run.
     """
     from eqsat.ops.spelling.chains import canonical as searched
 
@@ -172,7 +179,7 @@ def searched_again(run: Run, rules: RuleSet) -> Run:
 
 
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
-    """What is told of a search; of goals with weights there is none that is the first."""
+    """The progress of a search; goals with weights have no first goal to report."""
     first = run.goals[0]
     told = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
     told.limit = time_limit
@@ -194,7 +201,7 @@ def _measured(run: Run, count: int) -> Run:
 
 
 def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
-    """What is known of the rules; a hunt is a phase of its own, as it happens once per machine."""
+    """Which rules are known; a hunt is a phase of its own, as it happens once per machine."""
     from eqsat.hunt.firstuse import check_rules
 
     with timed(took := {}, "hunt"):
@@ -256,10 +263,11 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
 def _facts(
     program: Program, rules: RuleSet, loops: tuple[Equalities, ...]
 ) -> tuple[Equalities, ...]:
-    """What is known of a program beside the rules: of loops, of parts that are alike, of weights.
+    """Equalities of a program that no rule states: of loops, of parts that are alike, of weights.
 
-    Of weights only where no blocks repeat, or none of them needs another one; then they are all
-    searched: facts of one block are copied to the others, and one weight may be read in several.
+    Those of weights are stated only where no blocks repeat, or none of them needs another one, and
+    all blocks are then searched: otherwise the equalities of one block would be copied to the
+    others, although several may read one weight.
     """
     from eqsat.ops.programs.likeparts import like_parts
     from eqsat.ops.programs.sharedweights import shared_weights
@@ -308,7 +316,7 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
 
 
 def at_sizes(run: Run, family: Family) -> Run:
-    """The run with its programs at the sizes its family is priced at, nothing searched yet."""
+    """The run with its programs at the sizes at which its family is priced, before any search."""
     from eqsat.ops.programs.binding import bind_program
 
     sizes = sizes_of(family.symbols)
@@ -380,7 +388,7 @@ def _machine(
     devices: str | Path | DeviceMap | None,
     settings: Sequence[str],
 ) -> Target:
-    """The target, or what the devices of a map make together, with the settings applied."""
+    """The target, or the targets of a map of devices as one, with the settings applied."""
     from eqsat.lang.owntarget import warn_if_elsewhere
 
     found = _map(devices)
@@ -458,9 +466,9 @@ def target(name_or_file: str | Path) -> Target:
 def read(spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()) -> Source:
     """`x.eqs`, `x.mlir`, `x.onnx`, `x.py:function`, or a name under experiments/programs → Source.
 
-    sizes: what the dims that a program leaves open are priced at, by name. weights: names of
-    arguments that are packed once, ahead of time, and stay resident; `run.use_weights` gives a run
-    their values. EqsatError (E324) if one is no argument.
+    sizes: the sizes at which open dims are priced, by name. weights: names of arguments that are
+    packed once, ahead of time, and stay resident; `run.use_weights` sets their values. EqsatError
+    (E324) if one is no argument.
     """
     return read_spec(spec, sizes, weights)
 

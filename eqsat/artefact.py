@@ -1,4 +1,4 @@
-"""The artefact folder: every border value of a run as text or JSON, whole or not there at all."""
+"""The artefact folder: every border value of a run as text or JSON, written as a whole."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def write_folder(
 
 
 def check_run_place(folder: Path) -> None:
-    """Whether a run can be written here, to be asked before a search; EqsatError (E309, E407)."""
+    """Checks before a search that a run can be written here; EqsatError (E309, E407)."""
     if folder.exists() and not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` exists and is not a run of eqsat", help="name another folder"
@@ -107,7 +107,7 @@ def _write_aside(
 
 
 def put_in_place(aside: Path, folder: Path) -> None:
-    """Rename a finished folder that lies beside its place; what was there goes."""
+    """Rename a finished folder to its final place, and remove what was there."""
     aside.chmod(0o755)
     if not folder.exists():
         aside.rename(folder)

@@ -1,12 +1,12 @@
 """Bodies of loops and branches are searched first; then the program around them.
 
-Around it a loop or branch is one op that no rule looks into. The input program holds it with the
-bodies' baselines; saturation is told that it equals the one with what the searches of its bodies
-found (`Equalities`). So the answer is never worse than the input, and budgets hold for everything
-together.
+In the surrounding program a loop or branch is one op, and no rule matches inside it. The input
+program has it with the baselines of its bodies; an equality states that it equals the op with the
+answers of the bodies' searches (`Equalities`). So the answer is never worse than the input, and
+budgets cover everything together.
 
 A loop also equals programs with a smaller loop, or with none (`ops.programs.loopforms`). Saturation
-starts from them beside the program itself, so rules apply to what left a loop.
+starts from these as well as from the program itself, so rules apply to the parts that left a loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a caller says of a program's border: in which layout arguments come and results go."""
+"""The border of a program: the layouts of its arguments and results, as a caller requests them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESULT = re.compile(r"result(\d+)")
 
 
 def labels_of(source: Source) -> list[str]:
-    """What the caller knows each argument as, e.g. `cache[0][1]`."""
+    """The caller's name of each argument, e.g. `cache[0][1]`."""
     if source.traced is not None:
         return list(source.traced.input_labels)
     return [source.program.leaf(i).name for i in source.program.inputs]
@@ -63,7 +63,7 @@ def type_of(program: Program, border: Border) -> TensorType:
 
 
 def asked_of(source: Source, layouts: Mapping[str, Request]) -> dict[Border, Held | Free | None]:
-    """What `layouts=` asks of which argument or result; None: plain. EqsatError E394."""
+    """The layout that `layouts=` requests per argument or result; None: plain. EqsatError E394."""
     found: dict[Border, Held | Free | None] = {}
     for name, request in layouts.items():
         for border in _borders(source, name):
@@ -107,7 +107,7 @@ def _read(program: Program, border: Border, name: str, request: Request) -> Held
 
 
 def with_layouts(source: Source, target: Target, layouts: Mapping[str, Request]) -> Source:
-    """The source with its border in the layouts asked for, and what is encoded resolved.
+    """The source with its border in the requested layouts, and its encodings resolved.
 
     EqsatError: E393 if an argument or result has another layout already, E394 for words that are
     no layout, or name no argument or result.
@@ -146,7 +146,7 @@ def held_at(source: Source, border: Border) -> Held | None:
 
 
 def settled(source: Source, target: Target) -> Source:
-    """The source with what is encoded turned into packs, or nothing, by the target."""
+    """The source with its encodings resolved by the target, into packs or into nothing."""
     if not is_encoded(source.program):
         return source
     layouts = dict(source.layouts)

@@ -1,4 +1,4 @@
-"""The machine this process runs on: its processor, what that can do, its caches, its memory."""
+"""The machine this process runs on: its processor with its features, its caches, its memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def processor(path: Path = CPUINFO) -> str:
 
 
 def features(path: Path = CPUINFO) -> tuple[str, ...]:
-    """What the processor can do, of `FEATURES`, in LLVM's words, sorted; RISC-V has `v` or not."""
+    """Those of `FEATURES` that the processor has, in LLVM's words, sorted; for RISC-V, `v`."""
     text = system_text(path)
     words = set(f"{_row(text, 'flags')} {_row(text, 'Features')}".split())
     found = {FEATURES[w] for w in words & FEATURES.keys()}
@@ -68,7 +68,7 @@ def _by_llvm() -> set[str]:
 
 
 def caches(folder: Path = CACHES) -> dict[str, int]:
-    """Bytes of each unified or data cache by its level (`l1`, `l2` …); empty if nobody tells."""
+    """Bytes of each unified or data cache by its level (`l1`, `l2` …); empty if unknown."""
     found: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
         level, kind, size = (system_text(index / key) for key in ("level", "type", "size"))
@@ -79,7 +79,7 @@ def caches(folder: Path = CACHES) -> dict[str, int]:
 
 
 def memory_bytes() -> int:
-    """Bytes of main memory; 0 if the system does not tell."""
+    """Bytes of main memory; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -87,7 +87,7 @@ def memory_bytes() -> int:
 
 
 def cores() -> int:
-    """Cores that the system has, also those that this process may not use."""
+    """Cores of the system, including those that this process may not use."""
     return os.cpu_count() or 1
 
 

@@ -29,18 +29,17 @@ class TimedProgram:
 
 
 def check_measure(count: int) -> None:
-    """EqsatError (E400) if so many programs cannot be timed."""
+    """EqsatError (E400) if this number of programs cannot be timed."""
     if count == 1 or count < 0:
         message = f"`measure` takes the number of programs to time, at least 2, not {count}"
         raise fail("E400", message)
 
 
 def measured(run: Run, count: int, seconds: float) -> Run:
-    """With `count` programs timed, the chosen one and the input among them, and the fastest kept.
+    """Time `count` programs, the chosen one and the input among them, and keep the fastest.
 
-    seconds: to look for the others. The selection and schedule are those of the fastest.
-    EqsatError E426 for a program with loops or branches, whose bodies were searched
-    for one answer alone.
+    seconds: for finding the others. The selection and schedule are those of the fastest. EqsatError
+    E426 for a program with loops or branches, whose bodies were searched for one answer alone.
     """
     if run.bodies:
         message = f"`{run.program.name}` has loops or branches, which were searched for one answer"
@@ -133,6 +132,6 @@ def _timed(c: TimedProgram, times: dict[str, Any], per_batch: int) -> Timed:
 
 
 def _fastest(timed: tuple[Timed, ...]) -> int:
-    """The number of the fastest program; the chosen one where nothing is surely faster."""
+    """The number of the fastest program; the chosen one unless another is surely faster."""
     faster = [i for i, t in enumerate(timed) if i and t.ratio[1] > 1]
     return max(faster, key=lambda i: timed[i].ratio[0], default=0)

@@ -55,7 +55,7 @@ def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ..
 
 
 def user_folder(kind: str) -> Path:
-    """Where `kind` of the user's own lies: below `EQSAT_CONFIG`, else the platform's folder."""
+    """The user's own folder for `kind`: below `EQSAT_CONFIG`, otherwise the platform's folder."""
     given = os.environ.get("EQSAT_CONFIG")
     if given:
         return Path(given) / kind
@@ -101,7 +101,7 @@ def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """What a plug-in brings; EqsatError E601 if nothing does, E600 if it cannot be imported."""
+    """The object of a plug-in; EqsatError E601 if there is none, E600 if it cannot be imported."""
     known = plugged_in(group)
     if name not in known:
         hint = did_you_mean(name, known) if known else "no installed package brings any"

@@ -1,4 +1,4 @@
-"""What a user names → a program with its weights: a file, `x.py:function`, or a program's name."""
+"""From a user's words (a file, `x.py:function`, a name) to a program with its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eqsat.source import Source
 def source_of(
     what: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], weights: Sequence[str]
 ) -> Source:
-    """What `optimize` is given as a source; a function is traced with these arguments.
+    """The argument of `optimize` as a source; a function is traced with these arguments.
 
     A text names a program, as on the command line.
     """
@@ -39,13 +39,12 @@ def source_of(
 def read_spec(
     spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()
 ) -> Source:
-    """The program a spec names, and what travels beside it.
+    """The program that a spec names, with its weights and opaque calls.
 
-    sizes: what dims that the program leaves open are priced at, by name. weights: arguments that
-    are weights, besides those of which the file says so. Raises EqsatError: E261 no such program,
-    E307 not a program's file, E308 the Python file or function does not work, E324 no such
-    argument, E36x and E37x an ONNX or MLIR file cannot be read, E385 and E386 for sizes that do not
-    fit.
+    sizes: the sizes at which open dims are priced, by name. weights: arguments that are weights,
+    besides those that the file declares. Raises EqsatError: E261 no such program, E307 not a
+    program's file, E308 the Python file or function does not work, E324 no such argument, E36x and
+    E37x an ONNX or MLIR file cannot be read, E385 and E386 for sizes that do not fit.
     """
     from eqsat.lang.experiments import find_program
 
@@ -67,7 +66,7 @@ def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] |
 
 
 def name_weights(read: Source, weights: Sequence[str]) -> Source:
-    """What was read, with these of its arguments as weights, whose values come later.
+    """The source with these of its arguments as weights, whose values are given later.
 
     Raises EqsatError (E324) if one is no argument, or has a dim that is not known.
     """
@@ -140,7 +139,7 @@ def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
 
 
 def read_state(spec: str) -> dict[str, int]:
-    """What a Python program says of its state: `NAME_state`, argument → number of the result.
+    """The state that a Python program declares: `NAME_state`, argument → number of the result.
 
     Raises EqsatError: E261 no such program, E397 if it is something else.
     """
@@ -166,7 +165,7 @@ def trace_function(
     weights: tuple[str, ...],
     name: str = "",
 ) -> Source:
-    """Trace a function; arguments named in `weights` are known by their place, not their values.
+    """Trace a function; arguments named in `weights` are identified by place, not by value.
 
     So one search serves every set of weights, and a caller may pass others later.
     """

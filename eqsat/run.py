@@ -1,4 +1,4 @@
-"""A run: a program, what to search it with, and everything the search made."""
+"""A run: a program, the request of its search, and everything the search made."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _BODY = re.compile(r"[^/]+/(?:body|condition|branch\d+)(?:/.*)?")  # of a loop, 
 
 @dataclass
 class RunUse:
-    """What comes to an answer when it is used, after the search; no part of the answer.
+    """State that is added when the answer is used, after the search; no part of the answer.
 
-    weights: arrays by content hash that were not there when the program was read.
+    weights: arrays by content hash that were not known when the program was read.
     """
 
     weights: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class RunUse:
 class Run:
     """One optimization and everything it made; each stage is plain data.
 
-    `seconds` is a clock: what each phase took so far, verifying and compiling included.
+    `seconds` has the duration of each phase so far, verifying and compiling included.
     """
 
     source: Source
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def verification(self) -> Verification | None:
-        """What verifying found, if it was asked for."""
+        """The outcome of verification, if it was requested."""
         return self.use.verification
 
     def summary(self) -> dict[str, Any]:
@@ -140,13 +140,13 @@ class Run:
     def explain(
         self, value: str | None = None, *, price: bool | None = None, time_limit: float = 30.0
     ) -> Explanation:
-        """Which rules made a choice, what else there was at what price, what limits removed.
+        """Which rules made a choice, its alternatives with their prices, and what limits excluded.
 
         value: anything that is printed: a value (`%h.matmul`), a layout of it (`%h.matmul@16x16`),
         `dispatch 3`, a rule's name, a line of source (`mlp.py:12`); `%loop/body` is the body of a
         loop, and `%loop/body/%h` a value inside. price: search again for every alternative, within
-        `time_limit` seconds for all; None does if something is named. Raises EqsatError (E303) if
-        nothing is called so.
+        `time_limit` seconds for all; None: only if a value is given. Raises EqsatError (E303) if
+        nothing has this name.
         """
         from eqsat.report.explain import explained
 
@@ -193,10 +193,10 @@ class Run:
 
     @cached_property
     def is_input(self) -> bool:
-        """Whether the chosen program is what came in: the same ops, and nothing computed ahead.
+        """Whether the chosen program is the input: the same ops, and nothing computed ahead.
 
-        Only how they are fused may differ. False before a schedule is made, and where the program
-        that was searched leaves out work that the function itself does.
+        Only their fusion may differ. False before a schedule is made, and where the searched
+        program leaves out work that the function itself does.
         """
         from eqsat.ops.spelling.chains import leaves_work_out
 
@@ -208,10 +208,10 @@ class Run:
     def compile(self) -> Any:
         """A jitted JAX function with the calling convention of the traced one.
 
-        Calls are those of `jax.jit`, with nothing of ours around them; only weights that come with
-        every call and are packed ahead of time are looked up in Python. Where the answer is the
-        input and XLA runs it, that is the traced function itself. Arguments and results that have a
-        layout come and go in it (`source.layouts`); `ops.meaning.programs.pack` lays an array out.
+        Calls are those of `jax.jit`, without any Python of ours; only weights that are passed in
+        every call and packed ahead of time are looked up in Python. Where the answer is the input
+        and XLA runs it, this is the traced function itself. Arguments and results with a layout are
+        passed and returned in it (`source.layouts`); `ops.meaning.programs.pack` converts an array.
         Programs read from text take flat inputs and return a tuple. EqsatError when a call is
         traced: E306 if its tree differs from the traced one, E503 if an input does not fit.
         """
@@ -239,14 +239,14 @@ class Run:
 
     @property
     def execution(self) -> Execution:
-        """By which executor the schedule runs, and what that declines of its plan."""
+        """The executor of the schedule, and the dispatches that it does not run as planned."""
         from eqsat.execute.executors import execution
 
         return execution(self.schedule, self.runs_on)
 
     @property
     def runs_on(self) -> Target:
-        """The target whose executor runs the schedule: XLA's where that was measured to be best."""
+        """The target whose executor runs the schedule: XLA's where that was measured as fastest."""
         if self.measured is not None and self.measured.keeps_input_by_xla:
             return replace(self.target, executor="xla")
         return self.target
@@ -267,7 +267,7 @@ class Run:
         return executable
 
     def take_weights(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Hold the arrays among these arguments that are weights of the traced function."""
+        """Keep the arrays among these arguments that are weights of the traced function."""
         import jax
         import numpy as np
         from jax.core import Tracer
@@ -283,7 +283,7 @@ class Run:
             self.executable.take_weights(held)
 
     def use_weights(self, values: Mapping[str, Any]) -> None:
-        """Hold these arrays as the program's weights, by name; they are packed once, on first use.
+        """Set these arrays as the program's weights, by name; they are packed once, on first use.
 
         Raises EqsatError: E324 if the program has no such weight, E503 if an array does not fit.
         """
@@ -345,14 +345,14 @@ class Run:
         return self.schedule
 
     def stages(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of these stages that there are, as JSON."""
+        """Those of these stages that exist, as JSON."""
         there = {k: getattr(self, k) for k in names}
         return {k: v.to_json() for k, v in there.items() if v is not None}
 
     def save(self, folder: str | Path, *, packed: bool = True) -> Path:
-        """The artefact folder, written aside and renamed, so it is whole or not there.
+        """Write the artefact folder under another name, then rename it, so it is never partial.
 
-        packed: keep weights as the schedule reads them, too, if it was executed.
+        packed: also keep the weights as the schedule reads them, if it was executed.
         """
         from eqsat import artefact
         from eqsat.execute.weights import packed_arrays
@@ -389,11 +389,11 @@ class Run:
     ) -> Exported:
         """The chosen program as an MLIR module (`"mlir"`) or an ONNX model (`"onnx"`).
 
-        Written to `path` if given. of: `"schedule"` is what was chosen, its weights packed;
-        `"program"` what came in. weights: `auto`, `constants`, `resources` or `arguments`.
-        partial: undefined functions stand for ops that cannot be written. Raises EqsatError:
-        E380 if there are such ops and not `partial`, E381 if a weight has no values, E382 if
-        `onnx` is not installed, E383 for unknown words, E384 if the file cannot be written.
+        Written to `path` if given. of: `"schedule"` is the chosen program with its packed weights;
+        `"program"` the input. weights: `auto`, `constants`, `resources` or `arguments`. partial:
+        undefined functions stand for ops that cannot be written. Raises EqsatError: E380 if there
+        are such ops and not `partial`, E381 if a weight has no values, E382 if `onnx` is not
+        installed, E383 for unknown words, E384 if the file cannot be written.
         """
         from eqsat.export.write import check_word, export, write_files
 

@@ -45,7 +45,7 @@ def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> S
 
 
 def _refuse_requests(schedule: Schedule, run: Run) -> None:
-    """EqsatError if a requested layout is still a request: E390, or E410 for want of time."""
+    """EqsatError if a requested layout was not resolved: E390, or E410 if time ran out."""
     left = [i for _, i in schedule.ops({*Encoding.ops})]
     left += [i for i in schedule.ahead if schedule.program.nodes[i].op in Encoding.ops]
     assert run.egraph is not None

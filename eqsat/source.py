@@ -1,4 +1,4 @@
-"""A program as it was read, with what travels beside it."""
+"""A program as it was read, with its weights and opaque calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A program with what travels beside it: weights by content hash, opaque calls by key."""
+    """A program with its weights by content hash and its opaque calls by key."""
 
     program: Program
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)

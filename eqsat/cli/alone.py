@@ -37,8 +37,8 @@ def extract_egraph(
 ) -> int:
     """Extract the cheapest DAG of an e-graph: each chosen node is paid once, from the roots.
 
-    Prints status, DAG cost, and the bound that no extraction is below. Out of time it prints the
-    best answer so far, and a warning. Exit code 3 if the e-graph has no finite extraction.
+    Prints status, DAG cost, and a proven lower bound. If time runs out, it prints the best answer
+    so far, and a warning. Exit code 3 if the e-graph has no finite extraction.
     """
     from eqsat.model.stopping import Stop
 
@@ -67,7 +67,10 @@ def place_buffers(
     ],
     capacity: Annotated[
         str | None,
-        typer.Option("--capacity", help="Does it fit: `1048576` (bytes) or `1MiB`; else minimise."),
+        typer.Option(
+            "--capacity",
+            help="Only find a placement within `1MiB` (or bytes, `1048576`), not the lowest.",
+        ),
     ] = None,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `60s`.")
@@ -83,9 +86,9 @@ def place_buffers(
 ) -> int:
     """Place buffers in one arena: no overlap while both are live, and as low as possible.
 
-    A buffer is live in the steps lower <= t < upper. Prints status, the height of the arena, and
-    the bound that no placement is below. Exit code 3 if nothing fits the capacity, or nothing was
-    found in time that does: the message says which.
+    A buffer is live in the steps lower <= t < upper. Prints status, the height of the arena, and a
+    proven lower bound. Exit code 3 if nothing fits the capacity (proven), or nothing that fits was
+    found in time: the message says which.
     """
     from eqsat.model.stopping import Stop
 

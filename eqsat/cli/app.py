@@ -37,7 +37,7 @@ _CHOICE = re.compile(r"'([^']*)' is not one of (.*)")
 
 app = typer.Typer(
     name="eqsat",
-    help="Find the best program your rewrite rules can reach, and say why it is.",
+    help="Find the best program your rewrite rules can reach, and explain it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,7 +59,7 @@ def _root(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Find the best program your rewrite rules can reach, and say why it is."""
+    """Find the best program your rewrite rules can reach, and explain it."""
 
 
 for commands in (

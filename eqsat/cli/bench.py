@@ -22,15 +22,15 @@ def bench(
         list[int] | None,
         typer.Option(
             "--dispatch",
-            help="Time dispatches of this number only, those of all runs beside each other;"
-            " repeatable. `eqsat show DIR` numbers them.",
+            help="Time only the dispatches of this number, of all runs side by side; repeatable."
+            " `eqsat show DIR` numbers them.",
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=30, help="At most so many interleaved rounds.")
+        int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
     ] = 30,
     pin: Annotated[
-        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU alone.")
+        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,

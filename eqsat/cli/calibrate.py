@@ -42,17 +42,15 @@ def calibrate(
         typer.Option(
             "-o",
             "--out",
-            help="The target file that is written; `host`, which `auto` takes, if none.",
+            help="The target file to write; the default is `host`, which `auto` uses.",
         ),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Three rounds in place of nine: coarser figures.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, coarser figures.")] = False,
     executor: Annotated[
         TimedExecutor | None,
         typer.Option(
             "--executor",
-            help="Whose time: generated kernels, or XLA's own ops; kernels where they run here.",
+            help="What to time: generated kernels (the default where they run) or XLA's own ops.",
         ),
     ] = None,
     check: Annotated[
@@ -65,12 +63,12 @@ def calibrate(
 ) -> int:
     """Measure this machine, one core, and write it as a target.
 
-    Medians of interleaved rounds of process time. Of kernels: dispatches of many shapes, layouts
-    and epilogues, to which the constants of plans are fitted; the file says how well they predict
-    shapes that were left out. Of XLA's ops: contractions and convolutions by shape and order of
-    dims, elementwise passes, memory levels, transposes, the cost of one op. With --check, forms of
-    small programs are timed too: rank correlation and regret say how far the model can be trusted.
-    A file that calibrate did not write is not replaced (E421).
+    Figures are medians of CPU time over interleaved rounds. For kernels, dispatches of many shapes,
+    layouts and epilogues are timed and the constants of plans are fitted to them; the file says how
+    well they predict shapes that were left out. For XLA's ops, contractions and convolutions are
+    timed by shape and order of dims, with elementwise passes, memory levels, transposes and the
+    cost of one op. With --check, forms of small programs are timed too, and rank correlation and
+    regret say how good the model is. A file that calibrate did not write is not replaced (E421).
     """
     from eqsat.lang.owntarget import HOST
 

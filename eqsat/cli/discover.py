@@ -24,22 +24,22 @@ def discover(
         typer.Option(
             "--ops",
             metavar="NAMES",
-            help="What terms are made of, with commas or repeatable: `matmul,sum,slice`;"
+            help="The ops of terms, with commas or repeatable: `matmul,sum,slice`;"
             " docs/discover.md lists them.",
         ),
     ] = None,
     rules: o.Rules = None,
     without: o.Without = None,
     leaves: Annotated[
-        int, typer.Option("--leaves", help="Operands that a term may have: 1 to 4.")
+        int, typer.Option("--leaves", help="The most operands of a term: 1 to 4.")
     ] = 2,
-    size: Annotated[int, typer.Option("--size", help="Ops of a term at most: 1 to 5.")] = 3,
+    size: Annotated[int, typer.Option("--size", help="The most ops of a term: 1 to 5.")] = 3,
     programs: Annotated[
         list[str] | None,
         typer.Option(
             "--programs",
             metavar="PROGRAM",
-            help="Rank proposals by what they gain here, repeatable; none if not given.",
+            help="Rank proposals by their gain on this program, repeatable.",
         ),
     ] = None,
     target: o.TargetName = "reference",
@@ -63,7 +63,7 @@ def discover(
     """Find small equalities that the rules do not prove, and propose them as hunted rules.
 
     Terms over a few operands are enumerated, those with equal values are put into one e-graph, and
-    what the rules leave apart becomes a rule with examples. Ctrl-C keeps what was found.
+    pairs that the rules do not unite become rules with examples. Ctrl-C keeps what was found.
     """
     from eqsat.model.stopping import Stop
 

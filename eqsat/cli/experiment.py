@@ -27,18 +27,25 @@ def experiment(
         Path, typer.Option("-o", "--out", help="Folder of the store, the results and the page.")
     ] = Path("results"),
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Rows at a time, each in a process of its own.")
+        int,
+        typer.Option(
+            "--jobs", min=1, help="The number of rows at a time, each in a process of its own."
+        ),
     ] = 1,
     dask: Annotated[
         str,
-        typer.Option("--dask", metavar="ADDRESS", help="Run rows on the Dask cluster there."),
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="Run rows on the Dask cluster at this address."
+        ),
     ] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Run also rows that the store has.")
+        bool, typer.Option("--force", help="Run rows again that the store has.")
     ] = False,
     screen: Annotated[
         bool,
-        typer.Option("--screen", help="Of `ablate:` only rows that leave out a rule that matched."),
+        typer.Option(
+            "--screen", help="Run rows of `ablate:` only if the rule they leave out matched."
+        ),
     ] = False,
     pivot: Annotated[
         str,
@@ -53,9 +60,9 @@ def experiment(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Run what is missing of an experiment; print its table, write its results and its page.
+    """Run the missing rows of an experiment; print its table, write its results and its page.
 
-    Each row is kept as it ends, in one store for all experiments of the folder, and is not run
+    Each row is stored as it ends, in one store for all experiments of the folder, and is not run
     again unless its program, rules, target or settings change. After Ctrl-C or a crash the same
     command goes on. Exit code 1 if a row is not as expected, or differs from the reference.
     """
@@ -101,9 +108,9 @@ def query(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Ask the store of experiments: print what a SELECT finds, or the tables and their columns.
+    """Query the store of experiments: print the result of a SELECT, or the tables and columns.
 
-    The store is an SQLite file that pandas, DuckDB and any SQL tool read as it is. Nothing is
+    The store is an SQLite file, which pandas, DuckDB and any SQL tool can read. Nothing is
     written.
     """
     from eqsat.lab.store.query import ask

@@ -48,19 +48,23 @@ def export(
     ] = None,
     of: Annotated[
         Exportable,
-        typer.Option("--of", help="What was chosen, its weights packed, or what came in."),
+        typer.Option(
+            "--of", help="The chosen program with its packed weights, or the input program."
+        ),
     ] = Exportable.schedule,
     weights: Annotated[
         WeightsPlace,
         typer.Option(
             "--weights",
-            help="In place; beside the text (ONNX: in a file of their own); as arguments; or by"
+            help="In place; beside the text (ONNX: in a separate file); as arguments; or by"
             " their size.",
         ),
     ] = WeightsPlace.auto,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Undefined functions stand for ops that cannot be written."),
+        typer.Option(
+            "--partial", help="Write undefined functions for ops that cannot be exported."
+        ),
     ] = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,

@@ -48,7 +48,7 @@ def compare(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Tell what differs between two runs: choices, layouts, bytes, time, and the rules behind."""
+    """Compare two runs: choices, layouts, bytes, time, and the rules behind each difference."""
     import eqsat
     from eqsat.report.compare import compare_runs
 
@@ -66,15 +66,15 @@ def explain(
         bool | None,
         typer.Option(
             "--price/--no-price",
-            help="Search again for each choice that was not made, for its price; if neither is"
-            " given, only where a value is named.",
+            help="Search again for the price of each alternative; the default is to do so only if a"
+            " value is named.",
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option(
             "--without",
-            help="Search again without a rule, rule set or tag, repeatable, and tell what differs.",
+            help="Search again without a rule, rule set or tag, repeatable, and compare.",
         ),
     ] = None,
     force: Annotated[
@@ -82,7 +82,7 @@ def explain(
         typer.Option(
             "--force",
             metavar="LAYOUT",
-            help="The best program that keeps VALUE in memory so, with its price: `row-major`,"
+            help="Find the best program that keeps VALUE in memory in this layout: `row-major`,"
             " `16x16`, `pack(pos=[0], tiles=[16])`, `transpose(perm=[1, 0])`.",
         ),
     ] = None,
@@ -92,7 +92,7 @@ def explain(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Say why: rules behind each choice, what else there was and its price, what limits removed.
+    """Explain choices: the rules behind them, alternatives with prices, what limits excluded.
 
     Alternatives are listed cheapest first. Or say what an error code means.
     """
@@ -140,7 +140,7 @@ def rules(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Show per rule: matches, nodes made, time, nodes of the result it led to, where it stands."""
+    """Print per rule: matches, e-nodes made, time, e-nodes of the result it led to, its place."""
     import eqsat
     from eqsat.report.text import RULE_COLUMNS, rule_facts, rules_table, table_text
 

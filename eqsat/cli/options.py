@@ -42,10 +42,10 @@ class Phase(StrEnum):
 OutputFormat = Annotated[
     Format,
     typer.Option(
-        "--output-format", help="Print text, or JSON for programs; `--json` is short for it."
+        "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr but errors.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.")]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -78,17 +78,17 @@ Unchecked = Annotated[
     bool,
     typer.Option(
         "--unchecked",
-        help="Use rules that are not eqsat's own without hunting counterexamples to them first,"
-        " and rules that have one; the run says so.",
+        help="Use unknown rules without hunting for counterexamples first, and refuted rules too;"
+        " the run names them.",
     ),
 ]
 Goals = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
-        help="time, memory, dispatches, relayout, resident (bytes of weights), load_peak (while"
-        " they are packed), or one of a plug-in; in order of priority, or all with weights:"
-        " `time:0.5`; time, memory, dispatches if none.",
+        help="What to minimise, repeatable, in order of priority or all with weights (`time:0.5`):"
+        " time, memory, dispatches, relayout, resident (bytes of weights kept), load_peak (bytes"
+        " while they are packed), or a plug-in's; default: time, memory, dispatches.",
     ),
 ]
 ProgramName = Annotated[
@@ -101,7 +101,7 @@ Sizes = Annotated[
     list[str] | None,
     typer.Option(
         "--size",
-        help="What a dim that is not known is priced at, repeatable: `m=128`, or `m=128:16` if all"
+        help="The size at which an unknown dim is priced, repeatable: `m=128`, or `m=128:16` if all"
         " its sizes are multiples of 16.",
     ),
 ]
@@ -119,14 +119,14 @@ Layouts = Annotated[
     typer.Option(
         "--layout",
         metavar="NAME=LAYOUT",
-        help="How an argument comes or a result goes, repeatable: `a=pack(pos=[0], tiles=[16])`,"
-        " `result0=transpose(perm=[1, 0])`, `plain`; `eqsat state` also chooses: `a=free`.",
+        help="The layout of an argument or result, repeatable: `a=pack(pos=[0], tiles=[16])`,"
+        " `result0=transpose(perm=[1, 0])`, `a=plain`; with `eqsat state` also `a=free`.",
     ),
 ]
 Budget = Annotated[
     list[str] | None,
     typer.Option(
-        "--budget", help="A hard bound on any goal, repeatable: `memory=64MiB`, `dispatches=3`."
+        "--budget", help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."
     ),
 ]
 Settings = Annotated[
@@ -138,8 +138,8 @@ Originals = Annotated[
     typer.Option(
         "--originals",
         metavar="stored|dropped|held",
-        help="Of weights: stored packed; dropped as they are packed (if not said otherwise); held"
-        " by the caller, so that packed copies come on top.",
+        help="Original weights: stored packed in the file; dropped when packed (the default); or"
+        " held by the caller, in addition to packed copies.",
     ),
 ]
 SearchLimits = Annotated[
@@ -152,7 +152,8 @@ SearchLimits = Annotated[
     ),
 ]
 TimeLimit = Annotated[
-    str, typer.Option("--time-limit", help="Wall time of the solver for all goals: `60s`.")
+    str,
+    typer.Option("--time-limit", help="Wall time from reading to the end of the schedule: `60s`."),
 ]
 Seed = Annotated[
     int,
@@ -164,11 +165,12 @@ Extractor = Annotated[
     str,
     typer.Option(
         "--extractor", metavar="NAME",
-        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, nothing proven.",
+        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof.",
     ),
 ]  # fmt: skip
 Threads = Annotated[
-    int, typer.Option("--threads", min=1, help="No effect on the answer: workers are interleaved.")
+    int,
+    typer.Option("--threads", min=1, help="Threads of the solver; they do not change the answer."),
 ]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
 WorkLimit = Annotated[
@@ -176,7 +178,7 @@ WorkLimit = Annotated[
     typer.Option(
         "--work-limit",
         min=1,
-        help="Operations the float64 reference may take to verify; 2e11 is about half a minute.",
+        help="Operations that the float64 reference may take; 2e11 is about half a minute.",
     ),
 ]
 DeviceName = Annotated[

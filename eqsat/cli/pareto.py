@@ -25,8 +25,8 @@ def pareto(
         list[str] | None,
         typer.Option(
             "--goal",
-            help="An axis of the front, repeatable: time, memory, dispatches, relayout, resident,"
-            " load_peak, or one of a plug-in; time, memory, dispatches if none.",
+            help="A goal of the front, repeatable: time, memory, dispatches, relayout, resident,"
+            " load_peak, or a plug-in's; default: time, memory, dispatches.",
         ),
     ] = None,
     budget: o.Budget = None,
@@ -37,7 +37,9 @@ def pareto(
     weights: o.Weights = None,
     points: Annotated[
         int,
-        typer.Option("--points", min=1, help="Show so many points, spread over the front."),
+        typer.Option(
+            "--points", min=1, help="The number of points at most, spread over the front."
+        ),
     ] = 12,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Wall time for the whole front: `60s`.")

@@ -35,7 +35,7 @@ def optimize(
     devices: o.DeviceMapName = None,
     time_limit: o.TimeLimit = "60s",
     stop_after: Annotated[
-        o.Phase | None, typer.Option("--stop-after", help="Stop when this stage is made.")
+        o.Phase | None, typer.Option("--stop-after", help="Stop after this phase.")
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
@@ -47,7 +47,7 @@ def optimize(
             "--measure",
             min=0,
             metavar="N",
-            help="Time N programs here, the best, nearly as good ones and the input, and keep the"
+            help="Time N programs here (the best, nearly as good ones, the input) and keep the"
             " fastest.",
         ),
     ] = 0,
@@ -66,8 +66,8 @@ def optimize(
 
     Rules that eqsat does not ship are hunted for counterexamples first, for a second, once per
     machine. Exit codes: 1 if one is refuted or the result differs from the reference, 3 if nothing
-    is admissible or nothing could be verified. Ctrl-C tells the best answer so far and keeps it
-    where `-o` says, or says that there is none yet (exit code 130).
+    is admissible or nothing could be verified. Ctrl-C prints the best answer so far and saves it
+    with `-o`, or says that there is none yet (exit code 130).
     """
     for option in [n for n, on in (("--verify", verify), ("--measure", measure)) if on]:
         if stop_after not in (None, o.Phase.schedule):

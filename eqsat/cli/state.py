@@ -43,10 +43,10 @@ def state(
 ) -> int:
     """Price every layout in which a program may keep its state, such as a cache, between calls.
 
-    A program says which argument comes back as which result by `NAME_state = {"cache": 1}` beside
-    the function, or here by --state. An argument or result with `--layout NAME=free` is chosen
-    alike; `free(calls=100)` prices one conversion by the caller in 100 calls. One search per
-    choice of layouts that the rules want; what is wanted alike is kept alike.
+    `NAME_state = {"cache": 1}` beside the function, or --state, says which result replaces which
+    argument in the next call. The layout of an argument or result with `--layout NAME=free` is
+    chosen in the same way; `free(calls=100)` prices one conversion by the caller in 100 calls. Each
+    choice of layouts is one search; states with the same candidate layouts are kept alike.
     """
     import eqsat
     from eqsat.artefact import check_run_place

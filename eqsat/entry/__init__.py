@@ -1,1 +1,1 @@
-"""What Python calls beside `api`: a search per shape, per trade-off, per layout of a state."""
+"""Entry points for Python besides `api`: a search per shape, trade-off, or layout of a state."""

@@ -1,4 +1,4 @@
-"""One search, many sizes: a run of a program with symbols, taken at other sizes of them."""
+"""One search, many sizes: a run of a program with symbols, applied to other sizes of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eqsat.scheduling import with_schedules
 
 
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:
-    """The same choices at other sizes, without a search; symbols not named stay where they are.
+    """The same choices at other sizes, without a search; symbols not named keep their size.
 
-    The e-graph holds for every admissible size, so the program is right at these; the choices were
-    the best ones where they were searched, so nothing is proven about them here (`stop` says
+    The e-graph is valid for every admissible size, so the program is correct at these. The choices
+    were optimal at the sizes of the search, so nothing is proven about them here (`stop` is
     `sizes`). EqsatError: E385 for a name the program does not have, E386 for a size its divisor
     does not divide, E389 if a chosen op or dispatch does not exist at these sizes, E405 if the run
-    stopped before there was a choice.
+    stopped before its selection.
     """
     family, selection = run.family, run.selection
     if family is None:

@@ -1,7 +1,7 @@
 """Reverse mode of a jitted function whose forward and backward pass are searched like the function.
 
-JAX splits a derivative in two: a forward pass that keeps what the backward pass will need, and the
-backward pass, from these residuals and the cotangents. Each is a function of arrays, so a program.
+JAX splits a derivative in two: a forward pass that returns residuals, and a backward pass from
+these residuals and the cotangents. Each is a function of arrays, and so a program.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def in_reverse(
 ) -> Callable[..., Any]:
     """`primal`, which computes `function`, under `jax.grad` by two searched programs.
 
-    Custom derivatives and stop_gradient of the function hold. Forward mode (`jax.jvp`) is what JAX
-    refuses for functions with a reverse mode of their own.
+    Custom derivatives and stop_gradient of the function are kept. JAX refuses forward mode
+    (`jax.jvp`) for functions with a reverse mode of their own.
     """
     import jax
 

@@ -64,10 +64,10 @@ def jit(
     target, rules, goals and further options are those of `eqsat.optimize`. weights: names of
     arguments that are packed ahead of time, once per array. Where the answer is the input, the
     function itself runs. The result can be called under `jax.grad`, `jax.vmap` and `jax.jit`.
-    derivatives: `own` are those of the function as it is, in both modes. With `searched` the two
-    passes of `jax.grad` are searched as the function is, and JAX refuses forward mode. EqsatError
-    (E400) for an option `eqsat.optimize` does not have; a call that has to be traced raises what
-    `eqsat.optimize` does.
+    derivatives: `own` are those of the original function, in both modes. With `searched` the two
+    passes of `jax.grad` are searched like the function, and JAX refuses forward mode. EqsatError
+    (E400) for an option `eqsat.optimize` does not have; a call that has to be traced raises the
+    errors of `eqsat.optimize`.
     """
     known = set(inspect.signature(optimize).parameters)
     for name in options:

@@ -1,4 +1,4 @@
-"""`eqsat.keep_state`: what every layout costs that a program's state or a free border may have."""
+"""`eqsat.keep_state`: the price of every layout of a program's state, or of a free border."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ MOST_TOGETHER = 24  # combinations of them; beyond, one is changed at a time
 class Tie:
     """Arguments and results that have one layout, which the search chooses.
 
-    A state is an argument and the result that is its value in the next call. calls: one in so many
-    pays for the caller's conversion, 0: none does.
+    A state is an argument and the result that is its value in the next call. calls: the caller
+    converts once in so many calls; 0: never.
     """
 
     name: str
@@ -61,7 +61,7 @@ Layouts = Mapping[Tie, Layout]
 class Alternative:
     """One choice of layouts; `layouts` has what is not plain.
 
-    caller_ps: what converting costs the caller per call, added to the time.
+    caller_ps: the caller's cost of conversion per call, which is added to the time.
     """
 
     layouts: Layouts
@@ -97,7 +97,7 @@ class Kept:
 
     @property
     def run(self) -> Run:
-        """The best one: a run whose state comes and goes packed."""
+        """The best one: a run whose state is passed and returned packed."""
         return self.best.run
 
     def pack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
@@ -125,7 +125,7 @@ class Kept:
         return value if layout is None else turn(layout, value)
 
     def to_text(self) -> str:
-        """A line per alternative: what it costs, and what it costs more than the plain one."""
+        """A line per alternative: its price, and the difference to the plain one."""
         from eqsat.report.state import state_text
 
         return state_text(self.told())
@@ -164,14 +164,15 @@ def keep_state(
 ) -> Kept:
     """Search the program once per choice of layouts for its state, and keep the best.
 
-    state: argument → the result that takes its place in the next call; both may be trees. Of a
-    program without a trace: name of an input → number of a result. layouts: as of `optimize`; what
-    is `"free"` there is chosen like a state, `"free(calls=100)"` at the price of one conversion in
-    100 calls. The layouts tried are those in which some op of the program's e-graph reads or makes
-    the tensor; what is wanted in the same layouts (a cache per layer) is kept alike. All
-    combinations are searched if they are at most 24, else one is changed at a time until nothing
-    gets better. time_limit: seconds of each search. request: what `optimize` takes besides. Raises
-    EqsatError (E397 to E399 for the state, E393 and E394 for layouts).
+    state: argument → the result that replaces it in the next call; both may be trees. Of a program
+    without a trace: name of an input → number of a result. layouts: as for `optimize`; the layout
+    of a `"free"` border is chosen like that of a state, with `"free(calls=100)"` at the price of
+    one conversion in 100 calls. The layouts tried are those in which some op of the program's
+    e-graph reads or makes the tensor; states with the same candidate layouts (a cache per layer)
+    are kept alike. All combinations are searched if there are at most 24; otherwise one state is
+    changed at a time until nothing gets better. time_limit: seconds of each search. request:
+    further arguments of `optimize`. Raises EqsatError (E397 to E399 for the state, E393 and E394
+    for layouts).
     """
     source = source_of(function_or_program, example_args, keywords or {}, weights)
     asked = asked_of(source, layouts or {})

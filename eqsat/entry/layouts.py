@@ -1,4 +1,4 @@
-"""The layouts of a value that an e-graph has, by the words that people use for them."""
+"""The layouts of a value that an e-graph has, by the words in which users write them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Known = dict[int, list[Layout]]  # class → how it holds a value
 
 
 def layouts_of(names: Names, eclass: int) -> Known:
-    """The classes that hold the data of a class in another layout: none of its own for itself."""
+    """The classes that hold the data of a class in another layout, without the class itself."""
     egraph, same = names.egraph, names.logical[eclass]
     found: Known = {eclass: []}
     for n in egraph.nodes:
@@ -66,7 +66,7 @@ def _one(layout: Layout) -> str:
 
 
 def wanted(text: str, of: TensorType, names: Names, known: Known) -> list[int]:
-    """Classes that hold a value of this type as a text says; EqsatError E394 if it says nothing."""
+    """Classes that hold a value in the layout that a text names; EqsatError E394 if none."""
     plain = next(iter(known))
     if text == ROW_MAJOR:
         return [plain]

@@ -33,7 +33,7 @@ class Front:
     """The points found, best by the first goal first; the budget of each is its own values.
 
     `at_least` points exist; `complete` says that these are all, proven. stop: complete | points
-    (more exist than were asked for) | wall | interrupted.
+    (more exist than requested) | wall | interrupted.
     """
 
     points: tuple[Run, ...]
@@ -101,7 +101,7 @@ class Front:
 
 
 def check_front_place(folder: Path) -> None:
-    """Whether a front can be written here, to be asked before a search; EqsatError (E309, E407)."""
+    """Checks before a search that a front can be written here; EqsatError (E309, E407)."""
     if folder.exists() and not (folder / FILE).is_file():
         message = f"`{folder}` exists and is not a front of eqsat"
         raise fail("E309", message, help="name another folder")
@@ -121,10 +121,10 @@ def pareto(
 ) -> Front:
     """The front of some goals that the rules can reach: time × peak memory × dispatches if none.
 
-    goals: two or more of them, without weights. points: how many to show at most; if there are more
-    they are spread over the range. time_limit: seconds for everything. request: what `optimize`
-    takes besides (rules, target, settings, budget, weights …). Every point is proven or carries its
-    gap. Raises EqsatError; exit_code 3 if nothing is admissible.
+    goals: two or more, without weights. points: the most to find; if more exist, they are spread
+    over the range. time_limit: seconds for everything. request: further arguments of `optimize`
+    (rules, target, settings, budget, weights …). Every point is proven or has a gap. Raises
+    EqsatError; exit_code 3 if nothing is admissible.
     """
     start = time.monotonic()
     if points < 1:
@@ -166,7 +166,7 @@ def _nothing(session: Any, proven: bool) -> Exception:
 
 
 def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...]) -> Run:
-    """A run whose best answer this is: its other goals are its budget."""
+    """A run whose optimum this point is: its other goals are its budget."""
     budget = dict(run.target.budget)
     places = dict(run.target.places)
     for goal in others:

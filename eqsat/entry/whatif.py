@@ -1,4 +1,4 @@
-"""What would be if: a finished run without some of its rules, or with a value kept in a layout."""
+"""What-if questions: a finished run without some of its rules, or with a value kept in a layout."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ GOALS = ("time", "memory", "dispatches")  # what is told of every answer
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A run beside what it would be: `asked` says how; `after` is None where there is no program.
+    """A run before and after a change, `asked`; `after` is None if there is no program then.
 
-    notes: what else is to be said, a sentence each.
+    notes: further remarks, a sentence each.
     """
 
     asked: str
@@ -46,7 +46,7 @@ class WhatIf:
         return compare_runs(self.before, self.after, ("as it is", "then"))
 
     def figures(self) -> list[tuple[str, int, int | None]]:
-        """(goal, as it is, then) for every goal that is told; None: there is no program."""
+        """(goal, as it is, then) for every goal that is reported; None: there is no program."""
         _, own, _ = finished_stages(self.before)
         other = None if self.after is None else finished_stages(self.after)[1]
         known = dict(own.goals)
@@ -139,7 +139,7 @@ def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
 
 
 def _proven(before: Run, after: Run) -> tuple[str, ...]:
-    """A sentence where the difference is not what the rules gain, as a search ended early."""
+    """A sentence if a search ended early, as the difference is then not only that of the rules."""
     assert before.selection is not None
     assert after.selection is not None
     goal = before.goals[0].name
@@ -205,7 +205,7 @@ def _kept(run: Run, names: Names) -> set[int]:
 
 
 def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ...]:
-    """Why no program keeps it so: what there is, who makes layouts, and what limits removed."""
+    """Why no program keeps it so: its layouts, the rules that made them, what limits excluded."""
     assert run.selection is not None
     egraph, same = names.egraph, names.logical[eclass]
     ways = [f"{ways_text(layouts)} ({names.type_of(c)})" for c, layouts in known.items()]
