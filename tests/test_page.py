@@ -21,7 +21,7 @@ from eqsat.report.page.assets import SCRIPTS, json_in_html, libraries, scripted_
 from eqsat.report.page.content import page_data
 from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.labels import layers_by_name, short_name
+from eqsat.report.page.labels import layers_by_name, scope_in, short_name
 from eqsat.report.page.layouts import layout_names
 from eqsat.report.page.runpage import framed, page
 
@@ -317,4 +317,6 @@ def test_layers_are_read_from_names_of_weights():
     found = layers_by_name(names)
     assert found["params_encoder_layer_2_key_weight"] == ("encoder.layer", 2)
     assert not {"params_stem_0", "params_embeddings_word_weight"} & found.keys()
+    assert scope_in("encoder.layer.2.softmax", found.values()) == ("encoder.layer", 2)
+    assert scope_in("embeddings.sum", found.values()) is None
     assert short_name("params_encoder_layer_0_key_weight") == "encoder.layer.0.key"

@@ -90,10 +90,16 @@ class Placements:
 
     def _layouts(self, value: int, kept: set[int]) -> list[tuple[int, Question]]:
         """Layouts of a value that the program or a dispatch could read, and are not kept."""
-        names, egraph = self.names, self.names.egraph
-        read = {names.buffer[c] for n in egraph.nodes for c in n.children}
-        every = sorted({b for b in read if names.logical[b] == value and b not in kept})
+        every = sorted(self._readable.get(value, set()) - kept)
         return [(b, Question("written", b)) for b in every]
+
+    @cached_property
+    def _readable(self) -> dict[int, set[int]]:
+        """Per value, its layouts that some op of the e-graph reads."""
+        names, found = self.names, dict[int, set[int]]()
+        for b in {names.buffer[c] for n in names.egraph.nodes for c in n.children}:
+            found.setdefault(names.logical[b], set()).add(b)
+        return found
 
 
 def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:

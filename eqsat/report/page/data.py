@@ -78,6 +78,7 @@ class PageDispatch:
     device: str = ""
     why: tuple[PageChoice, ...] = ()
     bodies: tuple[PageBody, ...] = ()
+    called: str = ""  # what `eqsat explain` calls it
 
 
 @dataclass(frozen=True)

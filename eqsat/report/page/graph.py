@@ -25,6 +25,7 @@ from eqsat.report.page.labels import (
     is_relayout,
     layers_by_name,
     op_words,
+    scope_in,
     shown_name,
 )
 from eqsat.report.page.layouts import layout_names
@@ -143,7 +144,7 @@ class _Reader:
             node, b = self.program.nodes[n], buffers.get(n)
             nbytes = b.nbytes if b else sum(t.nbytes for t in node.types)
             value = PageValue(
-                self._name(n), ", ".join(map(str, node.types)), self.layouts[n],
+                shown_name(self.program, n), ", ".join(map(str, node.types)), self.layouts[n],
                 nbytes, b.role if b else self._role(n), self.writers.get(n, -1),
                 is_tag=len(readers.get(n, set()) - {"around"}) > MOST_LAYERS,
                 is_result=n in results,
@@ -152,11 +153,6 @@ class _Reader:
                 value = replace(value, first=b.first, last=b.last, offset=b.offset)
             found.append(value)
         return tuple(found)
-
-    def _name(self, n: int) -> str:
-        """Of what is made ahead of time from one weight, that weight's name."""
-        made_from = self.schedule.sources.get(n, ())
-        return shown_name(self.program, made_from[0] if len(made_from) == 1 else n)
 
     def _role(self, n: int) -> str:
         """Of what has no buffer, in a program that nobody scheduled."""
@@ -191,7 +187,7 @@ class _Reader:
             sides += [("relayout", parts.relayout_ps), ("launch", parts.launch_ps)]
         work = [nodes[m] for m in d.members]
         return PageDispatch(
-            dispatch_name(self.program, d.members, self._weights(d)),
+            dispatch_name(self.program, d, self._weights(d)),
             op_words(self.program, d.members),
             tuple(self.number[r] for r in d.reads),
             tuple(self.number[w] for w in d.writes),
@@ -203,6 +199,7 @@ class _Reader:
             d.plan.to_text() if d.plan else d.no_plan,
             " by ".join(filter(None, (d.device, d.pipeline))),
             self.why.choices.get(i, ()), self._body_links(i),
+            d.name if self.why.choices and "/" not in self.key else "",
         )  # fmt: skip
 
     def _work(self, i: int, shown: PageDispatch) -> DispatchWork:
@@ -210,7 +207,8 @@ class _Reader:
         work = [nodes[m] for m in d.members if nodes[m].op not in VIEWS | LEAVES]
         what = tuple(sorted(_work_text(n) for n in work if not is_relayout(n)))
         sides = [(str(nodes[n].types[0]), self.layouts[n]) for n in (*d.reads, *d.writes)]
-        scope = max((s for w in self._weights(d) if (s := self._scope_of.get(w))), default=None)
+        scopes = [s for w in self._weights(d) if (s := self._scope_of.get(w))]
+        scope = max(scopes, default=scope_in(d.name, self._scope_of.values()))
         reads = tuple(self.writers[r] for r in d.reads if self.writers.get(r, i) < i)
         exactly = (shown.ops, tuple(sides), shown.plan)
         return DispatchWork(what, exactly, scope, reads, bool(work) and not what)

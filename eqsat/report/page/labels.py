@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from eqsat.model.dispatch import Dispatch
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.report.origins import op_word
@@ -26,11 +27,14 @@ def op_words(program: Program, members: Iterable[int]) -> tuple[str, ...]:
     return tuple(op_word(n) for n in nodes if n.op not in VIEWS | LEAVES)
 
 
-def dispatch_name(program: Program, members: Iterable[int], weights: list[int]) -> str:
-    """The largest weight it multiplies with or looks up in; else what it computes.
+def dispatch_name(program: Program, dispatch: Dispatch, weights: list[int]) -> str:
+    """Its own name, if that has words; else the largest weight it multiplies with or looks up in.
 
-    weights: nodes of those it reads, the largest first.
+    Else what it computes. weights: nodes of those it reads, the largest first.
     """
+    if dispatch.name and not dispatch.name[0].isdigit():
+        return dispatch.name
+    members = dispatch.members
     nodes = [program.nodes[m] for m in members]
     words = [op_word(n) for n in nodes if n.op not in VIEWS | LEAVES | CONVERSIONS]
     matrices = [w for w in weights if program.nodes[w].type.rank > 1]
@@ -70,6 +74,12 @@ def layers_by_name(names: Iterable[str]) -> dict[str, tuple[str, int]]:
                 found[name] = (short_name(prefix).strip("."), number)
                 break
     return found
+
+
+def scope_in(name: str, scopes: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """The one of these numbered parts that a name begins with: `encoder.layer.3.softmax`."""
+    heads = {f"{part}.{number}.": (part, number) for part, number in scopes}
+    return next((scope for head, scope in heads.items() if name.startswith(head)), None)
 
 
 def is_relayout(node: Node) -> bool:

@@ -17,6 +17,7 @@ page.Panel = class {
       page.element("h2", { text: `${i} · ${page.nameInLayer(d.name, layer)}` }),
       page.element("p", { class: "soft", text: this.summary(graph, d, layer) }),
       ...this.bodies(d),
+      d.called && page.element("p", { class: "code soft", text: `eqsat explain DIR ${d.called}` }),
       ...this.part("ops", [page.element("p", { class: "code", text: d.ops.join(" → ") })]),
       ...this.price(graph, d),
       ...this.part("reads", [this.values(graph, d.reads, i)]),
@@ -84,7 +85,10 @@ page.Panel = class {
       "li",
       {},
       swatch,
-      page.element("span", { class: "code", text: `${v.name}: ${page.typeText(v)}` }),
+      page.element("span", {
+        class: "code",
+        text: `${v.name}: ${v.name.includes("@") ? v.type : page.typeText(v)}`,
+      }),
       page.element("span", {
         class: "soft",
         text: ` ${page.bytesText(v.nbytes)}, ${this.place(v)} `,

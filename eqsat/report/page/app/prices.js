@@ -65,7 +65,8 @@ page.rooflineChart = (graph, chosen, width) => {
   ];
   return Plot.plot({
     width,
-    height: 190,
+    height: 200,
+    marginBottom: 42,
     marginLeft: 48,
     marginRight: 14,
     style: page.plainStyle(theme),
