@@ -154,7 +154,7 @@ class Run:
             body, rest = self._body(value)
             return body.explain(rest, price=price, time_limit=time_limit)
         wanted = value is not None if price is None else price
-        return explained(self, value, partial(self._prices, time_limit) if wanted else None)
+        return explained(self, value, partial(self.prices, time_limit) if wanted else None)
 
     def _body(self, value: str) -> tuple[Run, str | None]:
         """The body that a value like `%loop/body/%h` stands in, and what the body calls it."""
@@ -175,7 +175,8 @@ class Run:
         at = int(name) if name.isdigit() else len(nodes)
         return self.canonical.value_name(at).removeprefix("%") if at < len(nodes) else name
 
-    def _prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
+    def prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
+        """What other choices would cost, within so many seconds for all of them."""
         from eqsat.extract.ask.counterfactual import counterfactuals
 
         begin = time.monotonic()

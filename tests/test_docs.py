@@ -20,7 +20,7 @@ PAGES = [
     "README.md",
     *(
         f"docs/{page}.md"
-        for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins")
+        for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins", "judge")
     ),
 ]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -19,6 +19,7 @@ from eqsat.cli import (
     experiment,
     export,
     files,
+    judge,
     look,
     pareto,
     search,
@@ -64,8 +65,8 @@ def _root(
 
 for commands in (
     search.COMMANDS, experiment.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS,
-    export.COMMANDS, files.COMMANDS, discover.COMMANDS, alone.COMMANDS, calibrate.COMMANDS,
-    bench.COMMANDS,
+    judge.COMMANDS, export.COMMANDS, files.COMMANDS, discover.COMMANDS, alone.COMMANDS,
+    calibrate.COMMANDS, bench.COMMANDS,
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)

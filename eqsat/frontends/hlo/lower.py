@@ -1,0 +1,214 @@
+"""One HLO instruction → values of a program, by way of the JAX primitive that means the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.hlo.text import Computation, HloType, Instruction
+from eqsat.frontends.primitives import PRIMITIVES
+from eqsat.frontends.values import Context, Tensor
+from eqsat.frontends.windows import reduced
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.expr import arg, call
+from eqsat.model.leaves import Leaf
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.iotas import weight_key
+from eqsat.ops.meaning.programs import element_dtype
+
+# opcode → primitive of the same operands
+SAME = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max",
+    "minimum": "min", "remainder": "rem", "power": "pow", "negate": "neg", "abs": "abs",
+    "sign": "sign", "floor": "floor", "ceil": "ceil", "exponential": "exp",
+    "exponential-minus-one": "expm1", "log": "log", "log-plus-one": "log1p", "tanh": "tanh",
+    "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "cosine": "cos", "sine": "sin", "tan": "tan",
+    "logistic": "logistic", "erf": "erf", "atan2": "atan2", "and": "and", "or": "or", "xor": "xor",
+    "not": "not", "copy": "copy", "convert": "convert_element_type", "reshape": "reshape",
+    "is-finite": "is_finite",
+}  # fmt: skip
+COMPARISONS = {"EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le", "GT": "gt", "GE": "ge"}
+COMBINES = {
+    "add": "add", "maximum": "max", "minimum": "min", "multiply": "mul", "and": "and", "or": "or",
+}  # fmt: skip
+UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
+Computations = Mapping[str, Computation]
+
+
+def lowered(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations) -> Tensor:
+    """The result of an instruction with one result; EqsatError E346 if it is not read."""
+    make = _OWN.get(i.opcode)
+    try:
+        if make is not None:
+            return make(ctx, i, xs, all_)
+        if i.opcode in SAME:
+            return _primitive(ctx, i, SAME[i.opcode], xs, {"dimensions": None})
+    except (IndexError, KeyError, ValueError, TypeError) as e:
+        raise fail("E345", f"`{i.opcode}` does not fit its operands: {e}", i.span) from None
+    known = [*SAME, *_OWN]
+    raise fail("E346", f"`{i.opcode}` is not read", i.span, help=did_you_mean(i.opcode, known))
+
+
+def aval(t: HloType) -> Any:
+    """A type as JAX's equations have it."""
+    return SimpleNamespace(
+        aval=SimpleNamespace(shape=t.tensor.shape, dtype=np.dtype(element_dtype(t.tensor.dtype)))
+    )
+
+
+def _primitive(
+    ctx: Context, i: Instruction, name: str, xs: Sequence[Tensor], params: dict[str, Any]
+) -> Tensor:
+    out = aval(i.types[0])
+    invars = [
+        SimpleNamespace(aval=SimpleNamespace(shape=x.shape, dtype=np.dtype(element_dtype(x.dtype))))
+        for x in xs
+    ]
+    primitive = SimpleNamespace(name=name)
+    eqn = SimpleNamespace(primitive=primitive, params=params, invars=invars, outvars=[out])
+    found = PRIMITIVES[name](ctx, eqn, xs) if name in PRIMITIVES else None
+    if not found:
+        raise fail("E346", f"this form of `{i.opcode}` is not read", i.span)
+    (value,) = found
+    wanted = i.types[0].tensor
+    if value.shape != wanted.shape or value.dtype != wanted.dtype:
+        made = f"{value.dtype}{list(value.shape)}"
+        raise fail("E345", f"`{i.opcode}` gives {made}, and its type is {wanted}", i.span)
+    return value
+
+
+# ---- instructions that are written otherwise than JAX's primitives -------------------------------
+def _broadcast(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    params = {"broadcast_dimensions": i.ints("dimensions")}
+    return _primitive(ctx, i, "broadcast_in_dim", xs, params)
+
+
+def _transpose(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    return _primitive(ctx, i, "transpose", xs, {"permutation": i.ints("dimensions")})
+
+
+def _reverse(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    return _primitive(ctx, i, "rev", xs, {"dimensions": i.ints("dimensions")})
+
+
+def _compare(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    return _primitive(ctx, i, COMPARISONS[i.attributes["direction"]], xs, {})
+
+
+def _select(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    which, when_true, when_false = xs
+    return _primitive(ctx, i, "select_n", (which, when_false, when_true), {})
+
+
+def _clamp(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    low, x, high = xs
+    body = call("min", call("max", arg(0), arg(1)), arg(2))
+    return ctx.elementwise(body, (x, low, high), x.shape, x.dtype)
+
+
+def _slice(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    found = re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", i.attributes["slice"])
+    start, limit, strides = zip(*((int(a), int(b), int(k or 1)) for a, b, k in found), strict=True)
+    params = {"start_indices": start, "limit_indices": limit, "strides": strides}
+    return _primitive(ctx, i, "slice", xs, params)
+
+
+def _pad(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    edges = [tuple(map(int, e.split("_"))) for e in i.attributes["padding"].split("x")]
+    config = [(*e, 0)[:3] for e in edges]
+    return _primitive(ctx, i, "pad", xs, {"padding_config": config})
+
+
+def _concatenate(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    return _primitive(ctx, i, "concatenate", xs, {"dimension": i.ints("dimensions")[0]})
+
+
+def _iota(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    return _primitive(ctx, i, "iota", (), {"dimension": i.ints("iota_dimension")[0]})
+
+
+def _dot(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    sides = ("lhs", "rhs")
+    contracting = tuple(i.ints(f"{side}_contracting_dims") for side in sides)
+    batch = tuple(i.ints(f"{side}_batch_dims") for side in sides)
+    named = re.findall(r"\w+", i.attributes.get("operand_precision", ""))
+    precision = tuple(SimpleNamespace(name=n) for n in named) or None
+    params = {"dimension_numbers": (contracting, batch), "precision": precision}
+    return _primitive(ctx, i, "dot_general", xs, params)
+
+
+def _reduce(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations) -> Tensor:
+    """Of one operand, by one of our functions, from any start."""
+    body = all_[i.called("to_apply")]
+    combine = COMBINES.get(body.root.opcode)
+    inner = [x for x in body.instructions if x.opcode != "parameter"]
+    if len(xs) != 2 or combine is None or len(inner) != 1:
+        raise fail("E346", "a reduction of several values, or by another function, is not read",
+                   i.span)  # fmt: skip
+    x, start = xs
+    found = reduced(ctx, x, list(i.ints("dimensions")), combine)
+    if start.is_constant and start.constant == scalar.neutral(combine, x.dtype):
+        return found
+    body_of = call(combine, arg(0), arg(1))
+    return ctx.elementwise(body_of, [found, start], found.shape, found.dtype)
+
+
+def _reduce_window(
+    ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations
+) -> Tensor:
+    """Of one operand, by one of our functions, from its neutral element."""
+    combine = COMBINES.get(all_[i.called("to_apply")].root.opcode)
+    x, start = xs
+    if not start.is_constant or combine not in ("add", "max", "min"):
+        raise fail("E346", "windows of this function, or from another start, are not read", i.span)
+    if start.constant != scalar.neutral(combine, x.dtype):
+        raise fail("E346", "windows that start from another value are not read", i.span)
+    window = dict(re.findall(r"(\w+)=([\dx_\-]+)", i.attributes["window"]))
+    ones = "x".join("1" * len(x.shape))
+    numbers = {k: tuple(map(int, window.get(k, ones).split("x")))
+               for k in ("size", "stride", "lhs_dilate", "rhs_dilate")}  # fmt: skip
+    pads = window.get("pad", "x".join(["0_0"] * len(x.shape))).split("x")
+    params = {
+        "window_dimensions": numbers["size"],
+        "window_strides": numbers["stride"],
+        "base_dilation": numbers["lhs_dilate"],
+        "window_dilation": numbers["rhs_dilate"],
+        "padding": [tuple(map(int, p.split("_"))) for p in pads],
+    }
+    name = {"add": "reduce_window_sum"}.get(combine, f"reduce_window_{combine}")
+    return _primitive(ctx, i, name, (x,), params)
+
+
+def _constant(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    t = i.types[0].tensor
+    text = i.argument
+    if "..." in text:  # a weight whose values the text leaves out
+        name = re.sub(r"\W", "_", i.name)
+        return ctx.add("weight", (), Leaf(name, t, key=f"{UNKNOWN}{i.name}"))
+    dtype = element_dtype(t.dtype)
+    words = re.findall(r"[^\s{},]+", re.sub(r"/\*.*?\*/", "", text))
+    numbers = [_number(w) for w in words]
+    array = np.array(numbers, dtype).reshape(t.shape)
+    if array.size and (array == array.flat[0]).all():
+        return Tensor(t.shape, t.dtype, constant=array.flat[0].item())
+    key = weight_key(array)
+    ctx.weights[key] = array
+    return ctx.add("weight", (), Leaf(f"const_{key[:8]}", t, key=key))
+
+
+def _number(word: str) -> bool | int | float:
+    if word in ("true", "false"):
+        return word == "true"
+    return int(word) if re.fullmatch(r"-?\d+", word) else float(word)
+
+
+_OWN: dict[str, Callable[[Context, Instruction, Sequence[Tensor], Computations], Tensor]] = {
+    "broadcast": _broadcast, "transpose": _transpose, "reverse": _reverse, "compare": _compare,
+    "select": _select, "clamp": _clamp, "slice": _slice, "pad": _pad,
+    "concatenate": _concatenate, "iota": _iota, "dot": _dot, "reduce": _reduce,
+    "reduce-window": _reduce_window, "constant": _constant,
+}  # fmt: skip

@@ -1,0 +1,212 @@
+"""The text of an HLO module → its computations, instruction by instruction, each with its line.
+
+Source: XLA's `hlo_parser.cc` and what `HloModule::ToString` prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eqsat.model.diag import Span, fail
+from eqsat.model.tensor import TensorType
+
+DTYPES = {
+    "pred": "bool", "s4": "i4", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "u8",
+    "f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64",
+}  # fmt: skip
+MOST_BYTES = 64 << 20  # of a file that is read
+MOST_ELEMENTS = 2**40  # of a value
+_HEADER = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{")
+_LINE = re.compile(r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+_SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?")
+_OPCODE = re.compile(r"\s*(?P<op>[\w\-]+)\(")
+
+
+@dataclass(frozen=True)
+class HloType:
+    """An array: its type, and its dims from the slowest to the fastest in memory."""
+
+    tensor: TensorType
+    order: tuple[int, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it lies row by row."""
+        return self.order == tuple(range(len(self.order)))
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction; `types` are those of a tuple's parts. attributes: texts by key."""
+
+    name: str
+    opcode: str
+    types: tuple[HloType, ...]
+    is_tuple: bool
+    operands: tuple[str, ...]
+    argument: str  # what stands in the brackets: of a constant its value
+    attributes: Mapping[str, str]
+    span: Span
+    is_root: bool = False
+
+    @property
+    def at(self) -> str:
+        return f"{self.span.file}:{self.span.line}"
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        """`{1,0}` as numbers; none if the key is not there."""
+        return tuple(int(n) for n in re.findall(r"-?\d+", self.attributes.get(key, "")))
+
+    def called(self, key: str) -> str:
+        """The computation that an attribute names."""
+        return self.attributes.get(key, "").lstrip("%")
+
+
+@dataclass
+class Computation:
+    """Instructions in their order; operands come first."""
+
+    name: str
+    instructions: list[Instruction] = field(default_factory=list)
+
+    @property
+    def root(self) -> Instruction:
+        return next((i for i in self.instructions if i.is_root), self.instructions[-1])
+
+
+@dataclass(frozen=True)
+class HloModule:
+    """Computations by name, and the name of the entry."""
+
+    name: str
+    computations: Mapping[str, Computation]
+    entry: str
+
+
+def is_hlo(text: str) -> bool:
+    """Whether a text begins as an HLO module does."""
+    return text.lstrip().startswith("HloModule")
+
+
+def parse_hlo(text: str, file: str) -> HloModule:
+    """EqsatError E345 if this is not the text of a module, with the line."""
+    lines = text.splitlines()
+    if not is_hlo(text):
+        help = "print one: `jax.jit(f).lower(*args).compile().as_text()`"
+        raise fail("E345", f"`{file}` does not begin with `HloModule`", help=help)
+    computations: dict[str, Computation] = {}
+    entry, here = "", None
+    for number, line in enumerate(lines, 1):
+        header = _HEADER.fullmatch(line.rstrip())
+        if header is not None:
+            here = Computation(header["name"])
+            computations[here.name] = here
+            entry = here.name if header["entry"] else entry
+        elif line.startswith("}"):
+            here = None
+        elif here is not None and line.strip():
+            here.instructions.append(_instruction(line, Span(file, number, 1, 2, line)))
+    if not entry or not computations[entry].instructions:
+        help = "the whole text of the module is needed, down to the `ENTRY` computation"
+        raise fail("E345", f"`{file}` has no ENTRY computation", help=help)
+    name = re.match(r"\s*HloModule ([\w.\-]+)", text)
+    return HloModule(name[1] if name else "module", computations, entry)
+
+
+def _instruction(line: str, span: Span) -> Instruction:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise _bad(span, "this is no instruction `%name = type opcode(operands)`")
+    types, is_tuple, rest = _types(found["rest"], span)
+    opcode = _OPCODE.match(rest)
+    if opcode is None:
+        raise _bad(span, "there is no opcode behind the type")
+    end = _closing(rest, opcode.end() - 1, span)
+    inside = rest[opcode.end() : end]
+    operands = () if opcode["op"] in ("constant", "parameter", "iota") else _operands(inside)
+    return Instruction(
+        found["name"], opcode["op"], types, is_tuple, operands, inside.strip(),
+        _attributes(rest[end + 1 :]), span, bool(found["root"]),
+    )  # fmt: skip
+
+
+def _types(text: str, span: Span) -> tuple[tuple[HloType, ...], bool, str]:
+    """The types at the start of a text, whether they are those of a tuple, and the rest."""
+    if text.startswith("("):
+        end = _closing(text, 0, span)
+        inner = re.sub(r"/\*.*?\*/", "", text[1:end])
+        return tuple(_type(m, span) for m in _SHAPE.finditer(inner)), True, text[end + 1 :]
+    found = _SHAPE.match(text)
+    if found is None:
+        raise _bad(span, "this type is not one of an array")
+    return (_type(found, span),), False, text[found.end() :]
+
+
+def _type(found: re.Match[str], span: Span) -> HloType:
+    dtype = DTYPES.get(found["dtype"])
+    if dtype is None:
+        raise _bad(span, f"programs have no element type `{found['dtype']}`", "E346")
+    shape = tuple(int(d) for d in found["dims"].split(",") if d)
+    size = 1
+    for d in shape:
+        size *= d
+    if size > MOST_ELEMENTS:
+        raise _bad(span, f"a value of {size:,} elements is more than any machine holds")
+    layout = found["layout"] or ""
+    minor, _, tiled = layout.partition(":")
+    if tiled:
+        raise _bad(span, f"the tiled layout `{{{layout}}}` is not read", "E346")
+    if not re.fullmatch(r"[\d,]*", minor):
+        raise _bad(span, f"`{{{layout}}}` is no layout")
+    order = tuple(int(d) for d in reversed(minor.split(",")) if d)
+    order = order or tuple(range(len(shape)))
+    if sorted(order) != list(range(len(shape))):
+        raise _bad(span, f"`{{{layout}}}` is no order of {len(shape)} dims")
+    return HloType(TensorType(dtype, shape), order)
+
+
+def _closing(text: str, start: int, span: Span) -> int:
+    """Where the bracket that opens at `start` ends; quoted text is looked over."""
+    depth, quoted = 0, False
+    for i in range(start, len(text)):
+        c = text[i]
+        if c == '"' and text[i - 1] != "\\":
+            quoted = not quoted
+        if quoted:
+            continue
+        depth += (c in "([{") - (c in ")]}")
+        if depth == 0:
+            return i
+    raise _bad(span, "a bracket is not closed in this line")
+
+
+def _operands(text: str) -> tuple[str, ...]:
+    """The names among operands, with or without their types in front."""
+    plain = re.sub(r"/\*.*?\*/", "", text)
+    return tuple(part.split()[-1].lstrip("%") for part in _split(plain) if part.strip())
+
+
+def _attributes(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in _split(text))
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside of brackets and quotes."""
+    parts, depth, quoted, begin = list[str](), 0, False, 0
+    for i, c in enumerate(text):
+        if c == '"' and (i == 0 or text[i - 1] != "\\"):
+            quoted = not quoted
+        if quoted:
+            continue
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(text[begin:i])
+            begin = i + 1
+    return [*parts, text[begin:]]
+
+
+def _bad(span: Span, message: str, code: str = "E345") -> Exception:
+    return fail(code, message, span)
