@@ -1,4 +1,4 @@
-"""What every attribute of an op is: an interned, complete record with its shapes in it.
+"""Base of the attributes of ops: interned, complete records with their shapes in them.
 
 An attribute knows the shapes of its operands and of its result, so a rewrite never has to
 analyse shapes inside the e-graph, and two layouts cancel when they are equal records.
@@ -73,11 +73,11 @@ class Attr:
         return False
 
     def padding(self) -> tuple[str, ...]:
-        """Texts of the values that are put around elements; none if there is no padding."""
+        """Texts of the padding values of the op; none if it does not pad."""
         return ()
 
     def field(self, key: str) -> Any:
-        """A field by the name it has in terms."""
+        """A field by its name in terms."""
         return getattr(self, key)
 
     def text(self, op: str) -> str:
@@ -97,7 +97,7 @@ class Attr:
 
 @dataclass(frozen=True)
 class InPlace(Attr):
-    """Base of attributes of ops that hand a tensor on as it lies."""
+    """Base of attributes of ops that pass a tensor on in its layout."""
 
     source: Shape
     __hash__ = Attr.__hash__

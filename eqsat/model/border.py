@@ -1,4 +1,4 @@
-"""Layouts of a program's border: how the caller lays out arguments and finds results."""
+"""Layouts of a program's border: those in which the caller passes arguments and gets results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Free:
     """The search chooses the layout. calls: of these one needs the caller to convert.
 
     The conversion is priced as a dispatch of its own, its time divided by `calls`; 0: the caller
-    has the tensor in any layout for nothing.
+    has the tensor in any layout at no cost.
     """
 
     calls: int = 0

@@ -1,4 +1,4 @@
-"""What the classes of an e-graph are called: the values of the program, and all that rules added.
+"""Names of the classes of an e-graph: values of the program, and values that rules added.
 
 A value of the program has its name. The same data in another layout or shape is `name@…`: `@16x16`
 in tiles of 16 by 16 (of the last dims, `.p1.0` of others, `.o1.0` if the blocks lie in another
@@ -123,7 +123,7 @@ class ClassNames:
                         waiting += self._layouts([child])
 
     def _word(self, c: int) -> str:
-        """What the first op of a class computes, or how it moves data if none computes."""
+        """What the first op of a class computes, or how it moves data if none does."""
         nodes = [self.egraph.nodes[i] for i in self.egraph.classes[c]]
         computing = [n for n in nodes if n.op not in MOVED]
         return _op(next(iter(computing or nodes)))
@@ -134,7 +134,7 @@ def _op(n: ENode) -> str:
 
 
 def layout_name(op: str, attr: Attr, back: bool = False) -> str:
-    """How an op that moves data lays it out, in a word; back: how it lay before."""
+    """The layout that a movement op makes, in a word; back: the layout before it."""
     if isinstance(attr, Layout):
         lies_plain = (op == "unpack") != back
         return "plain" if lies_plain else _tiled(attr) + (".open" if op == "relax" else "")

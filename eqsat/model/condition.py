@@ -1,4 +1,4 @@
-"""Condition: what a tile, kernel or pipeline asks of a contraction."""
+"""Condition: what a tile, kernel or pipeline requires of a contraction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops and branches: ops that hold Programs, and what their bodies need together."""
+"""Loops and branches: ops that hold Programs, with the memory and time of their bodies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Control(Attr):
     trips: how often a while_loop runs, where that is known (`ops.spelling.trips`).
 
     schedules: one per body once the bodies were searched; `programs` is then empty, and one more
-    result, of bytes, stands for the memory the bodies need while they run. Nobody reads it.
+    result, of bytes, stands for the memory that the bodies need while they run. No op reads it.
     """
 
     kind: ClassVar[str] = "control"
@@ -53,7 +53,7 @@ class Control(Attr):
     __hash__ = Attr.__hash__
 
     def __post_init__(self) -> None:
-        """Bodies are called by their labels, so that equal ones are equal whoever wrote them."""
+        """Bodies get their labels as names, so that equal bodies are equal records."""
         pairs = zip(self.programs, self.labels if self.programs else (), strict=True)
         same = tuple(p if p.name == name else replace(p, name=name) for p, name in pairs)
         object.__setattr__(self, "programs", same)
@@ -65,7 +65,7 @@ class Control(Attr):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the bodies are called: `body`, `condition`, `branch0` …"""
+        """The names of the bodies: `body`, `condition`, `branch0` …"""
         count = len(self.programs or self.schedules)
         if self.op == SCAN and count == 1:
             return ("body",)
@@ -85,7 +85,7 @@ class Control(Attr):
 
     @cached_property
     def operand_types(self) -> tuple[TensorType, ...]:
-        """What the bodies ask for; ShapeError if they do not fit each other."""
+        """The operand types of the bodies; ShapeError if they do not fit each other."""
         self._check()
         first = input_types(self.bodies[-1])
         if self.op == COND:
@@ -95,7 +95,7 @@ class Control(Attr):
 
     @cached_property
     def result_types(self) -> tuple[TensorType, ...]:
-        """Of what a reader may read: without scratch."""
+        """Types of the results that may be read: without scratch."""
         found = result_types(self.bodies[-1])
         if self.op != SCAN:
             return found
@@ -136,7 +136,7 @@ class Control(Attr):
     # ---- text -------------------------------------------------------------------------------
     @property
     def keywords(self) -> str:
-        """What it says beside its bodies."""
+        """Its keywords besides the bodies."""
         parts = [f"consts={self.consts}"]
         parts += [f"carries={self.carries}"] if self.op != COND else []
         parts += [f"length={self.length}"] if self.op == SCAN else []
@@ -188,7 +188,7 @@ class Control(Attr):
     def scratch_bytes(self) -> int:
         """Bytes that live while it runs, beside operands and results.
 
-        The arena of its neediest body, and the state of one step while the next is made.
+        The largest arena of a body, and the state of one step while the next is computed.
         """
         arenas = [(s.arena_bytes, s.arena_bound) for s in self.schedules]
         most = max((live if placed is None else placed for placed, live in arenas), default=0)
@@ -203,7 +203,7 @@ class Control(Attr):
 
     @cached_property
     def copied(self) -> tuple[tuple[TensorType, ...], ...]:
-        """Per body: results that it hands on as they came, each a copy per run."""
+        """Per body: results that are its inputs, unchanged; each is a copy per run."""
         at = range(self.consts, self.consts + self.carries)
         return tuple(
             tuple(
@@ -226,7 +226,7 @@ class Control(Attr):
 
 
 def _stays(p: Program, result: int, number: int, carried: range) -> bool:
-    """Whether a carried value is handed on in its own place."""
+    """Whether a carried value is passed on unchanged, in its own place."""
     return p.leaf(result).index == carried.start + number and number < len(carried)
 
 
@@ -234,7 +234,7 @@ def bounded(total: int) -> int:
     """The total, or above `EXACT` something larger that stays below twice as much.
 
     A loop of 2^62 steps has a price that no solver can add to others in 64 bits. This map keeps the
-    order of prices (m for m <= M, else 2M - M²/m), so what is cheaper stays cheaper.
+    order of prices: m for m <= M, otherwise 2M - M²/m.
     """
     return total if total <= EXACT else 2 * EXACT - EXACT * EXACT // total
 

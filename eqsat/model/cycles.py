@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No search for cycles meanwhile: none are made, and each search walks all that JAX holds.
+    """Switches the collector of cycles off: none are made, and it would walk all that JAX holds.
 
     A third of the time to read 20,000 equations. What is not in a cycle is freed as ever.
     """
@@ -24,9 +24,9 @@ def uncollected() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Hand memory that is free to the system, where the C library can.
+    """Return free memory to the system, where the C library can.
 
-    Large arrays that come and go leave it in pieces between others, which nobody else can use.
+    Large arrays that were freed leave it in pieces between others, which no other use fits.
     """
     if sys.platform == "linux":
         import ctypes

@@ -1,8 +1,9 @@
-"""A deadline that everything called below it keeps, without being handed it.
+"""A deadline that holds for everything called below it, without being passed as an argument.
 
-A search has hundreds of loops, any of which can be the long one. Each says `tick()` once a round;
-who owns the time says `with until(deadline):` and catches OutOfTime where a known answer can take
-over. Scopes nest as Trio's cancel scopes do: an inner one ends with its outer one at the latest.
+A search has hundreds of loops, any of which can be the long one. Each calls `tick()` once per
+iteration; the owner of the deadline writes `with until(deadline):` and catches OutOfTime where a
+known answer can be used instead. Scopes nest like Trio's cancel scopes: an inner one ends with its
+outer one at the latest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from eqsat.model.stopping import Stop
 
 
 class OutOfTime(Exception):
-    """The innermost deadline is over, or somebody asked the search to stop."""
+    """The innermost deadline is over, or the search was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def until(deadline: float, stop: Stop | None = None) -> Iterator[None]:
 
 @contextmanager
 def whatever_it_takes() -> Iterator[None]:
-    """For the little without which there is no answer at all, and for its checks."""
+    """Lifts the deadline, for the little work without which there is no answer, and for checks."""
     token = _SCOPE.set(_FOREVER)
     try:
         yield
@@ -59,13 +60,13 @@ def whatever_it_takes() -> Iterator[None]:
 
 
 def tick() -> None:
-    """OutOfTime if the time is over; said in every loop that may be long."""
+    """OutOfTime if the time is over; called in every loop that may be long."""
     if _SCOPE.get().is_over:
         raise OutOfTime
 
 
 def is_over() -> bool:
-    """The same as a question, for loops that hand over what they have."""
+    """Whether the time is over, for loops that return what they have."""
     return _SCOPE.get().is_over
 
 

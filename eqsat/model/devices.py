@@ -1,4 +1,4 @@
-"""Several devices: links between them, the op that crosses a link, and who is where."""
+"""Several devices: links between them, the op that crosses a link, the places of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PS_PER_SECOND = 10**12  # times are whole picoseconds
 
 @dataclass(frozen=True, eq=True)
 class Transfer(InPlace):
-    """A tensor copied from one device to another, as it lies there."""
+    """A tensor copied from one device to another, in its layout."""
 
     kind: ClassVar[str] = "transfer"
     ops: ClassVar[Mapping[str, str]] = {"transfer": "transfer"}
@@ -31,7 +31,7 @@ class Transfer(InPlace):
 
 @dataclass(frozen=True)
 class Link:
-    """What it takes to copy from `origin` to `device`: bytes per second, and a start-up cost."""
+    """The price of a copy from `origin` to `device`: bytes per second, and a latency."""
 
     origin: str
     device: str
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class DeviceMap:
-    """Devices by name with the target each is, the links between them, and where values live.
+    """Devices by name with their targets, the links between them, and the places of values.
 
     targets: names or files of targets. values: names of inputs and weights, or `%h` for what a
     node of the program computes (as the program prints it), with the device of each; what is

@@ -1,4 +1,4 @@
-"""Diagnostics: what was wrong, where (file:line:column), and how to mend it."""
+"""Diagnostics: what was wrong, where (file:line:column), and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatch and Buffer: a kernel of a schedule, and bytes at its border with their lifetime."""
+"""Dispatch and Buffer: a kernel of a schedule, and bytes at its border with their live range."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Dispatch:
 
     @property
     def layouts_tie(self) -> bool:
-        """Whether nothing of its time hangs on how its operands lie: it computes and moves none."""
+        """Whether no layout changes its time: compute hides traffic, and nothing is converted."""
         if self.plan is None or self.parts is None or self.parts.bound != "compute":
             return False
         work = self.plan.work

@@ -19,9 +19,9 @@ from eqsat.model.tensor import TensorType
 class ENode:
     """One e-node. `rule` is an index into `EGraph.rules`, -1 for the input program.
 
-    `source` is the node the rule matched (its left side's outermost node), -1 if none.
-    `subsumed`: a rule with `apply: replace` took it out of the search. `extra`: the rule set that
-    the search's own contains (`RuleSet.start`) does not reach it alone.
+    `source` is the node the rule matched (its left side's outermost node), -1 if none. `subsumed`:
+    a rule with `apply: replace` removed it from the search. `extra`: the contained rule set
+    (`RuleSet.start`) does not reach it by itself.
     """
 
     op: str
@@ -36,7 +36,7 @@ class ENode:
 
 @dataclass(frozen=True)
 class RuleStat:
-    """What one rule did: where it stands, matches, nodes it was first to make, seconds."""
+    """What one rule did: its place in a file, matches, nodes it was the first to make, seconds."""
 
     name: str
     at: str
@@ -102,7 +102,7 @@ class EGraph:
 
     @cached_property
     def shift(self) -> Shift | None:
-        """What is what one block later; None if nothing of the program repeats."""
+        """The image of each class and node one block later; None if nothing repeats."""
         return find_shift(self)
 
     def locate(self, program: Program) -> tuple[int, ...] | None:
@@ -124,7 +124,7 @@ class EGraph:
         return all(c == root or c in self.serving(root) for c, root in pairs)
 
     def serving(self, eclass: int) -> frozenset[int]:
-        """Classes that hold more than a class asks for: it is a `relax` of them, at any remove."""
+        """Classes that serve in place of a class, which is a `relax` of them, directly or not."""
         found: set[int] = set()
         waiting = [eclass]
         while waiting:

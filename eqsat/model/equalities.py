@@ -1,4 +1,4 @@
-"""What is known to equal values of a program beside its rules: more nodes, and who says so."""
+"""Equalities that are stated of a program's values in addition to its rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eqsat.model.program import Node
 
 @dataclass(frozen=True)
 class Equalities:
-    """Facts that one rule states of a program's values, as its own ops over them.
+    """Nodes that equal values of a program, with the name of the rule that states it.
 
     nodes: numbered on from the program's, which they read. equal: (one of `nodes`, the value of the
     program that it is). instead_of: (one of `nodes`, the value in whose place it stands), also
-    where the two are of other types. is_open: rules look at it as at the program itself; else it is
-    added to what they have found.
+    where the two are of other types. is_open: rules match it like the program itself; otherwise it
+    is added after they ran.
 
-    Several are numbered on from each other, and each may read what those before it hold.
+    Several are numbered consecutively, and each may read the nodes of those before it.
     """
 
     rule: str
@@ -68,7 +68,7 @@ class Equalities:
     def renumbered(
         self, kept: Mapping[int, int], stands_for: Mapping[int, int], first: int
     ) -> tuple[Equalities, dict[int, int]]:
-        """Those of the values that another program keeps, and the new numbers of `nodes`.
+        """The equalities of values that another program keeps, and the new numbers of `nodes`.
 
         kept: number there of each; stands_for: also of what has another in its place there.
         """

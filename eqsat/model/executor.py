@@ -1,4 +1,4 @@
-"""Executors: who runs a schedule, and what is asked of one.
+"""Executors: the interface of what runs a schedule.
 
 A target names its executor. `eqsat.execute.executors` finds it by this name; a plug-in brings one
 by the entry point group `eqsat.executors`.
@@ -84,7 +84,7 @@ class Executable(Protocol):
 
 @dataclass(frozen=True)
 class Execution:
-    """How a schedule is run: by which executor, what its plan is to it, and what it declines.
+    """How a schedule is run: the executor, how far it follows the plan, and what it declines.
 
     plan: a sentence; "" where the executor is that of a plug-in that is not installed. declined:
     number of a dispatch and why it does not run as planned.
@@ -103,12 +103,12 @@ class Execution:
 class Executor:
     """One way to run schedules.
 
-    doc: what it does, in a few words. plan: what the schedule's dispatches and arena are to it, a
-    sentence for summaries. build: an executable of (schedule, opaque functions by key, weights by
+    doc: what it does, in a few words. plan: how far it follows the schedule's dispatches and arena,
+    a sentence for summaries. build: an executable of (schedule, opaque functions by key, weights by
     content key, target); it raises EqsatError for what it cannot run at all. declined: for a
-    schedule and its target, number of a dispatch → why the executor does not take it as it is
-    planned (it still runs, as XLA ops). runs_input: whether an answer that is the input program is
-    best run as the traced function itself.
+    schedule and its target, number of a dispatch → why the executor does not run it as planned (it
+    still runs, as XLA ops). runs_input: whether an answer that is the input program is best run as
+    the traced function itself.
     """
 
     name: str

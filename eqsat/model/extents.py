@@ -1,10 +1,10 @@
-"""Extents that are not known: sums of products of symbols, a type of their own.
+"""Unknown extents: sums of products of symbols, with a type of their own.
 
-A shape holds whole numbers and extents. What an extent answers is so at every size its symbols may
-have: it is equal to what is computed alike, and a number divides it if it divides every term, where
-a symbol counts as its divisor times something unknown. What is asked of order is answered for large
-sizes. An extent is no number: what would lose its symbols (`range`, `int`, arrays) is a TypeError,
-and `at` says what it is for given sizes.
+A shape holds whole numbers and extents. Equality and divisibility of extents hold for every size
+that their symbols may have: an extent equals one that is computed in the same way, and a number
+divides it if it divides every term, where a symbol counts as its divisor times an unknown number.
+Comparisons of order are those of large sizes. An extent is no number: operations that would lose
+its symbols (`range`, `int`, arrays) raise TypeError, and `at` evaluates it for given sizes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ NO_SYMBOLS: Symbols = {}
 class Extent:
     """A symbolic extent; prints as it is computed: `m`, `m * 64`, `m // 16`, `-m // 48 * -1`.
 
-    Types call what shapes hold `int`, as nearly all of it is; an extent has the arithmetic that
-    shapes need, and none that gives a plain number for a symbol.
+    In type annotations the elements of shapes are `int`, as nearly all of them are. An extent has
+    the arithmetic that shapes need, and none that turns a symbol into a plain number.
     """
 
     terms: Terms

@@ -1,4 +1,4 @@
-"""Family: a program whose sizes are not all known, and what was searched for all of them."""
+"""Family: a program with unknown sizes, and the e-graph that is valid for all of them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eqsat.model.symbols import Symbol, extents_of
 class Family:
     """The program with its symbols, as it was read and as it was searched, and the e-graph.
 
-    Whatever the e-graph says is so for every admissible size. `symbols` of the program say which
-    sizes are priced; a run holds program and e-graph at those (`ops.programs.binding`).
+    Every equality of the e-graph holds for every admissible size. `symbols` of the program say
+    which sizes are priced; a run holds program and e-graph at those (`ops.programs.binding`).
     """
 
     program: Program

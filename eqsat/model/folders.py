@@ -1,4 +1,4 @@
-"""Where this user's files of eqsat lie, and which code they were made by."""
+"""Folders of this user's files of eqsat, and a hash of the code that made them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cache_folder(name: str) -> Path:
 
 @cache
 def code_digest(*folders: str) -> str:
-    """A hash of the package's code, all of it or these folders: what made the things in a cache.
+    """A hash of the package's code, all of it or these folders, as a part of cache keys.
 
     The version is not enough, as an editable installation changes in place.
     """

@@ -1,4 +1,4 @@
-"""Primitives nobody modelled, and the attribute of ops that need none of their own."""
+"""Primitives that are not modelled, and the attribute of ops without a class of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 
 @dataclass(frozen=True, eq=True)
 class Opaque(Attr):
-    """A primitive nobody modelled: kept whole, executed as it was, a barrier for rules."""
+    """A primitive that is not modelled: kept whole, executed as it was, a barrier for rules."""
 
     kind: ClassVar[str] = "opaque"
     ops: ClassVar[Mapping[str, str]] = {"opaque": "opaque"}

@@ -41,7 +41,7 @@ class Yield:
 
 
 def without_casts(e: Expr) -> Expr:
-    """What the casts around an expression are of."""
+    """The expression inside the casts around it."""
     while e.fn == "cast":
         e = e.args[0]
     return e
@@ -82,9 +82,9 @@ class Generic(Attr):
     __hash__ = Attr.__hash__
 
     def __post_init__(self) -> None:
-        """Nothing but a contraction has a precision, so that equal generics are equal records.
+        """Only a contraction has a precision, so that equal generics are equal records.
 
-        A contraction made of ops that are none computes as accurately as these did.
+        A contraction that is made of other ops is as accurate as these were.
         """
         precision = (self.precision or HIGHEST) if self.has_precision else NONE
         if precision != self.precision:

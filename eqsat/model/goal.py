@@ -1,4 +1,4 @@
-"""What a goal that is a sum over dispatches has to state: once for the solver, once to check it."""
+"""The interface of a goal that is a sum over dispatches, stated for the solver and for checks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from eqsat.model.target import Target
 
 
 class Goal(Protocol):
-    """Less is better; plugged in through the entry point group `eqsat.goals`.
+    """A goal to be minimised; plugged in through the entry point group `eqsat.goals`.
 
     The two statements must agree on every selection: `value` = Σ `build` over its groups.
     """
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
-        """What choosing this dispatch adds: a whole number, not negative.
+        """The coefficient of this dispatch in the objective: a whole number, not negative.
 
         Called for every dispatch the search considers, whose `step` is not known yet (0).
         """
         ...
 
     def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
-        """What a finished selection is worth, from its own facts and not by `build`."""
+        """The value of a finished selection, computed from the selection and not by `build`."""
         ...

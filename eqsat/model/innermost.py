@@ -1,4 +1,4 @@
-"""Which roles lie innermost in an operand of a contraction: what a kernel can stream.
+"""The innermost roles of an operand of a contraction, which decide what a kernel can stream.
 
 `kn` is a k dim and, innermost, an n dim; `k·n32` a k dim and then a tile of 32 of n.
 """

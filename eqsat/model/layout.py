@@ -1,4 +1,4 @@
-"""Layouts in memory: the one a tensor is packed into, and the one a contraction asks for."""
+"""Layouts in memory: the one a tensor is packed into, and the one requested for a contraction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Layout(Attr):
     """How `pack` lays out a tensor; `unpack`, `retype` and `relax` name the same record.
 
     Tiled dims `pos` are strip-mined by `tiles`; outer dims come first in the order `outer`
-    (outer[j] = source dim at outer position j), tile dims follow in the order of `pos`.
-    pads per tile: "-" divisible, "0" zeros, "?" anything, else the value's text.
-    Source: MLIR LinalgRelayoutOps.td.
+    (outer[j] = source dim at outer position j), tile dims follow in the order of `pos`. pads per
+    tile: "-" divisible, "0" zeros, "?" open (anything), otherwise the value's text. Source: MLIR
+    LinalgRelayoutOps.td.
     """
 
     kind: ClassVar[str] = "layout"
@@ -61,7 +61,7 @@ class Layout(Attr):
         return tuple(shape), (*(outer[d] for d in self.outer), *(inner[d] for d in self.pos))
 
     def unblocked(self, packed: Shape) -> tuple[tuple[int, ...], Shape]:
-        """How that is undone: the transpose, then the collapse to the padded source."""
+        """The inverse of `blocked`: the transpose, then the collapse to the padded source."""
         rank = len(self.source)
         slots: list[int] = []
         padded = list(self.source)

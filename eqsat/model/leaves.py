@@ -1,4 +1,4 @@
-"""Attributes of what a program starts from: arguments, weights and constants."""
+"""Attributes of the leaves of a program: arguments, weights and constants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from eqsat.model.tensor import TensorType
 class Leaf(Attr):
     """`input` (argument number `index`), or `weight` (content hash `key`).
 
-    `type` is what arrives. `layout` says how the caller lays out an input. Of a `Layout`, `type` is
-    the packed type; lanes of padding `0` hold zeros, the caller promises, those of `?` anything.
-    Of an `Encoding`, which a target turns into a layout or into nothing, `type` is the plain type.
+    `type` is the type of the array that is passed; `layout` is the layout of an input. With a
+    `Layout`, `type` is the packed type; the caller promises zeros in lanes of padding `0`, and
+    those of `?` are open. Of an `Encoding`, which a target turns into a layout or into nothing,
+    `type` is the plain type.
     """
 
     kind: ClassVar[str] = "leaf"

@@ -19,12 +19,12 @@ MOST_OPERANDS = 6
 
 @dataclass(frozen=True)
 class Limits:
-    """When saturation stops at the latest; what stopped it is `EGraph.stop`.
+    """When saturation stops at the latest; `EGraph.stop` says which limit stopped it.
 
     nodes: e-nodes. rounds: how often the rules are applied and their tables filled. matches:
-    different matches of left sides that are looked at. seconds: wall time; none unless asked for,
-    as a clock makes the e-graph depend on how busy the machine is. None means the default.
-    Raises EqsatError (E408) for what is no limit.
+    different matches of left sides. seconds: wall time; none unless asked for, as a clock makes the
+    e-graph depend on how busy the machine is. None means the default. Raises EqsatError (E408) for
+    what is no limit.
     """
 
     nodes: int | None = None
@@ -47,7 +47,7 @@ class Limits:
         )
 
     def updated(self, other: Limits) -> Limits:
-        """With what the other one says in place of what this one says."""
+        """These limits, with those that the other one sets in their place."""
         said = {k: v for k, v in other.to_json().items() if v is not None}
         return replace(self, **said)
 

@@ -1,4 +1,4 @@
-"""Programs of one search as they were timed: predicted beside measured, and which was kept."""
+"""Timed programs of one search: predicted and measured times, and which program was kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ CHOSEN, NEAR, INPUT, INPUT_BY_XLA = "chosen", "near", "input", "input by XLA"
 class Timed:
     """One program: what the model predicts, medians of a call, and the ratio to the chosen one.
 
-    predicted_us: None where the model says nothing, as of what XLA makes of the input. ratio: the
-    chosen program's time on the wall over this one's, of the median round, with its 95 % interval.
+    predicted_us: None where the model has no prediction, as for the input as XLA compiles it.
+    ratio: the chosen program's time on the wall over this one's, of the median round, with its 95 %
+    interval.
     """
 
     name: str

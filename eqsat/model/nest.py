@@ -30,7 +30,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A number that chooses where another access reads or writes: `body` over `arguments`.
+    """A computed index, where another access reads or writes: `body` over `arguments`.
 
     dtype: the integer type of the number. It is clamped to 0 … extent - 1 as `gather` does, then
     counts `stride` elements.

@@ -1,4 +1,4 @@
-"""Extents in files of before they had a type: large numbers, explained by a table."""
+"""Extents in older files, which have no type for them: large numbers, explained by a table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a value of a program came from: its name, its line, and what else it is called.
+"""The origin of a value of a program: its name, its line, and its other names.
 
-Origins are said, not computed with: they are no part of what makes two nodes or programs equal.
+Origins are for messages only: they do not decide whether two nodes or programs are equal.
 """
 
 from __future__ import annotations

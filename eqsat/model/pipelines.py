@@ -13,7 +13,7 @@ Unit = tuple[int, int, int]  # extents of m, n and k that are computed at once
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """What one instruction multiplies.
+    """The matrix instruction of a pipeline: what it multiplies at once.
 
     types: the element type that both operands have is one of these, as `f16` or at a precision as
     `f32/high`.
@@ -25,7 +25,7 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How contractions are cut into workgroups, what these keep in scratch, and how fast they are.
+    """How contractions are cut into workgroups, with the scratch and the rate of these.
 
     m, n, k: extents a workgroup may compute, the preferred one first. intrinsics: those of a matrix
     unit, of which extents are multiples and whose types it takes; none: any extents and types.

@@ -1,4 +1,4 @@
-"""Placement: where in one arena every buffer lies, and how far that is proven."""
+"""Placement: the offset of every buffer in one arena, and how far it is proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan: how a kernel runs a nest, and what that costs in parts.
+"""Plan: how a kernel runs a nest, and the parts of its price.
 
 A plan is chosen from the nest and a target's `Machine` alone. The generator of kernels follows it,
 and the price of a dispatch is that of its plan: `Work` counts what the kernel does, the target's
@@ -15,7 +15,7 @@ from eqsat.model.restore import restored
 
 @dataclass(frozen=True)
 class Machine:
-    """What a planner knows of a core: `kernels:` of a target, and its memory levels.
+    """A core as a planner sees it: `kernels:` of a target, and its memory levels.
 
     caches: bytes of each level that is a core's own or shared, nearest first, without the last
     level, which holds everything.
@@ -34,7 +34,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does in one call, counted over all of its work items.
+    """Counts of the work of a kernel in one call, over all of its work items.
 
     fma: vector multiply-adds issued, lanes of tails and stalls of short dependence chains included.
     loads: vector loads and broadcasts of the innermost loops. scalar: arithmetic of bodies, in
@@ -64,7 +64,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Constants:
-    """What a unit of each kind of `Work` takes on one core, in picoseconds.
+    """The time of a unit of each kind of `Work` on one core, in picoseconds.
 
     Loads issue beside multiply-adds, so the longer of the two counts; all else adds. copy_rate:
     bytes per second, read and written. overlap: share of the shorter of compute and traffic that
@@ -97,9 +97,9 @@ class Kernels:
 class Parts:
     """The price of a dispatch: compute, traffic per memory level, relayout and launch.
 
-    The longer of compute and traffic counts, what does not hide of the shorter one (the constant
-    `overlap`), relayout and launch; `time_ps` is their sum. bound: what most of the time is:
-    compute, the name of a memory level, relayout or launch.
+    `time_ps` is the sum of the longer of compute and traffic, the part of the shorter one that does
+    not hide (the constant `overlap`), relayout and launch. bound: the largest part: compute, the
+    name of a memory level, relayout or launch.
     """
 
     time_ps: int
@@ -163,7 +163,7 @@ class Plan:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Plan:
-        """The plan of a kind; ValueError if nobody knows the kind."""
+        """The plan of a kind; ValueError if the kind is unknown."""
         if data["kind"] not in _KINDS:
             raise ValueError(f"no plan of the kind `{data['kind']}`")
         return restored(_KINDS[data["kind"]], {k: v for k, v in data.items() if k != "kind"})

@@ -1,4 +1,4 @@
-"""How accurately a contraction is computed: what programs ask for, and what that means.
+"""Precision of a contraction: the names that programs use, and what they mean.
 
 A precision is `default`, `high` or `highest`, which leave the rest to the machine, or an algorithm,
 which names it. The names are those of `jax.lax.Precision` and `jax.lax.DotAlgorithmPreset`.
@@ -23,7 +23,7 @@ _F8 = frozenset(t for t in SIGNIFICAND if t.startswith("f8")) - {"f8e8m0fnu"}  #
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What is done with the operands of a contraction.
+    """How the operands of a contraction are rounded, and how its products are added.
 
     operands: each is rounded to this type, or to a sum of `parts` numbers of it; "": it keeps its
     own type, which has 8 bits.

@@ -1,4 +1,4 @@
-"""What another choice would have cost: the question, and its answer in the first goal."""
+"""The price of a choice that the answer does not make: the question, and the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WEIGHTED = "weighted"  # the goal of a run whose goals have weights; in milliont
 
 @dataclass(frozen=True)
 class Question:
-    """A choice that was not made.
+    """A choice that the answer does not make.
 
     kind: node (this e-node is computed and its result used) | without (this e-node is not; of
     what is made ahead of time: its result is not read) |
@@ -56,8 +56,8 @@ class Price:
     """The first goal's best value with a choice forced, minus the chosen value.
 
     status: exact | at least (time ran out: `delta` is the best found, if any) | not admissible
-    (proven: no program under the budgets makes this choice). `bound`: what it is at least.
-    `tie`: where the best found is worth what the chosen one is.
+    (proven: no program under the budgets makes this choice). `bound`: what it is at least. `tie`:
+    where the best found has the value of the chosen one.
     """
 
     goal: str

@@ -1,4 +1,4 @@
-"""What a notebook shows of a value: its text as it stands."""
+"""The representation of a value in a notebook: its text."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from eqsat.model.text import program_text
 class Node:
     """One op: its operands are earlier nodes; ops with several results are read by `result`.
 
-    origin: what its value is called and where it was asked for, no part of what it computes.
+    origin: the name and the source line of its value; it is no part of what the node computes.
     """
 
     op: str
@@ -79,7 +79,7 @@ class Program(Printed):
         return tuple(sorted(found, key=lambda i: self.leaf(i).index))
 
     def behind_views(self, node: int) -> int:
-        """The node whose bytes these are: reshapes and relaxed views are looked through."""
+        """The node whose buffer holds the value, found through reshapes and relaxed views."""
         while self.nodes[node].op in SAME_BYTES:
             (node,) = self.nodes[node].operands
         return node
@@ -94,7 +94,7 @@ class Program(Printed):
         return attr
 
     def value_name(self, i: int) -> str:
-        """What its text calls value i: a leaf's own name, else `%` and a name, or its number."""
+        """The name of value i in the text: a leaf's own, otherwise `%` and a name or number."""
         n = self.nodes[i]
         return n.attr.name if isinstance(n.attr, Leaf) else f"%{n.origin.name or i}"
 
@@ -216,8 +216,8 @@ class Builder:
     def following(self, program: Program, new: dict[int, int]) -> Iterator[tuple[int, Node]]:
         """The nodes of a program that is rewritten here; `new` is filled on the way.
 
-        The value that takes the place of one keeps its name and line; what else is made for it is
-        named after it and its own op.
+        A value that replaces another one keeps its name and line; further values made for it are
+        named after it and their op.
         """
         for i, n in enumerate(program.nodes):
             before, self.origin = len(self.nodes), n.origin

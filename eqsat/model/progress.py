@@ -1,9 +1,9 @@
-"""What a search knows so far, told to whoever listens: its phase, the best value and its bound.
+"""Progress of a search, reported to a listener: its phase, the best value and its bound.
 
-Phases say `phase("candidates")` and `found("time", value, bound)` where they happen to be, as they
-say `tick()` to the deadline; they do not know whether anybody listens. Who wants to know says
-`with heard(progress):`. What is told is always of an answer that the search could hand over, and
-a bound that holds for every answer in every order.
+Phases call `phase("candidates")` and `found("time", value, bound)`, as they call `tick()` for the
+deadline, whether there is a listener or not; `with heard(progress):` sets one. Reported values are
+always those of an answer that the search could return, and reported bounds hold for every answer in
+every order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat.model.selection import GoalResult
 
 @dataclass(frozen=True)
 class Point:
-    """What was known after so many seconds; a phase that begins has no goal."""
+    """The value and bound known after so many seconds; a phase that begins has no goal."""
 
     seconds: float
     phase: str
@@ -51,8 +51,8 @@ class Curve:
 class Progress:
     """One search while it runs; `listen` is called whenever something new is known.
 
-    goal: the first one, "" if all have weights: then no single value is what is minimised. budget:
-    what an answer has to keep. limit: of the search, in seconds.
+    goal: the first one, "" if all have weights, as no single value is minimised then. budget: upper
+    bounds that an answer has to keep. limit: of the search, in seconds.
     """
 
     goal: str = ""
@@ -85,7 +85,7 @@ class Progress:
             self._add(Point(round(self.seconds, 6), phase))
 
     def found(self, goal: str, value: int | None, bound: int | None) -> None:
-        """A better value or a higher bound of the first goal; of the others nothing is told yet."""
+        """A better value or bound of the first goal; those of other goals are not reported."""
         if goal != self.goal:
             return
         before = self.known.get(goal)
@@ -97,7 +97,7 @@ class Progress:
             self._tell(goal, value, least)
 
     def settle(self, goals: Mapping[str, GoalResult]) -> None:
-        """What the search ended with, whatever was known on the way."""
+        """The final value and bound, whatever was reported before."""
         for goal, result in goals.items():
             self.known[goal], self.bounds[goal] = result, result.bound
             self._tell(goal, result.value, result.bound)
@@ -115,7 +115,7 @@ _HEARD: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def heard(progress: Progress | None) -> Iterator[None]:
-    """What is told inside goes there; with None it goes nowhere."""
+    """Reports inside go to this progress; with None they go nowhere."""
     token = _HEARD.set(progress)
     try:
         yield
@@ -124,26 +124,26 @@ def heard(progress: Progress | None) -> Iterator[None]:
 
 
 def listener() -> Progress | None:
-    """Who listens; for code that would have to work to have something to tell."""
+    """The listener, if any; for code that would have to compute what it reports."""
     return _HEARD.get()
 
 
 def phase(name: str) -> None:
-    """From here on the search does this."""
+    """Report that a phase begins."""
     progress = _HEARD.get()
     if progress is not None:
         progress.enter(name)
 
 
 def found(goal: str, value: int | None = None, bound: int | None = None) -> None:
-    """An answer is worth so much, or no answer in any order is worth less."""
+    """Report the value of an answer, or a proven lower bound in every order."""
     progress = _HEARD.get()
     if progress is not None:
         progress.found(goal, value, bound)
 
 
 def settle(goals: Mapping[str, GoalResult]) -> None:
-    """The search ended with these."""
+    """Report the final value and bound."""
     progress = _HEARD.get()
     if progress is not None:
         progress.settle(goals)

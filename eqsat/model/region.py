@@ -1,4 +1,4 @@
-"""A part of a value: which of its elements somebody reads."""
+"""A part of a value: which of its elements are read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Indices:
 
 
 def some_of(within: range, most: int | None = None) -> Indices:
-    """So many of these indices; all of them if nobody says how many."""
+    """At most so many of these indices; all of them if the number is not given."""
     return Indices(within, len(within) if most is None else min(most, len(within)))
 
 
@@ -47,7 +47,7 @@ class Region:
 
 
 def region_of(dims: Iterable[Indices], most: int | None = None) -> Region:
-    """So many of the elements at these indices; all of them if nobody says how many."""
+    """At most so many of the elements at these indices; all of them if the number is not given."""
     dims = tuple(dims)
     every = math.prod(d.most for d in dims)
     return Region(dims, every if most is None else min(most, every))

@@ -1,4 +1,4 @@
-"""Plain data as the records it was written from: what a field is declared to hold says how."""
+"""Records from plain data, by the declared types of their fields."""
 
 from __future__ import annotations
 

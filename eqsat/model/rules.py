@@ -161,11 +161,11 @@ class RuleSet:
 
     @property
     def start(self) -> frozenset[str]:
-        """Rules of the set to begin with: the largest one that this set contains; none if none.
+        """The rules to begin with: the largest set that this one contains; none if there is none.
 
         It is most of this set, or two fifths if these are many rules (`full` has as many rules of
         algebra as `default` has in all), but not all. Rules with `apply: replace` belong to every
-        part: what they take out of the search is out of it for all.
+        part: what they remove is removed for all.
         """
         known = {r.name for r in self.rules}
         always = {r.name for r in self.rules if r.apply == "replace"}

@@ -1,4 +1,4 @@
-"""Schedule: the extracted program cut into dispatches, with the lifetime of every buffer."""
+"""Schedule: the extracted program cut into dispatches, with the live range of every buffer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Schedule(Printed):
     originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
 
     def verify(self) -> None:
-        """ValueError if a dispatch reads what nobody wrote, or a temporary outside its lifetime.
+        """ValueError if a dispatch reads what was not written, or a temporary when it is not live.
 
-        Or if temporaries that are live at one step share a byte of the arena.
+        Also if temporaries that are live at one step share a byte of the arena.
         """
         self.program.verify()
         nodes = self.program.nodes
@@ -225,7 +225,7 @@ class Schedule(Printed):
 
     @cached_property
     def _turns_bytes(self) -> int:
-        """All originals are there at first, and weights are packed in the order of the program.
+        """Load peak if all originals are read first and weights are packed in program order.
 
         Each layout that is kept is made in one pass, in the turn of the last weight it is made
         from. An original goes after the last turn that needs it, unless it is kept itself.
@@ -270,7 +270,7 @@ class Schedule(Printed):
         return self.program.behind_views(node)
 
     def counts(self) -> dict[str, int]:
-        """Ops by what they cost: conversions in dispatches of their own, fused ones, ahead ones.
+        """Counts of ops: conversions in dispatches of their own, fused ones, those done ahead.
 
         Those in bodies of loops and branches count once each.
         """

@@ -63,7 +63,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Removed:
-    """A group a limit of the target removed: what it was, its bytes, the limit, where it stands."""
+    """A group that a limit of the target excludes: its ops, bytes, the limit and its place."""
 
     what: str
     bytes: int
@@ -76,7 +76,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Cut:
-    """Candidates that were not looked at, so that nothing is proven about all of them."""
+    """Candidates that were not enumerated, so that nothing is proven about all of them."""
 
     what: str  # groups (behind so many ops) | merges (around so many values)
     count: int
@@ -84,7 +84,7 @@ class Cut:
 
 
 def short_of_time(cuts: Iterable[Cut]) -> bool:
-    """Whether more time would have found candidates that are not among those looked at."""
+    """Whether more time would have found further candidates."""
     return any(c.by == TIME_LIMIT for c in cuts)
 
 
@@ -95,10 +95,10 @@ class Selection(Printed):
     `stop` (why the search ended): optimal | gap (all was searched, but some goal's bound, which
     holds in every order, is not met) | cut (all was searched but what a cap left out) | wall |
     interrupted | memory | greedy (nothing was searched). `cuts` say which candidates were left out:
-    of those that the time limit left out the bounds hold as well, of those that a cap left out they
-    do not. `candidates`: how many dispatches were looked at (0 in a run that did not count them).
-    `sinks`: nodes behind which they were enumerated, and behind which they are copies of those of
-    another block.
+    bounds also hold for those that the time limit left out, but not for those that a cap left out.
+    `candidates`: the number of dispatches to choose from (0 in a run that did not count them).
+    `sinks`: at how many nodes groups were enumerated, and at how many they are copies from another
+    block.
     """
 
     groups: tuple[Group, ...]
@@ -134,7 +134,7 @@ class Selection(Printed):
 
     @property
     def among(self) -> str:
-        """What was looked at, where that is not every candidate; else ""."""
+        """The number of candidates, where that is not all of them; otherwise ""."""
         if not self.cuts:
             return ""
         places = "place" if self.capped == 1 else "places"
@@ -142,7 +142,7 @@ class Selection(Printed):
 
     @property
     def is_capped(self) -> bool:
-        """Whether bounds hold for the candidates that were looked at only."""
+        """Whether bounds hold only for the candidates that were enumerated."""
         return any(c.by == CAP for c in self.cuts)
 
     @property

@@ -1,9 +1,9 @@
-"""The shift of an e-graph: what every class and node is one block later, where blocks repeat.
+"""The shift of an e-graph: the image of every class and node one block later.
 
 It is read off the finished e-graph, however that was made: ops of the program that come again a
-period later give the first images, and nodes over classes with images give the others. It is a
-hint and no proof: who copies anything along the shift has to see that what is copied looks alike at
-both ends. So a block that differs costs copies and nothing else.
+period later give the first images, and nodes over classes with images give the others. It is a hint
+and no proof: code that copies anything along the shift has to check that both ends look alike. So a
+block that differs costs copies and nothing else.
 """
 
 from __future__ import annotations

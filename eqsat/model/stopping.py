@@ -12,10 +12,10 @@ INTERRUPTED = "interrupted"  # the word a search that was stopped gives as its s
 
 
 class Stop:
-    """Carried from whoever may stop a search to the solver that has to hear of it.
+    """Passed from the code that may stop a search to the solver that has to end.
 
-    `has_answer` is set by the search as soon as it has an answer worth keeping; before that there
-    is nothing to end well, and whoever asked may end the process instead.
+    The search sets `has_answer` as soon as it has an answer worth keeping; before that there is
+    nothing to return, and the caller may end the process instead.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Symbols: dims that are not known, with what divides them and what they are priced at."""
+"""Symbols: unknown dims, with a known divisor and the size at which they are priced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 1 << 40  # of a size somebody asks for
 
 
 class Size(int):
-    """A size somebody asks for a symbol, and what divides every size it will have, if they said."""
+    """A requested size of a symbol, and a divisor of every size it will have, if given."""
 
     divisor: int | None = None
 
@@ -37,7 +37,7 @@ class Symbol:
 
     @cached_property
     def extent(self) -> int:
-        """What stands for the dim in shapes (see `model.extents`)."""
+        """The extent of the dim in shapes (see `model.extents`)."""
         return symbol_extent(self.name, self.divisor)
 
     def verify(self) -> None:
@@ -55,7 +55,7 @@ class Symbol:
 def sized(
     name: str, divisor: int, default: int | None, sizes: Mapping[str, int] | None = None
 ) -> Symbol:
-    """The symbol at the size somebody asks for, else at its default.
+    """The symbol at the requested size, otherwise at its default.
 
     Raises EqsatError: E385 if there is neither, E386 if the divisor does not divide it.
     """
@@ -89,12 +89,12 @@ def check_names(sizes: Mapping[str, int] | None, symbols: Iterable[Symbol]) -> N
 
 
 def extents_of(symbols: Iterable[Symbol]) -> dict[str, int]:
-    """What stands for the symbols in shapes, by name."""
+    """The extents of the symbols in shapes, by name."""
     return {s.name: s.extent for s in symbols}
 
 
 def sizes_of(symbols: Sequence[Symbol]) -> dict[str, int]:
-    """What the symbols are priced at."""
+    """The sizes at which the symbols are priced."""
     return {s.name: s.size for s in symbols}
 
 
@@ -105,7 +105,7 @@ def resized(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> tuple[Symbol
 
 
 def _plain(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Without what was said of divisors: a program that was searched keeps its own."""
+    """Sizes without divisors: a program that was searched keeps its own."""
     return {name: int(size) for name, size in sizes.items()}
 
 

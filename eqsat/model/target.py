@@ -39,10 +39,10 @@ class Memory:
 class Tile:
     """A tile of the vocabulary: extents per role, and the share of the peak rate it reaches.
 
-    panel: roles of extent 1 are never cut, not even where an operand comes so; what is cut lies
-    innermost, behind the dim that is summed over: [N/32, K, 32]. lhs, rhs: the roles that lie
-    innermost in an operand, such as `k·n32`; what lies otherwise is not packed by this tile.
-    swapped: the share with m and n exchanged; None: the same.
+    panel: roles of extent 1 are never cut, even if an operand is; the cut dim is innermost, behind
+    the dim that is summed over: [N/32, K, 32]. lhs, rhs: the innermost roles of an operand, such as
+    `k·n32`; an operand in another order is not packed by this tile. swapped: the share with m and n
+    exchanged; None: the same.
     """
 
     # role -> extent, 1 leaves the loop alone; m, n, k of a contraction, or c, k of a convolution
@@ -87,9 +87,9 @@ class Tile:
 class UntiledKernel:
     """How fast the executor runs unpacked contractions of one kind.
 
-    image, filters: the orders of dims that a kernel for convolutions works in, such as nhwc and
-    hwio; the result lies like the image. lhs, rhs: the roles that lie innermost in the operands
-    of a matmul, such as mk and kn. "" is any order.
+    image, filters: the orders of dims in which a kernel for convolutions works, such as nhwc and
+    hwio; the result has the order of the image. lhs, rhs: the innermost roles of the operands of a
+    matmul, such as mk and kn. "" is any order.
     """
 
     rate: float  # share of the peak
@@ -135,7 +135,7 @@ class Fusion:
     def missing_joins(self) -> tuple[tuple[str, str], ...]:
         """(producer, consumer) pairs that an elementwise op between them would allow.
 
-        Such a table is not closed: an op that changes nothing, put on an edge, would make a
+        Such a table is not closed: an op that changes nothing, inserted on an edge, would make a
         dispatch legal. Conversions, copies and moves need no such row: what is between a producer
         and its user is looked through.
         """
@@ -217,7 +217,7 @@ class Target:
 
     @cached_property
     def machine(self) -> Machine:
-        """What a planner may know; ValueError if the target says nothing of kernels."""
+        """The machine as a planner sees it; ValueError if the target has no `kernels`."""
         k = self.kernels
         if k is None:
             raise ValueError(f"target {self.name} has no `kernels`")
@@ -248,7 +248,7 @@ class Target:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()
 
     def untiled_kernels(self, kind: str) -> tuple[UntiledKernel, ...]:
-        """What runs unpacked contractions of an op kind; none: all at `untiled_rate`."""
+        """The kernels of unpacked contractions of an op kind; none: all run at `untiled_rate`."""
         if self.devices:
             return tuple(dict.fromkeys(k for _, t in self.devices for k in t.untiled_kernels(kind)))
         return dict(self.untiled).get(kind, ())
@@ -271,7 +271,7 @@ class Target:
         return found
 
     def place(self, path: str) -> str:
-        """Where a key stands in the target's file, for messages."""
+        """The place of a key in the target's file, for messages."""
         return dict(self.places).get(path, self.file or self.name)
 
     def to_text(self) -> str:

@@ -58,7 +58,7 @@ def cdiv(a: int, b: int) -> int:
 class TensorType:
     """An element type and a shape (elements, row-major); prints as `f32[64, 48]`.
 
-    A dim that is not known is an extent (`model.extents`) and prints as it is computed: `m // 16`.
+    An unknown dim is an extent (`model.extents`) and prints as it is computed: `m // 16`.
     """
 
     dtype: str

@@ -55,7 +55,7 @@ def _leaf(i: int, op: str, leaf: Leaf, argument: int, taken: set[str]) -> tuple[
 
 
 def layout_text(layout: Layout | Encoding) -> str:
-    """The op that lays a tensor out so, without its operand: `pack(pos=[0], tiles=[16], …)`."""
+    """The op that makes a layout, without its operand: `pack(pos=[0], tiles=[16], …)`."""
     if isinstance(layout, Encoding):
         return f"set_encoding({layout.text('set_encoding')})"
     if not layout.tiles:

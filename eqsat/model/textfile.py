@@ -1,4 +1,4 @@
-"""Text files: read whole or refused with a reason, written whole or not at all."""
+"""Text files: read completely or refused with a reason, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eqsat.model.diag import fail
 def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str:
     """The UTF-8 text of a file, a byte order mark apart; EqsatError with this code.
 
-    doubt: what to ask where it is not UTF-8.
+    doubt: the hint of the message if it is not UTF-8.
     """
     try:
         if not path.is_file():
@@ -27,7 +27,7 @@ def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file aside, then rename it: it is whole or not there; EqsatError (E407)."""
+    """Write a file aside, then rename it, so that it is never partial; EqsatError (E407)."""
     try:
         _write_aside(path, text)
     except OSError as e:
