@@ -68,7 +68,7 @@ def test_rule_sets_of_a_list_are_compared_unless_together(folder: Path) -> None:
         ("vary: {rules: [[default, full]]}", "E262", "together"),
         ("vary: {extractor: [gredy]}", "E262", "cpsat, greedy"),
         ("extractor: gredy", "E005", "greedy"),
-        ("vary: {limits.node: [1]}", "E408", "node"),
+        ("vary: {limits.node: [1]}", "E003", "node"),
         ("vary: {sizes.m: [-1]}", "E385", "m"),
         ("rules: [default, full]\nrows: [{name: r, program: a, target: reference}]", "E260",
          "together"),

@@ -85,7 +85,10 @@ def experiment(
         print(results.pivot(*keys), end="")
     else:
         o.print_found(results, output_format)
-    written = results.whole([c.name for c in plan.plan.cells]).write(out)
+    whole = results.whole([c.name for c in plan.plan.cells])
+    written, (_, undrawn) = whole.write(out), whole.drawn
+    if undrawn is not None:
+        say_diagnostics([undrawn], output_format is o.Format.json)
     if not quiet:
         say("\n".join(f"wrote {path}" for path in written))
     problems = results.problems()

@@ -14,6 +14,7 @@ from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.requests import check_requests, weigh
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import until
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GREEDY, GoalRequest, Selection
 from eqsat.model.stopping import Stop
@@ -55,7 +56,8 @@ def extract_greedily(
         assembly = found.ordered()
     progress.phase("greedy")
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
-    best = _best(assembly, goals, dict(target.budget), reference)
+    with until(limits.deadline, stop):  # out of time, the answer is that of one-op dispatches
+        best = _best(assembly, goals, dict(target.budget), reference)
     if best is None:
         search = limits.search(assembly, dict(target.budget))
         raise inadmissible(assembly, target, search, False, limits.seconds)

@@ -89,7 +89,9 @@ class Experiment:
                 found += [*work.searched(loud, *more, crew), *silent]
             order = [c.name for c in cells]
             outcomes = work.finished(sorted(found, key=lambda o: order.index(o.cell.name)))
-            self.results = Results(self.plan.name, self.plan.doc, outcomes, work.others(outcomes))
+            self.results = Results(
+                self.plan.name, self.plan.doc, outcomes, work.others(outcomes), self.plan.figure
+            )
         return self.results
 
     def rows(self) -> list[dict[str, Any]]:
@@ -264,10 +266,11 @@ def _problems(o: CellResult) -> Iterator[Diagnostic]:
     """What makes the experiment fail: no program or one against what is expected, a mismatch."""
     record, here = o.record, f"row `{o.cell.name}`"
     expects_none = o.cell.expect == "no_program"
+    may_be_none = o.cell.expect in ("no_program", "any")
     if record.status == NOT_RUN:
         return
     if record.status != FOUND:
-        yield from () if expects_none and record.status == NO_PROGRAM else record.diagnostics
+        yield from () if may_be_none and record.status == NO_PROGRAM else record.diagnostics
         return
     if expects_none:
         yield Diagnostic("E411", f"{here}: a program was found, none expected")

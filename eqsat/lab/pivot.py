@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, measured_text
+from eqsat.lang.figures import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, time_text
 
-ASKED = ("program", "target", "rules", "goals", "seed")  # keys that every row has
-MEASURED = "measured"
 LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
 
 
@@ -25,27 +24,34 @@ def pivot_text(
     """
     found: dict[str, dict[str, list[CellResult]]] = {}
     for o in outcomes:
-        at = found.setdefault(_key(o, rows, outcomes), {})
-        at.setdefault(_key(o, columns, outcomes), []).append(o)
+        at = found.setdefault(key_of_row(o, rows, outcomes), {})
+        at.setdefault(key_of_row(o, columns, outcomes), []).append(o)
     heads = list(dict.fromkeys(c for line in found.values() for c in line))
     lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in found.items()]
     return f"{table_text((rows, *heads), lines)}\n{LEGEND}\n"
 
 
-def _key(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
-    """What a row has for a key: what is varied, else what is asked."""
+def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
+    """What a row has for a key: what is varied, else what is asked; E438 if no row has it.
+
+    Keys joined by `+` are one key.
+    """
+    if "+" in key:
+        return " ".join(key_of_row(o, part, outcomes) for part in key.split("+"))
     varied = dict(o.cell.varied)
+    if key == ROW:
+        return o.cell.name
     if key in varied:
         return varied[key]
     if key in ASKED:
         said = o.asked()[key]
         return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
-    known = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED)
+    known = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED, ROW)
     raise fail("E438", f"the rows have no key `{key}`", help=did_you_mean(key, known))
 
 
 def _line(name: str, places: Sequence[Sequence[CellResult]], value: str) -> tuple[str, ...]:
-    least = [min((f for o in p if (f := _figure(o, value)) is not None), default=None)
+    least = [min((f for o in p if (f := figure_of(o, value)) is not None), default=None)
              for p in places]  # fmt: skip
     best = min((f for f in least if f is not None), default=None)
     return (name, *(_place(p, f, f == best, value) for p, f in zip(places, least, strict=True)))
@@ -54,24 +60,35 @@ def _line(name: str, places: Sequence[Sequence[CellResult]], value: str) -> tupl
 def _place(place: Sequence[CellResult], least: float | None, is_best: bool, value: str) -> str:
     if least is None:
         return ", ".join(dict.fromkeys(o.record.status for o in place)) or ""
-    shown = next(o for o in place if _figure(o, value) == least)
+    shown = next(o for o in place if figure_of(o, value) == least)
     text = measured_text(shown.measured) if value == MEASURED else _text(value, least)
     marks = ("" if shown.is_proven else UNPROVEN) + (BEST if is_best else "")
     several = f" (of {len(place)})" if len(place) > 1 else ""
     return f"{text}{marks and ' '}{marks}{several}"
 
 
-def _figure(o: CellResult, value: str) -> float | None:
-    """The figure of a row, None where it has no answer."""
+def figure_of(o: CellResult, value: str) -> float | None:
+    """The figure of a row (`egraph.nodes`: one inside), None where it has no answer; E438."""
     if not o.has_answer:
         return None
     if value == MEASURED:
         return None if o.measured is None else o.measured.median_us
-    row: dict[str, Any] = o.to_json()
-    if isinstance(row.get(value), int | float) and not isinstance(row[value], bool):
+    row = _flat(o.to_json())
+    if value in row:
         return row[value]
-    known = [k for k, v in row.items() if isinstance(v, int | float)] + [MEASURED]
+    known = [*row, MEASURED]
     raise fail("E438", f"the rows have no figure `{value}`", help=did_you_mean(value, known))
+
+
+def _flat(row: dict[str, Any], before: str = "") -> dict[str, float]:
+    """The figures of a row by their names; those inside as `egraph.nodes`."""
+    found: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{before}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[before + key] = value
+    return found
 
 
 def _text(value: str, figure: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from eqsat.lab.store.content import used_versions
 from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
-from eqsat.model.diag import Diagnostic, fail, sort_diagnostics
+from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.summary import goal_key
 from eqsat.report.units import bytes_text, goal_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
+    from eqsat.lang.figures import Figure
     from eqsat.run import Run
 
 COLUMNS = (
@@ -145,6 +146,7 @@ class Results:
     doc: str
     outcomes: tuple[CellResult, ...]
     others: tuple[CellResult, ...] = ()
+    figure: Figure | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dict per row."""
@@ -220,18 +222,31 @@ class Results:
     def whole(self, order: Sequence[str]) -> Results:
         """With the rows of earlier times among them, in this order of names."""
         rows = sorted((*self.outcomes, *self.others), key=lambda o: order.index(o.cell.name))
-        return Results(self.name, self.doc, tuple(rows))
+        return Results(self.name, self.doc, tuple(rows), figure=self.figure)
 
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """`NAME.json` and `NAME.html` in this folder, each written aside, then renamed."""
+    @cached_property
+    def drawn(self) -> tuple[str, Diagnostic | None]:
+        """The figure as SVG, or "" and why there is none, where the experiment asks for one."""
+        if self.figure is None:
+            return "", None
+        from eqsat.lab.drawing import svg_of
+
+        try:
+            return svg_of(self.figure, self.outcomes), None
+        except EqsatError as e:
+            return "", replace(e.diagnostics[0], severity="warning")
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """`NAME.json`, `NAME.html` and, if there is a figure, `NAME.svg` in this folder.
+
+        Each is written aside, then renamed.
+        """
         from eqsat.model.textfile import write_text
 
         data = json.dumps(self.to_json(), indent=1) + "\n"
         name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not
-        return (
-            write_text(folder / f"{name}.json", data),
-            write_text(folder / f"{name}.html", self.to_html()),
-        )
+        texts = {"json": data, "html": self.to_html(), "svg": self.drawn[0]}
+        return tuple(write_text(folder / f"{name}.{k}", t) for k, t in texts.items() if t)
 
     def to_html(self) -> str:
         """The table, then every row's dispatches, buffers and rules."""
@@ -244,6 +259,7 @@ class Results:
             f'<p class="soft">{escape(self.doc)}</p>',
             html_table(columns, rows, figures),
             f'<p class="soft">{NOT_PROVEN}</p>',
+            *([f"<figure>{self.drawn[0]}</figure>"] if self.drawn[0] else []),
             *(f'<p class="soft">{escape(line)}</p>' for line in self._rule_check()),
             "<h2>Rows</h2>",
             *(_row_html(o) for o in self.outcomes),

@@ -75,10 +75,11 @@ class FigureRecord(Record):
 
     kind: Literal["bars", "line", "scatter"]
     x: str
-    y: str = "time_us"
+    y: OneOrMore = Field(default=["time_us"])
     series: str | None = None
     versus: str | None = None
     log: Literal["none", "x", "y", "both"] = "none"
+    where: dict[str, str] = Field(default={})
     diagonal: bool = False
     title: str = ""
     x_label: str = ""
@@ -103,7 +104,7 @@ class RowRecord(Record):
     devices: str | None = None
     seed: int | None = Field(default=None, ge=0, lt=2**31)
     extractor: Extractor | None = None
-    expect: Literal["no_program"] | None = None
+    expect: Literal["no_program", "any"] | None = None
     covers: OneOrMore = Field(default=[])
 
 
@@ -128,6 +129,7 @@ class ExperimentRecord(Record):
     vary: dict[str, list[Any] | dict[str, Any]] = Field(default={})  # values may have names
     ablate: Literal["rules", "sets", "tags"] | None = None
     rows: list[RowRecord] = Field(default=[])
+    expect: Literal["any"] | None = None
     repeat: int = Field(default=1, ge=1)
     limits: RunLimitsRecord = RunLimitsRecord()
     measure: MeasureRecord | None = None

@@ -12,11 +12,11 @@ from eqsat.lang.ablations import ablated
 from eqsat.lang.devices import find_devices
 from eqsat.lang.experimentformat import (
     ExperimentRecord,
-    FigureRecord,
     RowRecord,
     SaturationRecord,
     TogetherRecord,
 )
+from eqsat.lang.figures import Figure, figure_asked
 from eqsat.lang.goals import parse_goals
 from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
@@ -29,6 +29,7 @@ from eqsat.lang.varied import (
     check_setting,
     check_variable,
     named_values,
+    rules_in,
     shown_rules,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
@@ -48,7 +49,7 @@ PROGRAM_SUFFIXES = (".eqs", ".py", ".onnx", ".mlir")
 class Cell:
     """One run of an experiment. `set`, `budget` as on the command line; `varied` says what differs.
 
-    expect: "" or "no_program" (the run must find that nothing is admissible).
+    expect: "", "no_program" (the run must find that nothing is admissible) or "any" (it may).
     covers: rows whose programs this row must have had the choice of, and must not be worse than.
     target: a target, or if `on_devices` a map of devices.
     """
@@ -94,7 +95,7 @@ class ExperimentFile:
     verify: bool = False
     work_limit: float = WORK_LIMIT  # of verifying
     file: str = ""
-    figure: FigureRecord | None = None
+    figure: Figure | None = None
 
 
 def from_folder(text: str, base: str) -> str:
@@ -168,6 +169,7 @@ class _CellReader:
             refuse(self.problems)
         assert record is not None
         cells = self._rows(record) if record.rows else self._grid(record)
+        figure = self._figure(record)
         refuse(self.problems)
         if record.ablate is not None:
             cells = ablated(cells, record.ablate, self._rules_of)
@@ -175,8 +177,14 @@ class _CellReader:
         return ExperimentFile(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
-            m.work_limit if m else WORK_LIMIT, self.source.file, record.figure,
+            m.work_limit if m else WORK_LIMIT, self.source.file, figure,
         )  # fmt: skip
+
+    def _figure(self, r: ExperimentRecord) -> Figure | None:
+        try:
+            return None if r.figure is None else figure_asked(r.figure, r.vary, r.ablate)
+        except EqsatError as error:
+            self._place(error, self.source.span(("figure",), key=True))
 
     def _check_what_fits(self) -> None:
         """Names in a file that breaks the schema elsewhere: all its problems come at once."""
@@ -235,10 +243,11 @@ class _CellReader:
 
     def _base(self, r: ExperimentRecord) -> dict[str, Any]:
         return {
-            "rules": _rules_in(r.rules[0]) if r.rules else (), "set": tuple(r.set),
+            "rules": rules_in(r.rules[0]) if r.rules else (), "set": tuple(r.set),
             "goals": self._goals((), r.goals), "budget": r.budget.bounds(),
             "without": tuple(r.without), "seed": r.seed,
             "sizes": self._sizes((), r.sizes), "limits": self._limits((), r.limits),
+            "expect": r.expect or "",
             "unchecked": r.unchecked, "weights": tuple(r.weights), "extractor": r.extractor,
         }  # fmt: skip
 
@@ -301,7 +310,7 @@ class _CellReader:
             (*base["sizes"], *self._sizes(path, row.sizes)),
             base["seed"] if row.seed is None else row.seed,
             row.extractor or base["extractor"],
-            row.expect or "", covers=tuple(row.covers),
+            row.expect or r.expect or "", covers=tuple(row.covers),
             limits=base["limits"].updated(self._limits(path, row.limits)),
             weights=tuple(dict.fromkeys((*base["weights"], *row.weights))),
             base=self.base,
@@ -311,13 +320,13 @@ class _CellReader:
         """The rules of a row: one set, or several together."""
         if len(sets) != 1:
             span = self.source.span((*path, "rules"))
-            names = ", ".join(shown_rules(_rules_in(s)) for s in sets)
+            names = ", ".join(shown_rules(rules_in(s)) for s in sets)
             self.report(
                 "E260", f"a row has one rule set, not {len(sets)}", span,
                 f"write `rules: {{together: [{names}]}}`, or a row for each",
             )  # fmt: skip
             return ()
-        return _rules_in(sets[0])
+        return rules_in(sets[0])
 
     def _only(self, names: list[str], what: str, path: KeyPath) -> str:
         if len(names) != 1:
@@ -351,7 +360,7 @@ class _CellReader:
         if "rules" in r.vary:
             span = self.source.span(("vary", "rules"), key=True)
             self.report("E265", "`rules` and `vary: {rules: …}` both compare rule sets", span)
-        names = [_rules_in(s) for s in r.rules]
+        names = [rules_in(s) for s in r.rules]
         return [[("rules", shown_rules(n), {"rules": n}) for n in names]]
 
     def _axis(self, key: str, values: list[Any] | dict[str, Any]) -> Axis:
@@ -383,10 +392,6 @@ class _CellReader:
         varied = tuple((key, shown) for key, shown, _ in choice)
         name = " ".join([f"{program}@{target}", *(f"{k}={v}" for k, v in varied)])
         return Cell(name, program, target, varied=varied, base=self.base, **fields)
-
-
-def _rules_in(found: str | TogetherRecord) -> tuple[str, ...]:
-    return (found,) if isinstance(found, str) else tuple(found.together)
 
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:

@@ -12,7 +12,7 @@ from eqsat.lang.settings import override
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.limits import Limits
+from eqsat.model.limits import KEYS, Limits
 from eqsat.model.selection import EXTRACTORS
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target
@@ -33,10 +33,19 @@ _ANY = Target(
 def check_variable(key: str) -> None:
     """EqsatError (E262) if a key cannot be varied."""
     head = key.partition(".")[0]
-    if key in VARIABLE or head in TABLES or head in TargetRecord.model_fields:
+    if key in VARIABLE or _is_table(key) or head in TargetRecord.model_fields:
         return
     known = (*VARIABLE, *TargetRecord.model_fields)
     raise fail("E262", f"`{key}` cannot be varied", help=did_you_mean(key, known))
+
+
+def _is_table(key: str) -> bool:
+    """Whether a key is `sizes` or `limits` of saturation, or one of theirs.
+
+    Targets have `limits` too, with other keys (`limits.scratch`).
+    """
+    head, _, name = key.partition(".")
+    return head == "sizes" or (head == "limits" and name in ("", *KEYS))
 
 
 def named_values(values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -49,7 +58,7 @@ def named_values(values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, A
 def change_of(key: str, value: Any, check_rules: Check) -> dict[str, Any]:
     """What a value of a varied key changes, as fields of a cell; EqsatError if it is none."""
     head, _, name = key.partition(".")
-    if head in TABLES:
+    if _is_table(key):
         return {head: _table(head, {name: value} if name else value)}
     if key == "rules":
         return {"rules": rule_names(value, check_rules)}
@@ -108,6 +117,11 @@ def rule_names(value: Any, check: Check) -> tuple[str, ...]:
     for name in names:
         check(name)
     return tuple(names)
+
+
+def rules_in(found: str | TogetherRecord) -> tuple[str, ...]:
+    """The names of one entry of `rules:`."""
+    return (found,) if isinstance(found, str) else tuple(found.together)
 
 
 def shown_rules(names: Sequence[str]) -> str:
