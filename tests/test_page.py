@@ -21,7 +21,7 @@ from eqsat.report.page.assets import SCRIPTS, json_in_html, libraries, scripted_
 from eqsat.report.page.content import page_data
 from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.labels import layers_by_name, scope_in, short_name
+from eqsat.report.page.labels import layers_by_name, short_name
 from eqsat.report.page.layouts import layout_names
 from eqsat.report.page.runpage import framed, page
 
@@ -229,10 +229,10 @@ def test_blocks_are_followed_through_ops():
 def layer(number, ways="a"):
     """Two dispatches with weights of a layer and one without, which reads from the first."""
     at = 3 * number
-    scope = ("layer", number)
+    scope = (("layer.", number),)
     return [
         DispatchWork("product", f"{ways}1", scope, (at - 1,) if at else ()),
-        DispatchWork("softmax", f"{ways}2", None, (at,)),
+        DispatchWork("softmax", f"{ways}2", (), (at,)),
         DispatchWork("product", f"{ways}3", scope, (at + 1,)),
     ]
 
@@ -240,7 +240,7 @@ def layer(number, ways="a"):
 def test_equal_layers_are_one_fold_and_their_variants_are_counted():
     works = [w for n, ways in enumerate("aabb") for w in layer(n, ways)]
     (fold,) = folds(works)
-    assert [x.name for x in fold.layers] == ["layer 0", "layer 1", "layer 2", "layer 3"]
+    assert [x.name for x in fold.layers] == ["layer.0", "layer.1", "layer.2", "layer.3"]
     assert [x.dispatches for x in fold.layers] == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]
     assert fold.ways == (0, 0, 1, 1)
     other = [*works[:6], replace(works[6], what="convolution"), *works[7:]]
@@ -285,7 +285,7 @@ def test_a_deep_program_folds_and_says_the_same():
 
 
 def test_a_value_read_all_over_is_a_tag():
-    rows = [DispatchWork("w", "w", ("h", n)) for n in range(5)]
+    rows = [DispatchWork("w", "w", (("h", n),)) for n in range(5)]
     assert [len(f.layers) for f in folds(rows)] == [5]
 
     def masked(x, mask, weights):
@@ -315,8 +315,23 @@ def test_layers_are_read_from_names_of_weights():
     names = [f"params_encoder_layer_{n}_{k}_weight" for n in range(3) for k in ("key", "value")]
     names += ["params_stem_0", "params_stem_1", "params_embeddings_word_weight"]
     found = layers_by_name(names)
-    assert found["params_encoder_layer_2_key_weight"] == ("encoder.layer", 2)
+    assert found["params_encoder_layer_2_key_weight"] == (("encoder.layer.", 2),)
     assert not {"params_stem_0", "params_embeddings_word_weight"} & found.keys()
-    assert scope_in("encoder.layer.2.softmax", found.values()) == ("encoder.layer", 2)
-    assert scope_in("embeddings.sum", found.values()) is None
+    glued = [f"h{n}_{k}" for n in range(2) for k in ("q", "k", "v", "ln_1", "ln_2")]
+    assert layers_by_name(glued)["h1_ln_2"] == (("h", 1),)
+    assert layers_by_name(["conv1_w", "conv1_b", "conv2_w", "conv2_b"]) == {}
+    nested = [f"down.{n}.block.{k}.{w}" for n in range(2) for k in range(2) for w in "ab"]
+    assert layers_by_name(nested)["down.0.block.1.a"] == (("down.", 0), ("down.0.block.", 1))
     assert short_name("params_encoder_layer_0_key_weight") == "encoder.layer.0.key"
+
+
+def test_of_nested_parts_those_that_repeat_are_layers():
+    works = [
+        DispatchWork(f"{stage} {part}", "", ((("stage."), stage), (f"stage.{stage}.block.", block)))
+        for stage in range(2)
+        for block in range(3)
+        for part in "ab"
+    ]
+    assert [[x.name for x in f.layers][-1] for f in folds(works)] == [
+        "stage.0.block.2", "stage.1.block.2",
+    ]  # fmt: skip

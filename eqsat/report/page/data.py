@@ -92,10 +92,11 @@ class PageEdge:
 
 @dataclass(frozen=True)
 class PageLayer:
-    """Dispatches that belong together, by number."""
+    """Dispatches that belong together, by number. prefix: what all their names begin with."""
 
     name: str
     dispatches: tuple[int, ...]
+    prefix: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,32 +8,43 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from eqsat.report.page.data import Fold, PageLayer
+from eqsat.report.page.labels import Scope
 
 FEW = 30  # dispatches that are drawn as they are, unless layers repeat
 LEAST_REPEATED = 6  # dispatches that a repeat covers at least
 MOST_FOLDS = 12  # that are looked for where nothing has names
-Scope = tuple[str, int]  # `encoder.layer`, 3
 
 
 @dataclass(frozen=True)
 class DispatchWork:
     """What folding looks at of a dispatch.
 
-    what: the work it does, whatever the layouts. exactly: the same with layouts and plan. scope:
-    the numbered part of the model whose weights it reads, if it reads any.
+    what: the work it does, whatever the layouts. exactly: the same with layouts and plan. scopes:
+    the numbered parts of the model that it belongs to by name, the outermost first.
     """
 
     what: Hashable
     exactly: Hashable
-    scope: Scope | None = None
+    scopes: tuple[Scope, ...] = ()
     reads: tuple[int, ...] = ()  # dispatches it reads from
     is_relayout: bool = False
 
 
 def folds(works: Sequence[DispatchWork]) -> tuple[Fold, ...]:
-    """Layers by name where there are at least two, else whatever repeats."""
-    found = _by_name(works) if len({w.scope for w in works} - {None}) > 1 else _by_repeats(works)
+    """Layers by name where there are at least two, else whatever repeats.
+
+    Where parts of a model have numbered parts themselves, those of which most are alike.
+    """
+    depth = max((len(w.scopes) for w in works), default=0)
+    named = [_by_name(works, n) for n in range(1, depth + 1)]
+    named = [found for found in named if sum(len(f.layers) for f in found) > 1]
+    found = max(named, key=_spared) if named else _by_repeats(works)
     return tuple(f for f in found if _is_worth_it(f, len(works)))
+
+
+def _spared(found: list[Fold]) -> int:
+    """Dispatches that need not be drawn."""
+    return sum((len(f.layers) - 1) * len(f.layers[0].dispatches) for f in found)
 
 
 def _is_worth_it(fold: Fold, dispatches: int) -> bool:
@@ -42,12 +53,16 @@ def _is_worth_it(fold: Fold, dispatches: int) -> bool:
 
 
 # ---- by name -------------------------------------------------------------------------------------
-def _by_name(works: Sequence[DispatchWork]) -> list[Fold]:
+def _by_name(works: Sequence[DispatchWork], depth: int) -> list[Fold]:
+    """Layers by the so many-th numbered part of a name, or by the last there is."""
     held: dict[Scope, list[int]] = {}
-    for i, scope in enumerate(_scopes(works)):
+    for i, scope in enumerate(_scopes(works, depth)):
         if scope is not None:
             held.setdefault(scope, []).append(i)
-    layers = [PageLayer(f"{part} {n}".strip(), tuple(ds)) for (part, n), ds in held.items()]
+    layers = [
+        PageLayer(f"{part or 'layer '}{n}", tuple(ds), f"{part}{n}.")
+        for (part, n), ds in held.items()
+    ]
     alike = [
         (part, frozenset(_done(layer, works).items()))
         for (part, _), layer in zip(held, layers, strict=True)
@@ -61,17 +76,15 @@ def _done(layer: PageLayer, works: Sequence[DispatchWork]) -> Counter[Hashable]:
     return Counter(works[i].what for i in layer.dispatches if not works[i].is_relayout)
 
 
-def _scopes(works: Sequence[DispatchWork]) -> list[Scope | None]:
-    """What has no weights belongs to what it reads from, up to their last use."""
-    last = {w.scope: i for i, w in enumerate(works) if w.scope is not None}
-    order = {scope: n for n, scope in enumerate(dict.fromkeys(w.scope for w in works if w.scope))}
+def _scopes(works: Sequence[DispatchWork], depth: int) -> list[Scope | None]:
+    """What has no part by name belongs to what it reads from, up to the last of that part."""
+    own = [w.scopes[min(depth, len(w.scopes)) - 1] if w.scopes else None for w in works]
+    last = {scope: i for i, scope in enumerate(own) if scope is not None}
+    order = {scope: n for n, scope in enumerate(dict.fromkeys(s for s in own if s is not None))}
     found: list[Scope | None] = []
     for i, w in enumerate(works):
-        scope = w.scope
-        if scope is None:
-            before = [s for r in w.reads if (s := found[r]) is not None and i < last[s]]
-            scope = max(before, key=lambda s: order[s], default=None)
-        found.append(scope)
+        before = [s for r in w.reads if (s := found[r]) is not None and i < last[s]]
+        found.append(own[i] or max(before, key=lambda s: order[s], default=None))
     return _with_lead_in(works, found)
 
 

@@ -21,11 +21,11 @@ from eqsat.report.page.data import (
 )
 from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.labels import (
+    Scope,
     dispatch_name,
     is_relayout,
     layers_by_name,
     op_words,
-    scope_in,
     shown_name,
 )
 from eqsat.report.page.layouts import layout_names
@@ -207,17 +207,18 @@ class _Reader:
         work = [nodes[m] for m in d.members if nodes[m].op not in VIEWS | LEAVES]
         what = tuple(sorted(_work_text(n) for n in work if not is_relayout(n)))
         sides = [(str(nodes[n].types[0]), self.layouts[n]) for n in (*d.reads, *d.writes)]
-        scopes = [s for w in self._weights(d) if (s := self._scope_of.get(w))]
-        scope = max(scopes, default=scope_in(d.name, self._scope_of.values()))
+        names = [d.name, *(shown_name(self.program, w) for w in self._weights(d))]
+        scopes = max((self._scopes[n] for n in names if n in self._scopes), default=())
         reads = tuple(self.writers[r] for r in d.reads if self.writers.get(r, i) < i)
         exactly = (shown.ops, tuple(sides), shown.plan)
-        return DispatchWork(what, exactly, scope, reads, bool(work) and not what)
+        return DispatchWork(what, exactly, scopes, reads, bool(work) and not what)
 
     @cached_property
-    def _scope_of(self) -> dict[int, tuple[str, int]]:
-        names = {w: shown_name(self.program, w) for w in self.program.weights}
-        found = layers_by_name(names.values())
-        return {w: found[n] for w, n in names.items() if n in found}
+    def _scopes(self) -> dict[str, tuple[Scope, ...]]:
+        """By the names of weights and those of dispatches, if they are more than numbers."""
+        names = {d.name: None for d in self.schedule.dispatches if not d.name[:1].isdigit()}
+        names |= {shown_name(self.program, w): None for w in self.program.weights}
+        return layers_by_name(names)
 
     # ---- bodies ---------------------------------------------------------------------------------
     def _body_key(self, i: int, label: str) -> str:

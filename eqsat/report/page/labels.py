@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from eqsat.model.dispatch import Dispatch
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
@@ -12,7 +12,9 @@ from eqsat.model.program import Node, Program
 from eqsat.report.origins import op_word
 
 _AROUND = re.compile(r"^(params|weights|p|self)_|_(weight|kernel|scale)$")
-_NUMBER = re.compile(r"(?<![^_.])\d+(?![^_.])")
+_NUMBER = re.compile(r"(?<!\d)\d+(?=\.|$)")
+LEAST_GLUED = 4  # names that a layer `h3` has at least; `conv1` and `conv2` are no layers
+Scope = tuple[str, int]  # a numbered part of a model: `encoder.layer.`, 3
 SHOWN_OPS = 3  # in the name of a dispatch without weights
 
 
@@ -55,31 +57,30 @@ def short_name(weight: str) -> str:
     return weight.replace("_", ".")
 
 
-def layers_by_name(names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Weight → the numbered part of the model that it belongs to: `encoder.layer`, 3.
+def layers_by_name(names: Iterable[str]) -> dict[str, tuple[Scope, ...]]:
+    """Name → the numbered parts of the model that it belongs to, the outermost first.
 
-    A name is cut at the first number behind which several weights stand, for several numbers.
+    `encoder.layer.3.attention.key` belongs to `encoder.layer.` 3, `h3.ffn.up` to `h` 3. A part is
+    numbered if there are several of it and most of them hold several names (of `h3`, four).
     """
-    parts: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    cuts: dict[str, list[tuple[str, int]]] = {}
-    for name in names:
-        cuts[name] = [(name[: m.start()], int(m[0])) for m in _NUMBER.finditer(name)]
-        for prefix, number in cuts[name]:
-            parts[prefix][number].add(name)
-    found = {}
-    for name, places in cuts.items():
-        for prefix, number in places:
-            sizes = [len(held) for held in parts[prefix].values()]
-            if len(sizes) > 1 and sum(s > 1 for s in sizes) * 2 > len(sizes):
-                found[name] = (short_name(prefix).strip("."), number)
-                break
-    return found
+    texts = {name: short_name(name) for name in names}
+    cuts = {
+        name: [(text[: m.start()], int(m[0])) for m in _NUMBER.finditer(text)]
+        for name, text in texts.items()
+    }
+    held: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for places in cuts.values():
+        for part, number in places:
+            held[part][number] += 1
+    numbered = {part for part, counts in held.items() if _is_numbered(part, counts)}
+    found = {name: tuple(s for s in places if s[0] in numbered) for name, places in cuts.items()}
+    return {name: scopes for name, scopes in found.items() if scopes}
 
 
-def scope_in(name: str, scopes: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """The one of these numbered parts that a name begins with: `encoder.layer.3.softmax`."""
-    heads = {f"{part}.{number}.": (part, number) for part, number in scopes}
-    return next((scope for head, scope in heads.items() if name.startswith(head)), None)
+def _is_numbered(part: str, counts: Mapping[int, int]) -> bool:
+    least = 2 if part == "" or part.endswith(".") else LEAST_GLUED
+    full = sum(count >= least for count in counts.values())
+    return len(counts) > 1 and 2 * full > len(counts)
 
 
 def is_relayout(node: Node) -> bool:

@@ -131,6 +131,6 @@ page.fitted = (text, width, font) => {
 
 /** The dispatch's name inside of its layer: without the layer's own. */
 page.nameInLayer = (name, layer) => {
-  const prefix = layer ? `${layer.name.replace(" ", ".")}.` : "";
+  const prefix = layer ? layer.prefix : "";
   return prefix && name.startsWith(prefix) ? name.slice(prefix.length) : name;
 };

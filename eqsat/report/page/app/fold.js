@@ -108,7 +108,7 @@ const addBox = (graph, fold, f, layers, nodes, shownAs) => {
 page.boxTitle = (fold, layers) => {
   const first = fold.layers[layers[0]].name;
   if (layers.length === 1) return first;
-  const last = fold.layers[layers.at(-1)].name.split(" ").at(-1);
+  const last = fold.layers[layers.at(-1)].name.match(/\d+$/)[0];
   return `${first}–${last}  ×${layers.length}`;
 };
 
