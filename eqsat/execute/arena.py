@@ -1,8 +1,8 @@
 """A schedule in NumPy, dispatch by dispatch, its temporaries bytes of one arena at their offsets.
 
 What a schedule says of memory is taken at its word here: a dispatch sees the bytes of the buffers
-it names and nothing else, its results are written where they are to lie, and bytes that no buffer
-holds any more are overwritten. So a wrong lifetime, offset or border is a fault or a wrong number.
+it names and nothing else, its results are written at their offsets, and bytes are overwritten when
+no buffer holds them any more. So a wrong lifetime, offset or border is a fault or a wrong number.
 
 Values are computed as the float64 reference does, and rounded to their element types where they
 enter a buffer.
@@ -152,7 +152,7 @@ class Arena:
 class Buffers:
     """The buffers of a schedule as bytes, and which of them are written, and which are gone.
 
-    who: whoever reads or writes next, for faults.
+    who: the name of the next reader or writer, for faults.
     """
 
     def __init__(self, schedule: Schedule, inside: Array | None = None):

@@ -147,10 +147,10 @@ class Callee:
 class Packing:
     """A jitted function that packs weights among its arguments once per array.
 
-    JAX arrays are told apart by identity, NumPy's, which may be written to, by content; what was
-    packed is dropped with the array. Weights that are traced are packed in the trace. `function` is
-    what is called: a plain `functools.partial`, whose calls are C. What stands behind it is this
-    object, or the jitted function alone once it turns out that nothing is packed.
+    JAX arrays are distinguished by identity, those of NumPy, which may be written to, by content;
+    what was packed is dropped with the array. Weights that are traced are packed in the trace.
+    `function` is what is called: a plain `functools.partial`, whose calls are C. What stands behind
+    it is this object, or the jitted function alone once it turns out that nothing is packed.
     """
 
     def __init__(self, plain: Any, find: Callable[..., Callee], looks_under_traces: bool = True):

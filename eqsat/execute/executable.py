@@ -26,8 +26,9 @@ class JaxExecutable:
     """A schedule as functions of flat inputs. Its weights are packed once, on first use.
 
     opaque: key → function of JAX arrays that returns a list; weights: content key → array. target:
-    the machine the schedule was made for, None where nobody asks. EqsatError: E505 if the program
-    needs 64-bit types and JAX has them switched off, E509 for types that XLA has no code for.
+    the machine for which the schedule was made, None where it does not matter. EqsatError: E505 if
+    the program needs 64-bit types and JAX has them switched off, E509 for types that XLA has no
+    code for.
     """
 
     def __init__(

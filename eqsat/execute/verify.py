@@ -51,7 +51,7 @@ class Verification:
     relative error that was allowed there. samples: how many were judged. operations: of work, as
     the limit counts them. arena, arena_reason: the same of the schedule on one arena; "" where none
     was asked for. input_error: max_error of the input program itself, run as it came on the same
-    executor and samples; None where nobody asked.
+    executor and samples; None if not requested.
     """
 
     ok: bool

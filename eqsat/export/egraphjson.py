@@ -16,7 +16,7 @@ def serialized_egraph(egraph: EGraph) -> dict[str, Any]:
     """The e-graph with a `cost` of 1 for each op, 0 for leaves and views, which compute nothing.
 
     What a dispatch costs is no sum over e-nodes, so the prices of a target are not in it. A node
-    that a rule with `apply: replace` took out is `subsumed`. `class_data` has the types.
+    that a rule with `apply: replace` removed is `subsumed`. `class_data` has the types.
     """
     ids = [f"c{n.eclass}.{i}" for i, n in enumerate(egraph.nodes)]
     first = [members[0] for members in egraph.classes]

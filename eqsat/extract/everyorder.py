@@ -1,4 +1,4 @@
-"""What no answer is below in any order of its dispatches, and better answers in other orders.
+"""Proven lower bounds in any order of the dispatches, and better answers in other orders.
 
 The problem without an order (`solve.anyorder`) is a relaxation: what it proves holds in every order
 of every answer. An answer of it is one if its dispatches can be put in an order that keeps the
@@ -124,7 +124,7 @@ class EveryOrder:
         return Least("gap", least) if least else None
 
     def _close(self, value: int) -> int:
-        """What no answer is below, if a search could find a peak that is hardly less; else 0.
+        """A proven lower bound, if a search could find a peak that is hardly less; else 0.
 
         Whether a large program could do with a few bytes less takes longest of all to prove; of a
         baseline nobody asks.
@@ -136,7 +136,7 @@ class EveryOrder:
         return 0 if self.search.fitting(least - 1) else least
 
     def hold(self, cap: int) -> None:
-        """The goal that was asked about last is worth so much at most from now on."""
+        """The goal that was minimised last has this upper bound from now on."""
         if self.last is not None and self.last.stage is not None:
             self.among = self.last.stage.within(cap)
         self.last = None
@@ -148,14 +148,14 @@ class EveryOrder:
         return {g: max(rest + least[g], 0) // w for g, w in weights.items()}
 
     def _least(self, goal: str) -> int:
-        """What no answer is below, whatever the other goals."""
+        """A proven lower bound, whatever the other goals."""
         if goal == MEMORY:
             return self.search.least_bytes
         relaxed = self.search.relaxation(goal) if goal in self.search.problem.linear else None
         return 0 if relaxed is None else relaxed.bound
 
     def _start(self, weights: Mapping[str, int], known: Sequence[Group]) -> Answer | None:
-        """The known answer in the problem's numbers; its peak is not told there."""
+        """The known answer in the problem's numbers; its peak is not known there."""
         if MEMORY in weights or not known:
             return None
         return next(iter(self.free.locate(known)), None)

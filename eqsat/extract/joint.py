@@ -1,6 +1,6 @@
 """The order chosen together with the dispatches.
 
-The goals are first minimised under the program's order. Then every goal in turn is asked about
+The goals are first minimised under the program's order. Then every goal in turn is minimised
 without an order (`everyorder`): either no order of any answer is better, which is the proof, or
 there is an answer with an order of its own. The problem is then stated again under that order, and
 the goals behind are minimised once more.
@@ -307,7 +307,7 @@ class _Joint:
     def ended(self) -> Outcome:
         """Bounds that hold in every order; what was not proven in time has none but trivial ones.
 
-        What the machine's memory or somebody ended stays so.
+        A search that lack of memory or a request ended stays ended.
         """
         status = self.outcome.status
         if status not in (INTERRUPTED, OUT_OF_MEMORY) and not (

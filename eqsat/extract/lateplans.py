@@ -1,8 +1,8 @@
 """Plans are made for the options that may be in a good answer, and for no others.
 
-The relaxation is asked with floors of the times that only a plan tells. It stays a relaxation, so
-what it rules out is ruled out; of what it chooses the plans are made, and it is asked again. Once
-it chooses nothing but options whose plans are known, its bound is as tight as with all plans.
+The relaxation is solved with floors of the times that need a plan. It stays a relaxation, so what
+it rules out is ruled out; of what it chooses the plans are made, and it is asked again. Once it
+chooses nothing but options whose plans are known, its bound is as tight as with all plans.
 """
 
 from __future__ import annotations

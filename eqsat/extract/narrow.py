@@ -30,8 +30,8 @@ SHARE = 0.25  # of the time there is, for one look for a first answer
 class Narrowed:
     """The options that answers no worse than the best known one hold, under its order.
 
-    `hints` is that answer. `least` says per goal what no answer is below in any order, and what
-    proves it. is_refused: no answer keeps the budgets, in any order; the problem is without one.
+    `hints` is that answer. `least` has per goal a proven lower bound in any order, and what proves
+    it. is_refused: no answer keeps the budgets, in any order; the problem is without one.
     """
 
     assembly: Assembly

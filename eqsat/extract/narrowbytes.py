@@ -31,7 +31,7 @@ ROUNDS = 4  # of better answers
 class Fitting:
     """Options that answers no worse than the best known one hold.
 
-    `least` says per goal what no answer is below in any order, and what proves it.
+    `least` has per goal a proven lower bound in any order, and what proves it.
     """
 
     options: tuple[Variant, ...]

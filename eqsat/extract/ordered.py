@@ -55,7 +55,7 @@ class SearchLimits:
 
     @property
     def seconds(self) -> float:
-        """What is left; nothing if somebody asked to stop."""
+        """What is left; nothing if the search was asked to stop."""
         asked = self.stop is not None and self.stop.is_requested
         return 0.0 if asked else max(self.deadline - time.monotonic(), 0.0)
 

@@ -311,7 +311,7 @@ def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
 
 
 def _floors(session: Session, deadline: float) -> dict[str, int]:
-    """Bounds that no answer is below; nothing if there is no time for them."""
+    """Proven lower bounds; nothing if there is no time for them."""
     pool, space = session.assembly.pool, session.assembly.pool.space
     if pool.input_only:
         pool = Pool(Legality(space, session.target), False, pool.asked)

@@ -58,9 +58,9 @@ def narrowed(
     """Options that survive the relaxation of Σ weight · goal; None if no answer keeps the caps.
 
     known: what an answer that keeps the caps is worth, if there is one. find: looks among few
-    options for an answer that keeps them, and tells what it is worth. loose: what an answer may be
-    worth for the goals behind if the best one known is worth so much. OutOfTime if there is no time
-    to state the problem.
+    options for an answer that keeps them, and returns its value. loose: what an answer may be worth
+    for the goals behind if the best one known is worth so much. OutOfTime if there is no time to
+    state the problem.
 
     Sums over dispatches are relaxed first. What memory and kept weights add needs far more rows, so
     they are stated for what survives that; if there is no time for them, it is left out.
@@ -169,7 +169,7 @@ class _Look:
         return None if self.best is None else self.loose(self.best)
 
     def beside(self, free: FreeOptions, relaxed: Relaxation, bound: int) -> tuple[FreeOptions, int]:
-        """Options of answers that may be worth it, and what none is below.
+        """Options of answers that may be as good, and a proven lower bound of these.
 
         What is worth more than the cap that was known is not among the options any more.
         """

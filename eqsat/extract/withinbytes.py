@@ -186,7 +186,7 @@ class WithinBytes:
         return [int(found.relaxed.bound * (1 + s)) for s in SPREADS]
 
     def _searched(self, found: LeastSum, caps: Mapping[str, int], worth: int) -> LeastSum:
-        """What a search among the options of answers worth so much at most tells."""
+        """The result of a search among the options of answers with at most this value."""
         goal = found.goal
         near, solved = self._solved(goal, caps, found.within(worth), worth)
         bound = worth + 1 if solved.status == "infeasible" else min(solved.bound, worth + 1)

@@ -1,4 +1,4 @@
-"""A piece of a jaxpr nobody modelled → a callable that keeps it whole, with a stable key."""
+"""A piece of a jaxpr that is not modelled → a callable that keeps it whole, with a stable key."""
 
 from __future__ import annotations
 

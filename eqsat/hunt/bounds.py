@@ -1,4 +1,4 @@
-"""How far apart rounding takes the sides of an `inexact` rule, held against its `bound:`.
+"""How far apart rounding takes the sides of an `inexact` rule, compared with its `bound:`.
 
 Both sides are computed once more with every float rounded to f32. With the bound `roundings` they
 may differ by n · eps · Σ|terms|: n roundings along the longest path of either side, and the terms
@@ -40,7 +40,7 @@ _REDUCE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minim
 def beyond_bound(bound: str, left: Application, right: Side, leaves: Leaves, opened: Array) -> str:
     """The first lane of the first result that differs by more than the bound; "" if none does.
 
-    opened: lanes that nobody defined, which say nothing.
+    opened: open lanes, which are not compared.
     """
     with np.errstate(all="ignore"):
         rounded = Rounded(leaves, Garbage(None))

@@ -54,8 +54,8 @@ def first_difference(
 
     A lane is open if anything it is computed from is open. Where the left side is not open, the
     right side must not be, and be equal. Where the left side is open, and does depend on garbage,
-    the right side must be open: after the union whoever reads what the right side promised may get
-    what nobody wrote.
+    the right side must be open: after the union a reader that relies on the right side may get
+    undefined lanes.
     """
     for i, (a, is_open) in enumerate(zip(lefts[0], left_open, strict=True)):
         where = f" of result {i}" if len(left_open) > 1 else ""

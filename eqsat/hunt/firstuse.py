@@ -1,4 +1,4 @@
-"""Rules about to be used: those that nobody hunted get a second of the hunt first."""
+"""Rules about to be used: unknown ones are hunted for a second first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_rules(ruleset: RuleSet, unchecked: bool = False) -> RuleCheck:
 
     unchecked: hunt nothing, refuse nothing, and say which rules that holds for. Otherwise raises
     EqsatError (E100, exit code 1) with a counterexample for every rule that has one; an
-    EqsatWarning (E103) tells of rules that the hunt found no instance of.
+    EqsatWarning (E103) names rules of which the hunt found no instance.
     """
     known = known_keys()
     unknown = [r for r in ruleset.rules if rule_key(r) not in known]

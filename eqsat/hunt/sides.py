@@ -1,8 +1,8 @@
 """Both sides of a rule at one instance: as trees, their types, values, and open lanes.
 
-A lane is open if what it holds depends on garbage ("?" padding, or lanes of a leaf that nobody
-defined). The same tree is evaluated in three ways: values under one kind of garbage, open lanes
-(every op moves or joins bools), and origins (which lane of which leaf a lane was moved from).
+A lane is open if what it holds depends on garbage ("?" padding, or undefined lanes of a leaf). The
+same tree is evaluated in three ways: values under one kind of garbage, open lanes (every op moves
+or joins bools), and origins (which lane of which leaf a lane was moved from).
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _source(program: str, sizes: tuple[str, ...], weights: tuple[str, ...], _at:
 
 
 def _further(cell: Cell) -> list[str]:
-    """Goals nobody named break ties, in the usual order, unless goals are weighted."""
+    """Goals that are not requested break ties, in the usual order, unless goals are weighted."""
     if any(g.weight is not None for g in cell.goals):
         return []
     named = {g.name for g in cell.goals}

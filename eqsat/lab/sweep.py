@@ -1,10 +1,9 @@
 """Many runs through one executor: what is finished is kept at once, what is kept is not run again.
 
 Knows nothing of programs: a task has a key and a payload, and `work` makes a record of it, also of
-a run that is refused. The
-executor is any `concurrent.futures.Executor`: processes here, a cluster's, or none (in this
-process, one after another). A worker that dies takes the tasks with it that it had; they are run
-again one at a time, so that the one which kills its worker is told from those beside it.
+a run that is refused. The executor is any `concurrent.futures.Executor`: processes here, a
+cluster's, or none (in this process, one after another). A worker that dies takes the tasks with it
+that it had; they are run again one at a time, so that the one which kills its worker is found.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class RowTask:
 
 
 class Watcher(Protocol):
-    """Who is told how a sweep goes."""
+    """The listener of a sweep."""
 
     def began(self, name: str) -> None:
         """A row begins to run."""
@@ -58,7 +57,7 @@ class Watcher(Protocol):
 
 
 class NoWatcher:
-    """Nobody is told."""
+    """A listener that ignores everything."""
 
     def began(self, name: str) -> None:
         pass

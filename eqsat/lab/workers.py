@@ -80,7 +80,7 @@ def dask_crew(address: str) -> Iterator[Crew]:
     """The workers of the Dask cluster whose scheduler has this address (`tcp://host:8786`).
 
     A worker that dies has its tasks run by another one; Dask gives up after a few. EqsatError
-    (E433) if `distributed` is not installed, or nobody answers at the address.
+    (E433) if `distributed` is not installed, or there is no answer from the address.
     """
     try:
         from distributed import Client

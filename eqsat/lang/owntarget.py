@@ -1,4 +1,4 @@
-"""The target of this machine, where nobody names one: `target: auto`."""
+"""The target of this machine, where none is named: `target: auto`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def find_rules(
 ) -> Path:
     """The file of a rule set: a path, or a name on the search path (E007).
 
-    known: the files on it by name, if somebody looked already.
+    known: the files on it by name, if they were listed already.
     """
     if name.endswith((".yaml", ".yml")):
         path = Path(name)

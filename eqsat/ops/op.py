@@ -108,7 +108,7 @@ def broken_op(r: Op, what: str) -> EqsatError:
 
 
 def said(error: Exception) -> str:
-    """An error of somebody else's code, for a message."""
+    """An error of a plug-in's code, for a message."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""What somebody asks about: a value, a dispatch, a rule or a line, by any name that is printed."""
+"""The object of a question: a value, a dispatch, a rule or a line, by any name that is printed."""
 
 from __future__ import annotations
 

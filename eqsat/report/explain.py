@@ -174,7 +174,7 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
-    """What limits of the target took out of the search, the largest first; then its own caps."""
+    """What limits of the target excluded from the search, the largest first; then its own caps."""
     if not removed:
         return []
     cuts = (CAP, TIME_LIMIT)
@@ -278,7 +278,7 @@ def _read(names: Names, c: int, inside: bool, ahead: bool) -> str:
 
 
 def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
-    """Choices with their prices, if there is somebody to ask."""
+    """Choices with their prices, if there is a session to ask."""
     if prices is None:
         return list(sets)
     known = prices_of([q for choices in sets for c in choices for q in c.questions], prices)

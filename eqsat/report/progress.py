@@ -16,7 +16,7 @@ def progress_line(now: Progress) -> str:
 
 
 def known_text(now: Progress) -> str:
-    """The best value of the first goal so far, what no answer is below, and the gap."""
+    """The best value of the first goal so far, its proven lower bound, and the gap."""
     best = now.best
     if best is None:
         return "no answer yet"

@@ -125,7 +125,7 @@ def figures(schedule: Schedule) -> dict[str, float | int]:
 
 
 def _goals(run: Finished) -> dict[str, Any] | None:
-    """Per goal its value, bound, gap and proof; nothing is proven about goals nobody asked for."""
+    """Per goal its value, bound, gap and proof; only requested goals are proven."""
     if run.selection is None:
         return None
     asked = {g.name for g in run.goals}
@@ -142,7 +142,7 @@ def _goals(run: Finished) -> dict[str, Any] | None:
 def _goal(
     value: float, bound: float | None = None, gap: float | None = None, proof: str = ""
 ) -> dict[str, float | str | None]:
-    """`proof` is null where the gap is not 0, or nobody asked for the goal."""
+    """`proof` is null where the gap is not 0, or the goal was not requested."""
     return {"value": value, "bound": bound, "gap": gap, "proof": proof or None}
 
 
@@ -190,7 +190,7 @@ def _bytes(schedule: Schedule | None) -> dict[str, int | str | None] | None:
 
 
 def _loops(run: Finished) -> dict[str, Any]:
-    """Per loop of the canonical program how often it runs, null where nobody knows.
+    """Per loop of the canonical program how often it runs, null where that is unknown.
 
     bounded: its price is less than its time, as a solver could not add that to others.
     """

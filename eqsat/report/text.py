@@ -1,4 +1,4 @@
-"""A finished run, told in a terminal: phases with seconds, the table, what each rule did."""
+"""A finished run as text for a terminal: phases with seconds, the table, what each rule did."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def summary_text(run: Finished) -> str:
 
 
 def _target_line(run: Finished) -> list[str]:
-    """Which target was taken and why, where nobody named one."""
+    """Which target was used and why, where none was named."""
     target = run.target
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
 
@@ -130,7 +130,7 @@ def _hunt_text(check: RuleCheck) -> str:
 
 
 def rule_check_lines(run: Finished) -> list[str]:
-    """Rules whose soundness nobody looked at, by name; nothing if there are none."""
+    """Rules whose soundness was not tested, by name; nothing if there are none."""
     return check_lines(run.rule_check)
 
 

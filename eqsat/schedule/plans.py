@@ -21,7 +21,7 @@ def with_plans(
     """Every dispatch with its plan, or with the reason why it has none.
 
     weights: nodes whose buffers follow from weights alone. EqsatError E902 (our bug) if a plan
-    takes another time than the search was told.
+    takes another time than the search used.
     """
     machines = dict(target.devices) or {"": target}
     planners = {k: planner_of(egraph, t) for k, t in machines.items() if t.is_planned}

@@ -79,7 +79,7 @@ def write_slice(
 
 
 def _domain(w: Writer, g: Generic) -> list[Operand]:
-    """A tensor nobody reads for the extents of loops that no operand and no result tells."""
+    """A tensor that is not read, for the extents of loops that no operand and no result has."""
     told = {e.dim for m in g.maps for e in m} | set(range(g.rank))
     loops = [d for d in range(len(g.sizes)) if d not in told]
     if not loops:

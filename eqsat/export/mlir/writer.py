@@ -26,7 +26,7 @@ class Writer:
         self._count = 0
 
     def fresh(self) -> str:
-        """A name nobody has."""
+        """An unused name."""
         self._count += 1
         return f"%t{self._count}"
 

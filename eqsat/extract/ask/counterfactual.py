@@ -55,8 +55,8 @@ class Task:
 class Counterfactuals:
     """Questions about one finished selection.
 
-    The problem is that of the search with its dominated options: a choice that nobody would make
-    is often in these only. Caps are the budgets. Where memory is asked about or capped, prices hold
+    The problem is that of the search with its dominated options: a choice that is worse than others
+    is often in these only. Caps are the budgets. Where memory is a goal or has a cap, prices hold
     for the order of execution that was chosen.
     """
 
@@ -114,7 +114,7 @@ class Counterfactuals:
         return [replace(p, status=AT_LEAST, bound=0) for p in found]
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
-        """Going without a choice first, as that is told of every one of them."""
+        """Going without a choice first, as that is reported for each of them."""
         deadline = time.monotonic() + ASKING * seconds
         tasks = [self.task(q) for q in questions]
         more = [MORE if q.kind == "without" else 1 for q in questions]

@@ -109,7 +109,7 @@ class _Asker:
         return self._reply(status, best, bounds)
 
     def _kept(self, limits: dict[str, int], end: float) -> Ints | None:
-        """Options of answers within the limits, as far as each tells alone; none: no answer."""
+        """Options of answers within the limits, judged one by one; none: there is no answer."""
         if self.within is None:
             return None
         none = np.zeros(0, dtype=np.int64)

@@ -18,7 +18,7 @@ ALL = "options"  # what `Variants.stated` calls them
 def all_options(variants: Variants) -> tuple[Variant, ...]:
     """The options without regard to when they run, each at the begin; found once.
 
-    Without dominated ones, unless these are asked about. Prices are of any size, as arrays hold
+    Without dominated ones, unless these are requested. Prices are of any size, as arrays hold
     Python's own numbers here.
     """
     if variants.options is not None:

@@ -348,8 +348,7 @@ class Costs(NodePrices):
     ) -> tuple[int, int]:
         """(time of a dispatch, traffic that could be added before it takes longer), picoseconds.
 
-        `runs` of the members, if somebody knows them already. Without a name, that of the best
-        pipeline.
+        `runs` of the members, if they are known already. Without a name, that of the best pipeline.
         """
         class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
         known = self._known_ps(members)

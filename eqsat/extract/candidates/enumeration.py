@@ -1,7 +1,7 @@
 """All candidates of a pool: groups behind every op that an answer may reach, then their merges.
 
 Under a deadline they come best first: the op alone behind every op, then a few groups behind every
-op, then all of them. What a cap or the deadline left out is told (`Cut`).
+op, then all of them. What a cap or the deadline left out is recorded (`Cut`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ ROUNDING = 1e-9  # of a sum of picoseconds in floating point
 
 
 def floors(pool: Pool, costs: Costs) -> dict[str, int]:
-    """Per goal a value that no answer is below, whatever its dispatches, layouts and order.
+    """Per goal a proven lower bound, whatever the dispatches, layouts and order.
 
     Memory holds all arguments and results, and the weights that are read whatever is chosen. Time
     is at least the arithmetic of all values that every derivation computes, each by its cheapest

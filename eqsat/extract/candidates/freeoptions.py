@@ -111,7 +111,7 @@ class FreeOptions:
 
     @cached_property
     def least_bytes(self) -> int:
-        """Peak bytes that no answer gets below in any order, without a solver.
+        """A proven lower bound of peak bytes in any order, without a solver.
 
         A weight is kept if some needed value is computed from it by every dispatch that may do so,
         in the smallest layout of these. What the dispatch of a needed value reads and writes is

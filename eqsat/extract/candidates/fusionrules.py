@@ -36,7 +36,7 @@ def iterations(node: ENode) -> int:
 
 @dataclass(frozen=True)
 class FusionRules:
-    """The target's rules of fusion, asked about nodes of one e-graph."""
+    """The target's rules of fusion for the nodes of one e-graph."""
 
     space: Space
     target: Target
@@ -47,7 +47,7 @@ class FusionRules:
 
     @cached_property
     def devices(self) -> Devices:
-        """Who computes what, if the target is made of several devices."""
+        """The device that computes a node, if the target is made of several devices."""
         return Devices(self.space, self.target)
 
     @cached_property
@@ -64,7 +64,7 @@ class FusionRules:
 
     @cached_property
     def uses(self) -> Uses:
-        """Who reads what, and by which map."""
+        """The readers of a value, and their maps."""
         return Uses(self.space, self.fusion)
 
     @cached_property

@@ -33,7 +33,7 @@ class Inside(NamedTuple):
 
 @dataclass(frozen=True)
 class Legality(Ownership):
-    """The target's fusion rules and limits, asked about nodes of one e-graph."""
+    """The target's fusion rules and limits for the nodes of one e-graph."""
 
     def is_admissible(self, node: int) -> bool:
         """`tiles: forced` leaves no unpacked contraction, and some pipeline takes every one."""

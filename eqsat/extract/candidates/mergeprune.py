@@ -1,4 +1,4 @@
-"""Merges that another merge dominates, told before any of them is made.
+"""Merges that another merge dominates, found before any of them is made.
 
 A merge of two parts has the members, reads and exclusive numbers of both, each once. It dominates
 another one that writes the same and computes the same values if it reads and holds no more, shows
@@ -145,7 +145,7 @@ class MergePrune:
             yield order[gone], order[leader]
 
     def _hidden(self, merges: _Merges, bucket: Ints) -> Ragged:
-        """Per merge: what others of its bucket show and it does not, if somebody may want that."""
+        """Per merge: what others of its bucket show and it does not, if it may be needed."""
         span = len(self.space.buffer)
         shown = distinct(bucket[merges.shown.rows] * span + merges.shown.index)
         first = np.zeros(int(bucket.max(initial=-1)) + 1, dtype=np.int64)

@@ -43,8 +43,8 @@ class MergePairs:
 
     Two parts contradict each other if one computes what the other reads or writes, or if both
     compute a buffer by different nodes; views may differ. Neither may wait for what the other one
-    alone may compute. Both results must be for somebody outside, and together they must keep the
-    numbers of ops, roots and operands that fusion allows.
+    alone may compute. Both results must be needed outside, and together they must keep the numbers
+    of ops, roots and operands that fusion allows.
     """
 
     def __init__(self, space: Space, legality: Legality, waits: Waits, parts: Sequence[MergePart]):
@@ -140,7 +140,7 @@ class MergePairs:
     ) -> tuple[Numbers, NDArray[np.bool_], NDArray[np.bool_]]:
         """Per part: its value, by number; whether it computes that; [part, value] it waits for.
 
-        That is, somebody else computes the value, as one dispatch alone may do, before this part.
+        That is, another dispatch computes the value, as only one may, before this part.
         """
         parts = [self.parts[p] for p in bucket]
         values, value = np.unique([p.value for p in parts], return_inverse=True)

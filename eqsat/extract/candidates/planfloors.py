@@ -227,7 +227,7 @@ class _Facts:
     def is_solid(self) -> Mask:
         """Per node: whether, of a result that is all wanted, it computes every point and reads all.
 
-        Where all members are such, nobody has to look at them one by one.
+        Where all members are such, they need not be examined one by one.
         """
         return np.array([self._is_solid(i) for i in range(len(self.nodes))])
 

@@ -1,4 +1,4 @@
-"""Times of options that only a plan tells, asked for where an option may be worth it."""
+"""Times of options that need a plan, computed where an option may be in the answer."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Pool:
 
     @cached_property
     def limited(self) -> dict[int, Removed]:
-        """Nodes a limit removes that nobody may compute ahead of time either."""
+        """Nodes that a limit excludes and that may not be computed ahead of time either."""
         return {i: r for i, r in self._limits.items() if not self.is_ahead_node(i)}
 
     @cached_property

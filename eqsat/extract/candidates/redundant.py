@@ -8,10 +8,9 @@ converts no less either. That holds of groups as large as they may be: nothing i
 and they are part of no merge. Smaller ones all stay, and so do those that may become templates: by
 which layouts a group reads decides what more it may hold.
 
-Nodes that somebody can tell apart are told apart (`_marks`): conversions that take time, or that
+Nodes that differ for some reader are distinguished (`_marks`): conversions that take time, or that
 only one dispatch may have; roots that pipelines look at; calls of a library; ops without a price of
-their own. Groups
-with a gather differ in all their nodes, as it matters how its table is laid out.
+their own. Groups with a gather differ in all their nodes, as it matters how its table is laid out.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ class Redundant(Checks):
     def has_redundant(self) -> bool:
         """Whether groups are left out at all.
 
-        Not where plans price them, which see each stride; where worse answers are asked about;
-        or where a goal may ask what is converted.
+        Not where plans price them, which see each stride; where worse answers are requested; or
+        where a goal may ask what is converted.
         """
         is_asked = self.pool.keeps_all or not self.pool.asked <= BLIND
         return not is_asked and not self.costs.target.is_planned
@@ -165,7 +164,7 @@ class Redundant(Checks):
         return frozenset([self.space.value[c] for c in self.space.outputs[sink]])
 
     def _how(self, state: Grown, nodes: Iterable[int]) -> Hashable:
-        """What else tells it apart: all nodes beside a gather; how a pipeline has roots read."""
+        """What else distinguishes it: all nodes beside a gather; how a pipeline has roots read."""
         if not self.costs.gathered.gathers.isdisjoint(nodes):
             return frozenset(nodes)
         if self.legality.target.pipelines:
@@ -204,7 +203,7 @@ class Redundant(Checks):
     def larger(self, state: Grown, sink: int, buffer: int) -> Larger | None:
         """The groups in which this next buffer of a state is computed inside, as whole groups.
 
-        None where that cannot be told before they are made.
+        None where that is not known before they are made.
         """
         nodes, marks = state.inside.values(), self._marks
         if self.legality.target.pipelines or not self.costs.gathered.gathers.isdisjoint(nodes):

@@ -1,9 +1,9 @@
 """What of a pool looks alike one block later, so that candidates may be copied along the shift.
 
 The shift of the e-graph is a hint. What grows groups behind a value asks about that value and about
-those it may be computed from inside of one dispatch: its *view*. If all that can be asked about a
-view has the same answer one block later, its groups are the same there, up to the numbers of nodes
-and classes. That is certified here, value by value; what is not certified is enumerated by itself.
+those it may be computed from inside of one dispatch: its *view*. If a view has the same properties
+one block later, its groups are the same there, up to the numbers of nodes and classes. That is
+certified here, value by value; what is not certified is enumerated by itself.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Shifted:
         return {}
 
     def _looks_same(self, value: int) -> bool:
-        """Whether a value itself, who makes it and how, is the same one block later."""
+        """Whether a value, its producers and how they make it are the same one block later."""
         if value not in self._same:
             image, space = self.once.value[value], self.space
             self._same[value] = (
@@ -200,7 +200,7 @@ class Shifted:
         ) and all(map(self._is_producer_same, pool.producers.get(buffer, ())))
 
     def _facts(self, buffer: int) -> tuple[object, ...]:
-        """What is asked about a buffer beside who makes it; types are those of its image."""
+        """The properties of a buffer besides its producers; types are those of its image."""
         pool, target = self.pool, self.pool.legality.target
         held = (pool.held, pool.fills, pool.resident, pool.optional, self._from_weights)
         device = pool.legality.devices.classes[buffer] if target.devices else ""

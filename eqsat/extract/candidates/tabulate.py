@@ -132,7 +132,7 @@ class _Tabulation:
 
     @cached_property
     def room(self) -> Ints:
-        """Per candidate: buffers it may write besides; -1 where nobody asks."""
+        """Per candidate: buffers it may write besides; -1 where that is not needed."""
         if not self.pool.legality.target.devices:
             fusion = self.pool.legality.fusion
             operands, several = fusion.operands, fusion.multi_result
@@ -207,7 +207,7 @@ class _Tabulation:
     def _is_written_too_often(self, owners: Ints, extras: Ragged, asked: Mask) -> Mask:
         """Per option: whether a value is written in more layouts than others need.
 
-        Nobody asks where a candidate has no room to write anything besides.
+        Not computed where a candidate has no room to write anything else.
         """
         rows = np.flatnonzero(asked & (self.room[owners] > 0))
         owners, extras = owners[rows], extras.take(rows)
@@ -235,7 +235,7 @@ class _Tabulation:
     # ---- what must be written ------------------------------------------------------------------
     @cached_property
     def _owed(self) -> Ragged:
-        """Per candidate: values computed here and only here that somebody outside needs."""
+        """Per candidate: values computed only here that other dispatches need."""
         first = self.pool.legality.value_number(0)
         of_value = self.exclusive.where(self.exclusive.index >= first)
         owned = Ragged(of_value.start, of_value.index - first)
@@ -277,7 +277,7 @@ class _Tabulation:
 
     # ---- what it adds to the goals -------------------------------------------------------------
     def _time_ps(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
-        """Of every option, and whether that is its time, or a floor because nobody asked for it.
+        """Of every option, and whether that is its time, or a floor as its plan was not made.
 
         Goals that plug-ins bring may look at the time, so there all of them are asked for.
         """

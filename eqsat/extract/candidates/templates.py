@@ -1,7 +1,7 @@
 """Templates: a contraction or reduction with its whole elementwise prologue and epilogue.
 
 Groups of at most `members` ops are enumerated in every way. What is longer is one candidate per
-large group: the group with everything that joins it and serves nobody else.
+large group: the group with everything that joins it and serves no other.
 """
 
 from __future__ import annotations

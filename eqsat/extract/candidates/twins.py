@@ -1,12 +1,12 @@
 """Nodes that do what others do, on the same buffers, only in other shapes: one of them is enough.
 
 A tensor may be reshaped for free, so an e-graph holds many ops twice: one packs `320x1024`, the
-other `320x32x32`, and both read and write the same bytes. Groups with one of two twins are those
-with the other, if whatever is asked about groups has the same answer for both. Most of what is
-asked is about buffers and prices, which are compared one by one (`Twins.facts`). The rest is by
-which maps something is read, which depends on shapes: what may be computed inside of a twin, and
-of which readers a twin may be computed inside. That is compared for every way there is to read a
-twin's result, through whatever lies between, and down to where both read alike.
+other `320x32x32`, and both read and write the same bytes. Nodes are twins if each group with one
+of them is legal, and costs the same, with the other in its place. Most of what decides that is
+about buffers and prices, which are compared one by one (`Twins.facts`). The rest is by which maps
+something is read, which depends on shapes: what may be computed inside of a twin, and of which
+readers a twin may be computed inside. That is compared for every way there is to read a twin's
+result, through whatever lies between, and down to where both read alike.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Twins:
         return self.pool.space.remembered(Costs, self.pool.legality.target)
 
     def facts(self, node: int) -> Hashable:
-        """All that is asked about a node in a group, but for the maps by which it reads."""
+        """All properties of a node in a group, except the maps by which it reads."""
         space, legality, costs = self.pool.space, self.pool.legality, self._costs
         uses, fusion, egraph = legality.uses, legality.fusion, space.egraph
         is_root, is_told = legality.is_root(node), False
@@ -241,7 +241,7 @@ class _Pairs:
         return True
 
     def _is_same(self, one: int, two: int, buffer: int) -> bool:
-        """What is asked about uses of a buffer themselves."""
+        """The properties of the uses of a buffer themselves."""
         uses, pool, sides = self.uses, self.twins.pool, (self.uses[one], self.uses[two])
         if uses.kind(sides[0]) != uses.kind(sides[1]):
             return False

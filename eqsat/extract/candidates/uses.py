@@ -1,4 +1,4 @@
-"""Who reads a value inside a dispatch, and by which map: what joins is asked for such pairs.
+"""The readers of a value inside a dispatch, and their maps: what joins is asked for such pairs.
 
 Conversions, copies and moves compute nothing: inside a dispatch they are ways to read. So a value
 is used by the op that computes with it, or by a conversion at the rim whose result is written.

@@ -112,7 +112,7 @@ class Views:
         return depth <= self._members
 
     def of(self, value: int) -> Reach:
-        """What is asked about where groups behind a value are grown."""
+        """What decides how groups behind a value are grown."""
         seen = _ViewSearch(self, value)
         return Reach(frozenset(seen.depth), frozenset(seen.needs))
 

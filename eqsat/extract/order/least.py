@@ -25,7 +25,7 @@ BEAM = 64  # sets kept per length where the search does not end
 
 @dataclass(frozen=True)
 class Order:
-    """A permutation of the dispatches, its peak, and a bound that no order is below."""
+    """A permutation of the dispatches, its peak, and a proven lower bound for all orders."""
 
     order: tuple[int, ...]
     peak_bytes: int

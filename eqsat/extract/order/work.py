@@ -175,7 +175,7 @@ class Block:
         return found[::-1]
 
     def freed(self, dispatch: int, done: int) -> int:
-        """Bytes that nobody needs any more once `dispatch` is among `done`."""
+        """Bytes that are no longer needed once `dispatch` is among `done`."""
         return sum(
             self.sizes[b]
             for b in self.touches[dispatch]

@@ -1,4 +1,4 @@
-"""Lifetimes → Placement: where every buffer lies in one arena, proven where it can be.
+"""Lifetimes → Placement: the offset of every buffer in one arena, proven where possible.
 
 problem.py makes plain integers, firstfit.py places by heuristics, depthfirst.py (the only home of
 numba) searches, search.py knows their order, check.py checks every answer.

@@ -33,7 +33,7 @@ class AnyOrder(ExtractionProblem):
 
     @cached_property
     def supplies(self) -> tuple[Supply, ...]:
-        """Who may write the first layout of a value, and who reads one."""
+        """Options that may write the first layout of a value, and those that read one."""
         return tuple(first_entries(self))
 
     @cached_property
@@ -67,7 +67,7 @@ class AnyOrder(ExtractionProblem):
         return sum(self.nbytes[b] for b in {*o.reads, *o.writes} if b not in roots)
 
     def peak_bytes(self, answer: Answer) -> int:
-        """Bytes that no order of these options gets below (the rows say more: `anyrows`)."""
+        """A lower bound of bytes in any order of these options (the rows say more: `anyrows`)."""
         chosen = set(answer)
         resident = {b for i in answer for b in self.options[i].resident}
         worst = max((self.own_bytes(i) for i in answer), default=0)

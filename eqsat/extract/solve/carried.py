@@ -5,7 +5,7 @@ What a later one reads is carried over the moment, or touched by the maker, or m
 from what is carried in its turn. So there is a family of least sets of items that are enough for
 all that always comes later; an answer carries one of them, in whatever layouts. A maker, or a later
 option, with which no set leaves room is in no answer. Moments that look the same, as those of equal
-layers do, are asked about once.
+layers do, are solved once.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class Effort:
 def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solution:
     """Minimise a weighted sum of goals.
 
-    The answer is deterministic unless the clock, or somebody, stopped the solve. OutOfTime if the
+    The answer is deterministic unless the clock, or a request, stopped the solve. OutOfTime if the
     deadline it is under leaves no time for a solve.
     """
     from eqsat.extract import sat
@@ -254,7 +254,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
 def _telling(
     problem: ExtractionProblem, request: Request, unit: int
 ) -> Callable[[float], None] | None:
-    """Tells whoever listens what each new answer is worth; None if none of them is a real one.
+    """Reports the value of each new answer to a listener; None if none of them is a real one.
 
     An answer is real if it has an order and keeps the budget.
     """

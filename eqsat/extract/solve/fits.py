@@ -137,7 +137,7 @@ class Fits:
 
     @property
     def least_bytes(self) -> int:
-        """Peak bytes that no answer gets below, in any order."""
+        """A proven lower bound of peak bytes, in any order."""
         return self.fixed_bytes + max((n for n, _ in self.least), default=0)
 
     # ---- under a cap -------------------------------------------------------------------------

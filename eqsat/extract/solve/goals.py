@@ -144,7 +144,7 @@ class Search:
 
     @cached_property
     def least_bytes(self) -> int:
-        """Peak bytes that no answer gets below in any order, without a search."""
+        """A proven lower bound of peak bytes in any order, without a search."""
         free = self.problem if isinstance(self.problem, AnyOrder) else self.free and self.free()
         return free.fits.least_bytes if free else self.problem.fixed_bytes
 

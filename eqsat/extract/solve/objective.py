@@ -20,5 +20,5 @@ class Objective:
 
     @property
     def is_peak(self) -> bool:
-        """Whether memory alone is asked about."""
+        """Whether memory is the only goal."""
         return self.weights == {MEMORY: 1}

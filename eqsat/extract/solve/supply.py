@@ -32,7 +32,7 @@ class Availability:
 
 
 def availabilities(problem: ExtractionProblem) -> tuple[Availability, ...]:
-    """All levels of all buffers somebody reads, those of a buffer in the order of its steps."""
+    """All levels of all buffers that are read, those of a buffer in the order of its steps."""
     known = needs(problem)
     found: list[Availability] = []
     for b, readers in problem.readers.items():

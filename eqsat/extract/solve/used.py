@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def forced_rows(model: ChoiceModel) -> None:
     """One of `problem.forced` is chosen and serves a root.
 
-    Without the second half a forced dispatch would be added where nobody needs it, and its price
+    Without the second half a forced dispatch would be added where it is not needed, and its price
     would be that of useless work. A buffer has one writer, which comes before all its readers, so
     following "somebody reads it" from the forced dispatch ends at a root.
     """

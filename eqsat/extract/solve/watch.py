@@ -2,8 +2,8 @@
 
 An *item* is a value that is computed at run time, in whatever layout, or a layout of a value that
 is there from the start. Must-analysis over the options (no e-graph here) tells which items every
-answer makes, and which of them are made before which: that, and who reads what, is all that is
-needed to see what is live at the first dispatch that makes an item.
+answer makes, and which of them are made before which: with the readers of each item, this decides
+what is live at the first dispatch that makes an item.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def watches(problem: AnyOrder) -> tuple[FirstMaking, ...]:
 
 @dataclass(frozen=True)
 class PeakFacts:
-    """Who makes and reads which items, and in what order they are made in every answer.
+    """The makers and readers of items, and the order in which every answer makes them.
 
     An item is named by its value, or by its buffer with a minus and one off. Sets of them are bits.
     """

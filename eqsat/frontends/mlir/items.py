@@ -19,7 +19,7 @@ from eqsat.model.extents import Extent, is_symbolic
 
 @dataclass(frozen=True)
 class Undefined:
-    """A tensor nobody has written yet (`tensor.empty`): it has a shape, and no elements to read."""
+    """A tensor that is not written yet (`tensor.empty`): it has a shape, and no elements."""
 
     shape: Shape
     dtype: str

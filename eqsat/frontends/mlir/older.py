@@ -92,7 +92,7 @@ def _expands(text: str, _: str) -> Iterator[Edit]:
 
 
 def _unset(text: str, _: str) -> Iterator[Edit]:
-    """Dynamic sizes, which `unset_encoding` has to be told today: those of its operand."""
+    """Dynamic sizes, which `unset_encoding` needs today: those of its operand."""
     for number, m in enumerate(_UNSET.finditer(text)):
         dims = [d for d, size in enumerate(m["dims"].split("x")[:-1]) if size == "?"]
         names = [f"%eqsat_dim_{number}_{d}" for d in dims]

@@ -176,7 +176,7 @@ class OnnxCall:
         return found
 
     def wants(self, i: int) -> bool:
-        """Whether somebody may read result i."""
+        """Whether result i may be read."""
         return i < len(self.node.outputs) and bool(self.node.outputs[i])
 
     def error(self, code: str, what: str, help: str = "") -> EqsatError:

@@ -123,7 +123,8 @@ class _Checked:
     def function(self, f: Any, whole: bool = True) -> OnnxFunction:
         """A function's body as a graph; its inputs have no types of their own.
 
-        whole: every output is defined; the standard's bodies leave out what nobody asked for.
+        whole: every output is defined; the standard's bodies leave out outputs that are not
+        requested.
         """
         title = f"function `{short(f.name)}`"
         imports = _opsets(f.opset_import, title if whole else "")

@@ -36,7 +36,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """One node; "" among inputs is an operand left out, among outputs a result nobody wants."""
+    """One node; "" among inputs is an operand left out, among outputs a result that is not used."""
 
     op: str
     domain: str

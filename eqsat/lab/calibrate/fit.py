@@ -1,7 +1,7 @@
 """The constants of plans from measured dispatches: least squares on the logarithm of the time.
 
 Shapes that say nothing of a constant leave it where it was: every constant is held back a little.
-How good the fit is, is told of dispatches it did not see: each group of them is left out once.
+The error of the fit is that of dispatches it did not see: each group of them is left out once.
 """
 
 from __future__ import annotations

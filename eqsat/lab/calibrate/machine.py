@@ -23,7 +23,7 @@ class MemoryLevel:
 
 
 def memory_levels(folder: Path = host.CACHES, first: int = 2) -> list[MemoryLevel]:
-    """Caches from level `first` on, and memory; usual sizes where the system does not tell."""
+    """Caches from level `first` on, and memory; usual sizes where they are unknown."""
     every = sorted(host.caches(folder).items()) or list(USUAL)
     caches = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
     last = caches[-1][1]

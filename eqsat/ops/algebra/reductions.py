@@ -22,7 +22,7 @@ ORDERLESS = ("max", "min", "and", "or")  # of any element type
 
 
 def without_nested_reductions(program: Program) -> Program:
-    """The program with exact reductions of reductions as one, where nobody else reads the first."""
+    """The program with exact reductions of reductions as one, if nothing else reads the first."""
     b = Builder(program.name)
     new: dict[int, int] = {}
     for i, n in b.following(program, new):

@@ -145,7 +145,7 @@ def access(op: str, attr: Attr, operand: int, shape: Shape) -> LaneAccess | None
 def through(
     above: LaneAccess, op: str, attr: Attr, operand: int, shape: Shape
 ) -> LaneAccess | None:
-    """The access to an operand of an op whose result is read so; None if nobody knows it.
+    """The access to an operand of an op whose result is read so; None if it is unknown.
 
     >>> through(access("generic", consumer, 0, b), "transpose", turned, 0, a)
     """
@@ -351,7 +351,7 @@ def _has_other(index: Iterable[Digit]) -> bool:
 
 
 def _are_apart(flat: Index) -> bool:
-    """Whether no part of a loop is used twice, and nothing is read in a way nobody can tile."""
+    """Whether no part of a loop is used twice, and all reads can be tiled."""
     if _has_other(flat):
         return False
     spans: dict[int, list[tuple[int, int]]] = {}

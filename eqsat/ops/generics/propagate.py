@@ -49,7 +49,7 @@ def pack_result(g: Generic, layout: Layout, index: int = 0) -> PackedResult | No
     """The generic that writes its result (the one of several) packed, on packed operands.
 
     A padded result is possible only where the body makes the padding from that of its operands.
-    Contractions are packed by tiles only: any other layout of theirs would serve nobody.
+    Contractions are packed by tiles only: any other layout of theirs has no reader.
     """
     if g.tile or not g.maps or contraction_roles(g) is not None or index >= len(g.yields):
         return None

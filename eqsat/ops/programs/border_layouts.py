@@ -121,8 +121,8 @@ def laid_out(program: Program, layouts: Layouts) -> Program:
 def with_open_results(egraph: EGraph) -> EGraph:
     """The e-graph in which what serves as a result with open lanes is one of its nodes.
 
-    Nobody reads a result, so whatever holds the lanes that count can be written as it is, and
-    nothing has to be packed or viewed again for the sake of lanes that may hold anything.
+    No op reads a result, so a value with the right valid lanes can be written as it is, and nothing
+    has to be packed again for the sake of open lanes.
     """
     known = {
         (root, n.op, n.attr, n.children) for root in egraph.roots for n in _members(egraph, root)

@@ -73,7 +73,7 @@ def _is_wasted(node: Node, region: Region | None) -> bool:
 
 
 def regions_read(nodes: tuple[Node, ...], results: Iterable[int]) -> list[Region | None]:
-    """What is read of every value, results being read whole; None of those that nobody reads.
+    """What is read of every value, results being read whole; None of values that are not read.
 
     Of a node with several results: of each of them.
     """

@@ -25,7 +25,7 @@ from eqsat.ops.programs.stacked import has_stacked_form
 
 @dataclass(frozen=True)
 class Sum:
-    """A state that every step combines with a value, and nobody else reads.
+    """A state that every step combines with a value, and nothing else reads.
 
     node: the body's op that gives the next state. added: the node of that value, and how the loops
     of the state read it; None if it is a literal of the op.

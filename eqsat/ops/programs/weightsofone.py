@@ -48,7 +48,7 @@ class _Part:
     start: tuple[int, ...]
 
     def read(self, m: Map) -> Map:
-        """Where the whole is read by who reads the product there."""
+        """The whole, as a reader of that product reads it."""
         found = {
             w: Affine(e.terms, e.constant + s)
             for w, e, s in zip(self.dims, m, self.start, strict=True)

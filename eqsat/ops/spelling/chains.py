@@ -50,7 +50,7 @@ def canonical(program: Program) -> Program:
 
 
 def leaves_work_out(program: Program) -> bool:
-    """Whether `canonical` computes less: what nobody reads, or a sum that is there twice."""
+    """Whether `canonical` computes less: without what is not read, or with equal sums once."""
     with uncollected():
         spelled = _spelled(program)
         cut = _cut(spelled)

@@ -1,4 +1,4 @@
-"""What nobody reads of a value is not computed: values are cut to what is read of them, once.
+"""Parts that are not read are not computed: values are cut to what is read of them, once.
 
 `algebra/demand` does so slice by slice, in the search; here it is done before it, so that every
 answer has it. A value of which nine tenths are read stays whole. Exact to the bit.

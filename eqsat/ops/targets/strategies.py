@@ -22,7 +22,7 @@ TILE_ROLES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Contraction:
-    """What a strategy is told of a generic that holds a sum of products.
+    """The argument of a strategy: a generic that is a sum of products.
 
     kind: the key of the target's `tiles:` that is asked for. extents: per role of such a tile (and
     `batch`), the extent that a tile would cut. batch, m, n, k, window: extents of all loops of
