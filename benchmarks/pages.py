@@ -48,6 +48,18 @@ SEEN = """() => {
   }
   return null;
 }"""
+# where an edge that can be seen lies on the screen
+SEEN_EDGE = """() => {
+  const { view } = page.app;
+  const box = view.container.getBoundingClientRect();
+  for (const edge of view.cy.edges().toArray()) {
+    const { x, y } = edge.renderedMidpoint();
+    const at = [box.left + x, box.top + y];
+    const isSeen = x > 20 && y > 20 && x < box.width - 20 && y < box.height - 20;
+    if (isSeen && at[1] < innerHeight) return at;
+  }
+  return null;
+}"""
 OPEN_ALL = """() => {
   const begin = performance.now();
   page.app.view.openAll();
@@ -149,6 +161,10 @@ def use(tab: Any) -> Iterator[str]:
     if tab.locator("#before").get_attribute("aria-pressed") != "true":
         yield "what was before is not shown"
     tab.locator("#after").click()
+    if (edge := tab.evaluate(SEEN_EDGE)) is not None:
+        tab.mouse.click(*edge)
+        if "value" not in tab.locator("#panel h2").inner_text():
+            yield "a click on an edge does not tell its values"
     yield from into_bodies(tab)
 
 

@@ -160,6 +160,14 @@ def test_the_data_says_what_the_schedule_says(run):
     assert json.loads(json.dumps(data.to_json()))["graphs"]["after"]["edges"][0]["reader"] == 1
 
 
+def test_explain_knows_what_the_page_calls_things(run):
+    graph = page_data(run).graphs["after"]
+    names = [d.called for d in graph.dispatches] + [v.name for v in graph.values]
+    assert all(names)
+    for name in names:
+        assert explained(run, name).title
+
+
 def test_flops_are_those_of_the_matrices(run):
     flops = [d.flops for d in page_data(run).graphs["after"].dispatches]
     products = [2 * 128 * 784 * 512, 2 * 128 * 512 * 512, 2 * 128 * 512 * 10]

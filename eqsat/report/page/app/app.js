@@ -45,6 +45,7 @@ const app = {
     page.byId("search").value = "";
     this.view = new page.GraphView(page.byId("graph"), this.graph, {
       onSelect: (i) => this.select(i, "graph"),
+      onEdge: (values) => this.panel.showValues(this.graph, values),
       onBox: (fold, layer) =>
         this.select(this.graph.folds[fold].layers[layer].dispatches[0], "graph"),
     });

@@ -5,12 +5,13 @@ const LAYER_FONT = "600 15px system-ui, sans-serif";
 const SMALLEST_READABLE = 0.72; // zoom at which the print of nodes is 11 pixels high
 
 page.GraphView = class {
-  /** onSelect(dispatch), onBox(fold, layers): what is told when somebody clicks. */
-  constructor(container, graph, { onSelect, onBox }) {
+  /** onSelect(dispatch), onBox(fold, layer), onEdge(values): told when somebody clicks. */
+  constructor(container, graph, { onSelect, onBox, onEdge }) {
     this.container = container;
     this.graph = graph;
     this.onSelect = onSelect;
     this.onBox = onBox;
+    this.onEdge = onEdge;
     this.open = page.openedFirst(graph);
     this.selected = null;
     this.found = null; // dispatches that a search found; null: there is no search
@@ -38,6 +39,7 @@ page.GraphView = class {
       boxSelectionEnabled: false,
       autoungrabify: true,
     });
+    this.cy.on("tap", "edge", (event) => this.onEdge(event.target.data("values")));
     this.cy.on("tap", "node", (event) => this.tapped(event.target.data("node")));
     if (before) this.restore(before);
     else this.fitOrTop();
@@ -90,6 +92,7 @@ page.GraphView = class {
         target: e.target,
         width: e.width,
         label: e.label,
+        values: [...e.values],
         colour: page.layoutColour(e.layout, theme),
         ...page.segments(e, byId),
       },

@@ -27,6 +27,16 @@ page.Panel = class {
     this.container.scrollTop = 0;
   }
 
+  /** Tell of the values of an edge. */
+  showValues(graph, numbers) {
+    const bytes = numbers.reduce((sum, n) => sum + graph.values[n].nbytes, 0);
+    const count = numbers.length === 1 ? "1 value" : `${numbers.length} values`;
+    this.container.replaceChildren(
+      page.element("h2", { text: `${count}, ${page.bytesText(bytes)}` }),
+      this.values(graph, numbers, -1),
+    );
+  }
+
   layerOf(graph, i) {
     const place = page.layersOf(graph).get(i);
     return place ? graph.folds[place[0]].layers[place[1]] : null;
