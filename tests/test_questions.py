@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import eqsat
 from eqsat.lab.drawing import svg_of
 from eqsat.lang.experiments import Cell, load_experiment
+
+QUESTIONS = (
+    "transposed-pack", "global-packing", "interchange", "scratch-limits", "encodings",
+    "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth",
+)  # fmt: skip
+ROOT = Path(__file__).parent.parent
 
 
 def rows_of(
@@ -27,6 +36,16 @@ def rows_of(
     if plan.figure is not None and "measured" not in (plan.figure.x, *plan.figure.y):
         assert svg_of(plan.figure, results.outcomes).startswith("<svg")
     return results.rows()
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_question_has_its_file_table_figure_and_paragraph(name: str):
+    page = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    assert f"({name}.yaml)" in page
+    assert f"(figures/{name}.svg)" in page
+    assert (ROOT / "experiments" / "figures" / f"{name}.svg").read_text().startswith("<svg")
+    assert load_experiment(name).figure is not None
+    assert f"$ eqsat experiment {name} " in page  # what `make questions` runs
 
 
 def test_a_no_fixed_policy_treats_a_transpose_right_for_all_its_readers():

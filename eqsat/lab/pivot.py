@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, measured_text
+from eqsat.lab.store.record import NOT_RUN
 from eqsat.lang.figures import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.text import table_text
@@ -26,9 +27,23 @@ def pivot_text(
     for o in outcomes:
         at = found.setdefault(key_of_row(o, rows, outcomes), {})
         at.setdefault(key_of_row(o, columns, outcomes), []).append(o)
+    found, silent = _run_lines(found)
     heads = list(dict.fromkeys(c for line in found.values() for c in line))
     lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in found.items()]
-    return f"{table_text((rows, *heads), lines)}\n{LEGEND}\n"
+    return f"{table_text((rows, *heads), lines)}\n{LEGEND}\n{silent}"
+
+
+def _run_lines(
+    found: Mapping[str, dict[str, list[CellResult]]],
+) -> tuple[dict[str, dict[str, list[CellResult]]], str]:
+    """The lines in which something ran, and what is said of the others."""
+
+    def ran(line: dict[str, list[CellResult]]) -> bool:
+        return any(o.record.status != NOT_RUN for place in line.values() for o in place)
+
+    kept = {name: line for name, line in found.items() if ran(line)}
+    left_out = len(found) - len(kept)
+    return kept, f"lines of which nothing was run: {left_out}\n" if left_out else ""
 
 
 def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
