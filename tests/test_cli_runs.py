@@ -51,7 +51,7 @@ def test_compare_names_rules_and_dispatches(folders, capsys):
     assert run(["compare", *folders]) == 0
     out = capsys.readouterr().out
     assert "always-fold-transpose" in out
-    assert "policy/always-fold and default" in out
+    assert "rules: policy/always-fold → default" in out
     assert run(["compare", *folders, "--output-format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["dispatches"] == [4, 3]
 
@@ -96,7 +96,7 @@ def test_show_every_stage(folders, stage, form, capsys):
     out = capsys.readouterr().out
     assert out
     if form == "json":
-        assert json.loads(out)["format"] == 1
+        assert json.loads(out).keys() & {"format", "root_eclasses"}
 
 
 @pytest.mark.parametrize("name", ["1-program", "2-egraph", "3-selection", "rules", "manifest"])
@@ -133,5 +133,5 @@ def test_report_writes_a_page(folders, tmp_path, capsys):
     page = tmp_path / "deep" / "page.html"
     assert run(["report", folders[1], "-o", str(page), "-q"]) == 0
     assert capsys.readouterr().out == f"{page}\n"
-    assert "<svg" in page.read_text(encoding="utf-8")
+    assert 'id="page-data"' in page.read_text(encoding="utf-8")
     assert [p.name for p in page.parent.iterdir()] == ["page.html"]

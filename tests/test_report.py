@@ -20,7 +20,6 @@ from eqsat.model.selection import Group, Removed, Selection
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text
-from eqsat.report.compare import compare_runs
 from eqsat.report.explain import explained, removed_lines
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
 from eqsat.report.page.runpage import page, write_page
@@ -334,53 +333,6 @@ def test_removed_groups_name_bytes_limit_and_place(runs):
     many = tuple(Removed(f"op %{i}", i, 1, "scratch", "t.yaml:1:1") for i in range(9))
     assert removed_lines(many)[1].startswith("  op %8")
     assert removed_lines(many)[-1] == "  and 3 more"
-
-
-# ---- compare -------------------------------------------------------------------------------------
-def test_compare_finds_the_fold_and_its_rule(runs):
-    found = compare_runs(*runs)
-    facts = {k: (a, b) for k, a, b in found.facts}
-    assert facts["dispatches"] == (4, 3)
-    assert facts["bytes_moved"] == tuple(r.schedule.bytes_moved for r in runs)
-    assert found.same_input
-    assert ("rules", "policy/always-fold", "default") in found.settings
-    rules = {rule for d in found.dispatches for rule, _ in d.rules_a}
-    assert "always-fold-transpose" in rules
-    assert found.same == 2
-
-
-def test_compare_is_symmetric(runs):
-    one, other = compare_runs(*runs), compare_runs(*reversed(runs))
-    assert [(k, b, a) for k, a, b in one.facts] == list(other.facts)
-    assert sorted((d.a, d.b) for d in one.dispatches) == sorted(
-        (d.b, d.a) for d in other.dispatches
-    )
-
-
-def test_compare_of_equal_runs(runs):
-    found = compare_runs(runs[0], runs[0])
-    assert not found.dispatches
-    assert not found.layouts
-    assert found.same == 4
-    assert "same work" in found.to_text()
-
-
-def test_compare_layouts_per_value(runs):
-    free = eqsat.optimize(eqsat.read("transposed_pack"), target="reference")
-    found = compare_runs(runs[1], free)
-    layouts = {d.what: d for d in found.layouts}
-    assert layouts["b"].a == ("f32[16, 32, 16, 16]", "f32[256, 512]")
-    assert layouts["b"].b == ("f32[256, 512]",)
-    assert [r for r, _ in layouts["b"].rules_a] == ["pack-contraction"]
-
-
-def test_compare_of_different_inputs_says_so(runs):
-    other = eqsat.optimize(eqsat.read("two_packs"), target="reference")
-    found = compare_runs(runs[1], other)
-    assert not found.same_input
-    assert not found.layouts
-    assert "the inputs differ" in found.to_text()
-    assert ("program", "transposed_pack", "two_packs") in found.settings
 
 
 # ---- page ----------------------------------------------------------------------------------------

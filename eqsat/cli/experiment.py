@@ -55,6 +55,14 @@ def experiment(
             help="Print a table of two keys: `program,rules`, `program,tile,measured` …",
         ),
     ] = "",
+    pages: Annotated[
+        bool | None,
+        typer.Option(
+            "--pages/--no-pages",
+            help="Write a page for the run of each row, and one beside the best row of its program;"
+            " if neither is given, for up to 60 rows.",
+        ),
+    ] = None,
     threads: o.Threads = 2,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -72,6 +80,7 @@ def experiment(
     with stops_at_once(watch=board):
         from eqsat.artefact import check_writable
         from eqsat.lab.experiment import Experiment
+        from eqsat.lab.pages import MOST
 
         check_writable(out)
         plan = Experiment.read(file)
@@ -86,7 +95,9 @@ def experiment(
     else:
         o.print_found(results, output_format)
     whole = results.whole([c.name for c in plan.plan.cells])
-    written, (_, undrawn) = whole.write(out), whole.drawn
+    paged = len(whole.outcomes) <= MOST if pages is None else pages
+    with stops_at_once(watch=board):
+        written, (_, undrawn) = whole.write(out, pages=paged), whole.drawn
     if undrawn is not None:
         say_diagnostics([undrawn], output_format is o.Format.json)
     if not quiet:

@@ -45,14 +45,34 @@ class BorderValue(StrEnum):
 def compare(
     a: Annotated[Path, typer.Argument(help="The folder of a run.")],
     b: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    flip: Annotated[
+        bool,
+        typer.Option(
+            "--flip",
+            help="Search again with one thing changed at a time (a rule, a key of the target, a"
+            " budget, the goals): which change makes a choice of A that of B?",
+        ),
+    ] = False,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for all these searches: `60s`.")
+    ] = "60s",
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write the comparison as an HTML page here.")
+    ] = None,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Compare two runs: choices, layouts, bytes, time, and the rules behind each difference."""
+    """Compare two runs: each difference with its time and bytes, and the rules behind it."""
     import eqsat
-    from eqsat.report.compare import compare_runs
 
-    found = compare_runs(eqsat.load(a), eqsat.load(b), (str(a), str(b)))
+    limit = o.seconds(time_limit)
+    runs = eqsat.load(a), eqsat.load(b)
+    with stops_at_once():
+        found = eqsat.compare(*runs, names=(str(a), str(b)), flip=flip, time_limit=limit)
+    if page is not None:
+        from eqsat.report.compare.page import write_comparison
+
+        say(f"page: file://{write_comparison(found, page).resolve()}")
     o.print_found(found, output_format)
     return 0
 

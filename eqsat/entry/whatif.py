@@ -12,7 +12,7 @@ from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.report.alternatives import price_text
 from eqsat.report.asked import asked_value
-from eqsat.report.compare import Comparison, compare_runs, difference_lines
+from eqsat.report.compare import Comparison, compare_runs
 from eqsat.report.explain import removed_lines
 from eqsat.report.finished import finished_stages
 from eqsat.report.origins import Names
@@ -108,12 +108,9 @@ def _row(figure: tuple[str, int, int | None]) -> tuple[str, ...]:
 
 
 def _differences(found: Comparison) -> list[str]:
-    if not found.dispatches:
+    if not found.differences:
         return ["the same dispatches"]
-    lines = [f"{found.same} dispatches are the same, these are not"]
-    for d in found.dispatches:
-        lines += difference_lines(d, found.names)
-    return lines
+    return [f"{found.same} dispatches are the same, these are not", *found.difference_lines()]
 
 
 # ---- without rules -------------------------------------------------------------------------------
@@ -130,7 +127,7 @@ def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
     if run.family is None and not run.bodies and used.isdisjoint(left_out):
         return WhatIf(asked, run, run, (NOTHING_MATCHED,))
     try:
-        after = searched_again(run, run.rules.without(*left_out))
+        after = searched_again(run, rules=run.rules.without(*left_out))
     except EqsatError as e:
         if e.exit_code != NOTHING_ADMISSIBLE:
             raise

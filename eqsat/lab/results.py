@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ COLUMNS = (
     "row", "program", "target", "first goal", "dispatches", "conversions", "moved", "peak",
     "predicted", "vs input", "gap", "stop", "verify",
 )  # fmt: skip
-_FIGURES = range(4, 11)
 BEST, UNPROVEN = "*", "~"
 NOT_PROVEN = f"{UNPROVEN} not proven to be the best"
 
@@ -58,6 +56,12 @@ class CellResult:
         from eqsat.loading import load_folder
 
         return load_folder(self.folder)
+
+    @property
+    def first_goal(self) -> int:
+        """The first goal's value in ps, bytes or a count; of a row that has an answer."""
+        first = self.record.goals[0]
+        return round(first["value"] * goal_key(first["goal"])[1])
 
     @property
     def is_proven(self) -> bool:
@@ -183,10 +187,17 @@ class Results:
             for o in self.outcomes
             if o.record.diagnostics and o.record.status != NOT_RUN
         ]
-        if any(o.has_answer and not o.is_proven for o in self.outcomes):
+        if self.has_unproven:
             notes.insert(0, NOT_PROVEN)
-        notes += [f"\n{line}" for line in (*self._rule_check(), *self.alike(), *self._not_run())]
+        notes += [
+            f"\n{line}" for line in (*self.rule_check_lines(), *self.alike(), *self._not_run())
+        ]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
+
+    @property
+    def has_unproven(self) -> bool:
+        """Whether some answer may not be the best that its rules reach."""
+        return any(o.has_answer and not o.is_proven for o in self.outcomes)
 
     def _not_run(self) -> list[str]:
         names = [o.cell.name for o in self.outcomes if o.record.status == NOT_RUN]
@@ -201,7 +212,7 @@ class Results:
             same.setdefault(key, []).append(o.cell.name)
         return [f"same program: {' = '.join(names)}" for names in same.values() if len(names) > 1]
 
-    def _rule_check(self) -> list[str]:
+    def rule_check_lines(self) -> list[str]:
         """Per row what is not known of its rules."""
         from eqsat.model.rulecheck import RuleCheck
         from eqsat.report.text import check_lines
@@ -236,35 +247,22 @@ class Results:
         except EqsatError as e:
             return "", replace(e.diagnostics[0], severity="warning")
 
-    def write(self, folder: Path) -> tuple[Path, ...]:
+    def write(self, folder: Path, pages: bool = False) -> tuple[Path, ...]:
         """`NAME.json`, `NAME.html` and, if there is a figure, `NAME.svg` in this folder.
 
-        Each is written aside, then renamed.
+        Each is written aside, then renamed. pages: also a page for the run of each row, and one
+        beside the best row of its program.
         """
+        from eqsat.lab.pages import write_row_pages
+        from eqsat.lab.resultpage import results_page
         from eqsat.model.textfile import write_text
+
+        linked = write_row_pages(self.outcomes, folder) if pages else {}
 
         data = json.dumps(self.to_json(), indent=1) + "\n"
         name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not
-        texts = {"json": data, "html": self.to_html(), "svg": self.drawn[0]}
+        texts = {"json": data, "html": results_page(self, linked), "svg": self.drawn[0]}
         return tuple(write_text(folder / f"{name}.{k}", t) for k, t in texts.items() if t)
-
-    def to_html(self) -> str:
-        """The table, then every row's dispatches, buffers and rules."""
-        from eqsat.report.html import document, html_table
-
-        columns, rows = self.cells()
-        figures = (*_FIGURES, len(COLUMNS))
-        body = [
-            f"<h1>{escape(self.name)}</h1>",
-            f'<p class="soft">{escape(self.doc)}</p>',
-            html_table(columns, rows, figures),
-            f'<p class="soft">{NOT_PROVEN}</p>',
-            *([f"<figure>{self.drawn[0]}</figure>"] if self.drawn[0] else []),
-            *(f'<p class="soft">{escape(line)}</p>' for line in self._rule_check()),
-            "<h2>Rows</h2>",
-            *(_row_html(o) for o in self.outcomes),
-        ]
-        return document(self.name, "\n".join(body))
 
 
 def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
@@ -310,35 +308,3 @@ def measured_text(measured: Measurement | None) -> str:
         return "–"
     half = (measured.high_us - measured.low_us) / 2
     return f"{time_text(measured.median_us * 1e6)} ± {half / measured.median_us:.0%}"
-
-
-def _row_html(o: CellResult) -> str:
-    from eqsat.report.html import html_table, pre
-
-    title = f"<summary>{escape(o.cell.name)}: {escape(o.status_text())}</summary>"
-    if not o.has_answer:
-        text = "\n\n".join(d.full() for d in o.record.diagnostics)
-        return f"<details>{title}{pre(text)}</details>"
-    asked = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
-    kept = f"; kept in {o.record.folder}" if o.record.folder else ""
-    rows = [
-        (str(d["dispatch"]), d["name"], d["reads"], d["writes"], time_text(d["time_us"] * 1e6),
-         d["bound"] or "")
-        for d in o.record.dispatches
-    ]  # fmt: skip
-    columns = ("", "dispatch", "reads", "writes", "time", "bound")
-    goals = [
-        (g["goal"], *(_figure(g["goal"], g[k]) for k in ("input", "value", "bound")))
-        for g in o.record.goals
-    ]
-    parts = [
-        f'<p class="soft">{escape(asked + kept)}</p>',
-        html_table(("goal", "input", "answer", "bound"), goals, range(1, 4)),
-        html_table(columns, rows, (0, 4)),
-    ]
-    return f"<details>{title}{chr(10).join(parts)}</details>"
-
-
-def _figure(goal: str, scaled: float | None) -> str:
-    """A goal's figure as people read it; `scaled` is in the unit of the summary."""
-    return "–" if scaled is None else goal_text(goal, round(scaled * goal_key(goal)[1]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
+from urllib.parse import quote
 
 STYLE = """
 :root{--ink:#1b1f24;--soft:#59636e;--paper:#fff;--line:#d1d9e0;--tint:#f3f5f7;--mark:#0b62c4}
@@ -26,12 +28,12 @@ svg .axis{stroke:var(--line)}
 """
 
 
-def document(title: str, body: str) -> str:
-    """A page around this body."""
+def document(title: str, body: str, style: str = "") -> str:
+    """A page around this body; style: CSS behind that of all pages."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
 
@@ -46,13 +48,22 @@ def pre(text: str) -> str:
 
 
 def html_table(
-    columns: tuple[str, ...], rows: list[tuple[str, ...]], figures: range | tuple[int, ...] = ()
+    columns: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    figures: range | tuple[int, ...] = (),
+    links: Mapping[tuple[int, int], str] | None = None,
 ) -> str:
-    """A table of escaped cells; `figures` are the right-aligned columns."""
+    """A table of escaped cells; `figures` are the right-aligned columns.
+
+    links: files that cells lead to, by row and column: paths below the page's own folder.
+    """
+    to = links or {}
     head = "".join(_cell("th", c, i in figures) for i, c in enumerate(columns))
     lines = [
-        "<tr>" + "".join(_cell("td", c, i in figures) for i, c in enumerate(row)) + "</tr>"
-        for row in rows
+        "<tr>"
+        + "".join(_cell("td", c, i in figures, to.get((n, i), "")) for i, c in enumerate(row))
+        + "</tr>"
+        for n, row in enumerate(rows)
     ]
     return (
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
@@ -61,5 +72,11 @@ def html_table(
     )
 
 
-def _cell(tag: str, text: str, is_figure: bool) -> str:
-    return f"<{tag}{' class=n' if is_figure else ''}>{escape(text)}</{tag}>"
+def link(path: str, text: str) -> str:
+    """A link to a file below the page's own folder."""
+    return f'<a href="{escape(quote(path))}">{escape(text)}</a>'
+
+
+def _cell(tag: str, text: str, is_figure: bool, path: str = "") -> str:
+    inner = link(path, text) if path else escape(text)
+    return f"<{tag}{' class=n' if is_figure else ''}>{inner}</{tag}>"

@@ -1,0 +1,191 @@
+"""Dispatches of two programs in rows: those that write the same values face each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from eqsat.report.compare.works import ComparedWork, Held, Place
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """One thing that is another one in b. value: at the border, "" for ops inside."""
+
+    what: str  # `16x16 → row-major`, `− pack`
+    value: str = ""
+    verb: str = ""  # reads | writes, with `also` or `no longer`
+
+
+@dataclass(frozen=True)
+class AlignedRow:
+    """A dispatch of either side, or one of each that do the same; and how they differ.
+
+    changes: empty if both are alike. inside: the dispatch of the other side that computes what this
+    one writes, if there is none to face it.
+    """
+
+    a: ComparedWork | None
+    b: ComparedWork | None
+    changes: tuple[Unlike, ...] = ()
+    inside: ComparedWork | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Equal ops on equal buffers."""
+        return self.a is not None and self.b is not None and not self.changes
+
+    @property
+    def time_ps(self) -> int:
+        """What b takes more than a."""
+        return (self.b.time_ps if self.b else 0) - (self.a.time_ps if self.a else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """What b moves more than a."""
+        return (self.b.nbytes if self.b else 0) - (self.a.nbytes if self.a else 0)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The values it writes: what the row is called in other comparisons of the program."""
+        work = self.b or self.a
+        assert work is not None
+        return tuple(sorted({h.value for h in work.writes}))
+
+    @property
+    def name(self) -> str:
+        """What its dispatch is called, in b if both have one."""
+        work = self.b or self.a
+        assert work is not None
+        return work.name
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """The same for rows that differ alike, such as those of equal layers."""
+        works = tuple(w and (w.text, w.time_ps, w.nbytes) for w in (self.a, self.b))
+        return works, tuple(sorted((c.verb, c.what) for c in self.changes)), self.rules
+
+    @property
+    def changes_text(self) -> tuple[str, ...]:
+        """The changes in words; values that change alike share a line."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for c in self.changes:
+            found.setdefault((c.verb, c.what), []).append(c.value)
+        return tuple(
+            f"{verb} {', '.join(values)}: {what}" if verb else what + _times(len(values))
+            for (verb, what), values in found.items()
+        )
+
+    @property
+    def rules(self) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+        """Rules behind a alone, and behind b alone."""
+        x, y = (w.rules if w else () for w in (self.a, self.b))
+        return tuple(r for r in x if r not in y), tuple(r for r in y if r not in x)
+
+
+def _times(count: int) -> str:
+    return f" ×{count}" if count > 1 else ""
+
+
+def aligned(
+    a: Sequence[ComparedWork], b: Sequence[ComparedWork], by_value: bool
+) -> tuple[AlignedRow, ...]:
+    """All dispatches of both in the order of b, those of a alone where they run in a.
+
+    by_value: both are of one program, so dispatches are matched by the values that they write;
+    else by what they compute, in order.
+    """
+    partner = _partners(a, b, by_value)
+    left = {j: i for i, j in partner.items()}
+    waiting = [w for w in a if w.number not in partner]
+    rows: list[AlignedRow] = []
+    for work in b:
+        i = left.get(work.number)
+        while waiting and i is not None and waiting[0].number < i:
+            rows.append(_alone(waiting.pop(0), b, True))
+        if i is None:
+            rows.append(_alone(work, a, False))
+        else:
+            rows.append(AlignedRow(a[i], work, tuple(_changes(a[i], work, by_value))))
+    return (*rows, *(_alone(w, b, True) for w in waiting))
+
+
+def _alone(work: ComparedWork, others: Sequence[ComparedWork], is_a: bool) -> AlignedRow:
+    """A dispatch that nothing faces, and the one that computes its value on the other side."""
+    wanted = {h.value for h in work.writes}
+    inside = next((o for o in others if wanted & o.computes), None)
+    return AlignedRow(work, None, (), inside) if is_a else AlignedRow(None, work, (), inside)
+
+
+def _partners(
+    a: Sequence[ComparedWork], b: Sequence[ComparedWork], by_value: bool
+) -> dict[int, int]:
+    """Numbers of a to numbers of b; equal writes first, then equal values, then shared ones."""
+    found: dict[int, int] = {}
+    keys = (_written, _values, _value) if by_value else (_computed,)
+    for key in keys:
+        free: dict[object, list[int]] = {}
+        for w in b:
+            if w.number not in found.values():
+                free.setdefault(key(w), []).append(w.number)
+        for w in a:
+            if w.number not in found and free.get(key(w)):
+                found[w.number] = free[key(w)].pop(0)
+    return found
+
+
+def _written(w: ComparedWork) -> object:
+    return tuple(sorted((h.value, h.layout) for h in w.writes)), w.text
+
+
+def _values(w: ComparedWork) -> object:
+    return tuple(sorted({h.value for h in w.writes}))
+
+
+def _value(w: ComparedWork) -> object:
+    """The result of the dispatch itself: its last write."""
+    return w.writes[-1].value if w.writes else w.name
+
+
+def _computed(w: ComparedWork) -> object:
+    return tuple(sorted(w.ops)), tuple(sorted(h.type for h in w.writes))
+
+
+# ---- what is another one -------------------------------------------------------------------------
+def _changes(a: ComparedWork, b: ComparedWork, by_value: bool) -> Iterator[Unlike]:
+    if by_value:
+        yield from _layouts("writes", a.writes, b.writes)
+        yield from _layouts("reads", a.reads, b.reads)
+    yield from _counts(a.conversions, b.conversions)
+    yield from _counts(a.ops, b.ops)
+
+
+def _layouts(verb: str, a: Sequence[Held], b: Sequence[Held]) -> Iterator[Unlike]:
+    """`writes %h: row-major → 16x16`; a value that only one side has is told as well."""
+    for value in dict.fromkeys(h.value for h in (*a, *b)):
+        x, y = ([h.layout for h in side if h.value == value] for side in (a, b))
+        if Counter(x) == Counter(y):
+            continue
+        names = {h.name for h in (*a, *b) if h.value == value}
+        name = names.pop() if len(names) == 1 else value
+        if not x:
+            yield Unlike(", ".join(y), name, f"also {verb}")
+        elif not y:
+            yield Unlike(", ".join(x), name, f"no longer {verb}")
+        else:
+            yield Unlike(f"{', '.join(x)} → {', '.join(y)}", name, verb)
+
+
+def _counts(a: Sequence[str], b: Sequence[str]) -> Iterator[Unlike]:
+    """`+ pack`, `− unpack`; of an op in another form both: `contraction → contraction 16x16x1`."""
+    x, y = Counter(a), Counter(b)
+    gone, new = list((x - y).elements()), list((y - x).elements())
+    for word in list(gone):
+        other = next((n for n in new if n.split()[0] == word.split()[0]), None)
+        if other is not None:
+            gone.remove(word)
+            new.remove(other)
+            yield Unlike(f"{word} → {other}")
+    yield from (Unlike(f"− {word}") for word in gone)
+    yield from (Unlike(f"+ {word}") for word in new)
