@@ -112,7 +112,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class PageGraph:
-    """A schedule, or a program nobody has scheduled, as dispatches and edges."""
+    """A schedule, or a program without a schedule, as dispatches and edges."""
 
     title: str
     dispatches: tuple[PageDispatch, ...]

@@ -24,6 +24,7 @@ from eqsat.report.page.labels import (
     Scope,
     dispatch_name,
     is_relayout,
+    is_speaking,
     layers_by_name,
     op_words,
     shown_name,
@@ -155,7 +156,7 @@ class _Reader:
         return tuple(found)
 
     def _role(self, n: int) -> str:
-        """Of what has no buffer, in a program that nobody scheduled."""
+        """Of what has no buffer, in a program without a schedule."""
         if n in self.schedule.ahead or self.program.nodes[n].op == "weight":
             return "weight"
         return "argument" if self.program.nodes[n].op == "input" else "temporary"
@@ -199,7 +200,7 @@ class _Reader:
             d.plan.to_text() if d.plan else d.no_plan,
             " by ".join(filter(None, (d.device, d.pipeline))),
             self.why.choices.get(i, ()), self._body_links(i),
-            d.name if self.why.choices and "/" not in self.key else "",
+            d.name if self.why.choices and "/" not in self.key and d.name != d.ops else "",
         )  # fmt: skip
 
     def _work(self, i: int, shown: PageDispatch) -> DispatchWork:
@@ -216,7 +217,7 @@ class _Reader:
     @cached_property
     def _scopes(self) -> dict[str, tuple[Scope, ...]]:
         """By the names of weights and those of dispatches, if they are more than numbers."""
-        names = {d.name: None for d in self.schedule.dispatches if not d.name[:1].isdigit()}
+        names = {d.name: None for d in self.schedule.dispatches if is_speaking(d)}
         names |= {shown_name(self.program, w): None for w in self.program.weights}
         return layers_by_name(names)
 

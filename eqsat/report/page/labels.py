@@ -34,7 +34,7 @@ def dispatch_name(program: Program, dispatch: Dispatch, weights: list[int]) -> s
 
     Else what it computes. weights: nodes of those it reads, the largest first.
     """
-    if dispatch.name and not dispatch.name[0].isdigit():
+    if is_speaking(dispatch):
         return dispatch.name
     members = dispatch.members
     nodes = [program.nodes[m] for m in members]
@@ -47,6 +47,11 @@ def dispatch_name(program: Program, dispatch: Dispatch, weights: list[int]) -> s
     words = words or [op_word(n) for n in nodes if n.op in CONVERSIONS] or [n.op for n in nodes]
     found = " → ".join(words[:SHOWN_OPS])
     return found + (" …" if len(words) > SHOWN_OPS else "")
+
+
+def is_speaking(dispatch: Dispatch) -> bool:
+    """Whether its name has words; a number has none, and older runs have its ops there."""
+    return dispatch.name not in ("", dispatch.ops) and not dispatch.name[0].isdigit()
 
 
 def short_name(weight: str) -> str:

@@ -5,7 +5,7 @@ const LAYER_FONT = "600 15px system-ui, sans-serif";
 const SMALLEST_READABLE = 0.72; // zoom at which the print of nodes is 11 pixels high
 
 page.GraphView = class {
-  /** onSelect(dispatch), onBox(fold, layer), onEdge(values): told when somebody clicks. */
+  /** onSelect(dispatch), onBox(fold, layer), onEdge(values): told of a click. */
   constructor(container, graph, { onSelect, onBox, onEdge }) {
     this.container = container;
     this.graph = graph;
@@ -207,11 +207,18 @@ page.GraphView = class {
     if (this.cy.zoom() >= SMALLEST_READABLE) return;
     this.cy.zoom(SMALLEST_READABLE + 0.08);
     const box = this.cy.elements().boundingBox();
-    const first = this.shown.nodes.filter((n) => n.kind !== "border").sort((a, b) => a.y - b.y)[0];
     const isWide = box.w * this.cy.zoom() > this.cy.width();
-    const middle = isWide ? first.x : (box.x1 + box.x2) / 2;
+    const middle = isWide ? this.busiest(box.y1) : (box.x1 + box.x2) / 2;
     const zoom = this.cy.zoom();
     this.cy.pan({ x: this.cy.width() / 2 - middle * zoom, y: 12 - box.y1 * zoom });
+  }
+
+  /** Where most nodes can be seen at once from this height on, if not all fit beside each other. */
+  busiest(top) {
+    const [width, height] = [this.cy.width(), this.cy.height()].map((n) => n / this.cy.zoom());
+    const near = this.shown.nodes.filter((n) => n.kind !== "layer" && n.y < top + height);
+    const whole = (x) => near.filter((n) => Math.abs(n.x - x) + n.width / 2 <= width / 2).length;
+    return near.map((n) => n.x).reduce((a, b) => (whole(b) > whole(a) ? b : a));
   }
 
   /** A node that is likely to be there after drawing again, and where it is on the canvas. */
