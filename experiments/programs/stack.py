@@ -1,32 +1,59 @@
-"""Encoder layers of `encoder.py` behind each other, each with weights of its own."""
+"""Encoder layers of `encoder.py` behind each other, each with weights of its own, as arguments."""
 
 import jax
 from encoder import encoder_example, layer, params
 
+encoder_1_weights = encoder_2_weights = encoder_4_weights = ("weights",)
+encoder_8_weights = encoder_16_weights = ("weights",)
 
-def _stack(x, weights):
+
+def stack(x, weights):
+    """f32[128, 384] to the same."""
     for p in weights:
         x = layer(x, p)
     return x
 
 
-def _example(layers):
+def example(layers):
     found = {k: jax.ShapeDtypeStruct(v.shape, "float32") for k, v in params().items()}
     return *encoder_example(), [found] * layers
 
 
-def _named(layers):
-    """A function of its own for each depth, as programs are named by their functions."""
-
-    def stack(x, weights):
-        return _stack(x, weights)
-
-    stack.__name__ = f"encoder_{layers}"
-    return stack
+def encoder_1(x, weights):
+    return stack(x, weights)
 
 
-for _layers in (1, 2, 4, 8, 16):
-    _name = f"encoder_{_layers}"
-    globals()[_name] = _named(_layers)
-    globals()[f"{_name}_weights"] = ("weights",)
-    globals()[f"{_name}_example"] = lambda _n=_layers: _example(_n)
+def encoder_1_example():
+    return example(1)
+
+
+def encoder_2(x, weights):
+    return stack(x, weights)
+
+
+def encoder_2_example():
+    return example(2)
+
+
+def encoder_4(x, weights):
+    return stack(x, weights)
+
+
+def encoder_4_example():
+    return example(4)
+
+
+def encoder_8(x, weights):
+    return stack(x, weights)
+
+
+def encoder_8_example():
+    return example(8)
+
+
+def encoder_16(x, weights):
+    return stack(x, weights)
+
+
+def encoder_16_example():
+    return example(16)
