@@ -14,7 +14,7 @@ from eqsat.model.program import Program
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.frontends.jaxpr import Traced
+    from eqsat.frontends.traced import Traced
 
 
 @dataclass(frozen=True)

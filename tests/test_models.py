@@ -19,7 +19,8 @@ import pytest
 from hunts.worst import worst_error
 
 import eqsat
-from eqsat.frontends.jaxpr import Traced, trace
+from eqsat.frontends.jaxpr import trace
+from eqsat.frontends.traced import Traced
 from eqsat.model.control import every_program
 from eqsat.ops.meaning.programs import evaluate_program
 

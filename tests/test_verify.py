@@ -21,7 +21,8 @@ from eqsat.execute.rounding import error_limit
 from eqsat.execute.units import product_u
 from eqsat.execute.verify import Verification, dominated, verify
 from eqsat.execute.witness import Witness
-from eqsat.frontends.jaxpr import Traced, trace
+from eqsat.frontends.jaxpr import trace
+from eqsat.frontends.traced import Traced
 from eqsat.model.program import Builder, Program
 from eqsat.report.text import verification_problem, verification_text
 

@@ -4,134 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from eqsat.frontends.control import CONTROL, read_control
 from eqsat.frontends.keys import is_key, key_kind
-from eqsat.frontends.opaque import OpaqueCall, kept_call
+from eqsat.frontends.opaque import kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import EquationGroup, is_foreign, units
+from eqsat.frontends.traced import Traced
 from eqsat.frontends.usercode import raised_at
+from eqsat.frontends.valuenames import ValueNames
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.leaves import Leaf
-from eqsat.model.program import Builder, Program, prune
+from eqsat.model.program import Builder, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.iotas import weight_key
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A traced function, and what is needed to call it with the same pytrees.
-
-    bindings: per flat argument ("input", its number) or ("weight", its key).
-    weights: content key → array; a weight given only as a shape or a tracer has no array here,
-    its key stands for the argument (`flat_weights` reads it from the arguments of a call).
-    captured: tracers of an outer transformation the function closes over, passed after the
-    inputs; a Traced with any is good for that transformation only.
-    custom_derivatives: the function holds custom derivatives or stop_gradient, which the program
-    does not keep; differentiate the function itself, not the program.
-    function: what was traced. lifted: its jaxpr where it captures tracers, else None.
-    """
-
-    program: Program
-    weights: dict[str, np.ndarray[Any, Any]] = field(repr=False)
-    opaque: dict[str, OpaqueCall]
-    in_tree: Any
-    out_tree: Any
-    input_paths: tuple[str, ...]
-    bindings: tuple[tuple[str, int | str], ...]
-    captured: tuple[Any, ...] = ()
-    custom_derivatives: bool = False
-    function: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
-    lifted: Any = field(default=None, repr=False, compare=False)
-
-    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
-        """The program's inputs for a call, captured tracers last; E306 if the trees differ."""
-        flat = self._flatten(args, kwargs)
-        given = [x for x, (kind, _) in zip(flat, self.bindings, strict=True) if kind == "input"]
-        return [*given, *self.captured]
-
-    def flat_weights(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """key → array for every weight: those of the call where the key stands for an argument."""
-        found: dict[str, Any] = dict(self.weights)
-        for x, (kind, key) in zip(self._flatten(args, kwargs), self.bindings, strict=True):
-            if kind == "weight" and key not in self.weights:
-                found[str(key)] = x
-        return found
-
-    @property
-    def input_labels(self) -> tuple[str, ...]:
-        """Per input of the program its path in the arguments, e.g. `cache[0][1]`."""
-        pairs = zip(self.input_paths, self.bindings, strict=True)
-        return tuple(path for path, (kind, _) in pairs if kind == "input")
-
-    def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
-        """The same call of a program in which the inputs of these numbers are weights."""
-        found: list[tuple[str, int | str]] = []
-        left = 0
-        for kind, at in self.bindings:
-            if kind == "input" and at not in keys:
-                found.append(("input", left))
-                left += 1
-            else:
-                found.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
-        return replace(self, program=program, bindings=tuple(found))
-
-    def unflatten(self, results: Sequence[Any]) -> Any:
-        """Flat results as the tree the function returns."""
-        import jax
-
-        return jax.tree_util.tree_unflatten(self.out_tree, list(results))
-
-    def original(self, *leaves: Any) -> Any:
-        """The function itself on the leaves of its arguments, captured tracers last."""
-        import jax
-
-        if self.lifted is not None:
-            return self._lifted(leaves)
-        assert self.function is not None
-        args, kwargs = jax.tree_util.tree_unflatten(self.in_tree, leaves)
-        return self.function(*args, **kwargs)
-
-    def _lifted(self, leaves: Sequence[Any]) -> Any:
-        """The captured tracers are arguments here, so that derivatives reach them."""
-        from jax.core import Tracer
-        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-
-        count = len(leaves) - len(self.captured)
-        given = iter(leaves[count:])
-        consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
-        own = [_key_data(x) for x in leaves[:count]]
-        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*own))
-
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
-        import jax
-
-        flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
-        if tree != self.in_tree:
-            raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
-        return [_key_data(x) for x in flat]
-
-
-def _key_data(x: Any) -> Any:
-    """What holds a PRNG key in a program; anything else as it is."""
-    import jax
-
-    if not is_key(x):
-        return x
-    made = jax.random.key_data
-    return jax.eval_shape(made, x) if isinstance(x, jax.ShapeDtypeStruct) else made(x)
 
 
 def trace(
@@ -162,12 +59,14 @@ def trace(
     values, bindings = [], []
     for (_, x), (root, text), aval in zip(leaves, labels, avals, strict=True):
         value, binding = reader.leaf(x, aval, text, is_weight=root in weights)
+        reader.names.leaf(value.node, text, is_weight=root in weights)
         values.append(value)
         bindings.append(binding)
     ctx = reader.ctx
     with uncollected():
         consts = [reader.constant(c) for c in closed.consts]
         found = reader.run(closed.jaxpr, consts, values)
+        reader.names.finish()
         program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
     kept = {program.leaf(i).key for i in program.weights}
     everything = (n for p in every_program(program) for n in p.nodes)
@@ -278,6 +177,11 @@ class _JaxprReader:
     captured: list[Any] = field(default_factory=list)
     depth: int = 0  # bodies of loops and branches around it
 
+    @cached_property
+    def names(self) -> ValueNames:
+        """What its values are called."""
+        return ValueNames(self.ctx.builder, self.ctx.builder.name)
+
     def child(self, title: str) -> _JaxprReader:
         """A reader for the body of a loop or branch."""
         return _JaxprReader(Context(Builder(title)), depth=self.depth + 1)
@@ -319,10 +223,17 @@ class _JaxprReader:
 
     def run(self, jaxpr: Any, consts: Sequence[Tensor], args: Sequence[Tensor]) -> list[Tensor]:
         """The values of a jaxpr's results."""
+        from jax.extend.core import Literal
+
         env: dict[Any, Tensor] = dict(zip(jaxpr.constvars, consts, strict=True))
         env |= dict(zip(jaxpr.invars, args, strict=True))
         for unit, outs in units(jaxpr):
-            env |= zip(outs, self._unit(unit, outs, env), strict=True)
+            eqn = unit.eqns[0]
+            reads = [env[v].node for v in eqn.invars if not isinstance(v, Literal)]
+            self.names.begin(eqn, reads, _called(unit))
+            found = self._unit(unit, outs, env)
+            self.names.end(found)
+            env |= zip(outs, found, strict=True)
         return [self._read(v, env) for v in jaxpr.outvars]
 
     def _read(self, v: Any, env: dict[Any, Tensor]) -> Tensor:
@@ -385,6 +296,13 @@ class _JaxprReader:
         nodes = kept_call(self.ctx, title, closed, operands)
         values = dict(zip(map(id, kept), nodes, strict=True))
         return [values.get(id(v), Tensor((), "f32")) for v in outs]
+
+
+def _called(unit: EquationGroup) -> str:
+    """The name of the function that is called; "" if none is, or it has no name."""
+    eqn = unit.eqns[0]
+    is_call = not unit.foreign and eqn.primitive.name in CALLS
+    return str(eqn.params.get("name") or "") if is_call else ""
 
 
 def _free(eqns: tuple[Any, ...]) -> list[Any]:

@@ -19,7 +19,7 @@ def raised_at(error: BaseException) -> Span | None:
     """The innermost line outside of eqsat and of installed packages; None if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if frame.lineno and path.is_file() and not _is_library(path.resolve()):
+        if frame.lineno and path.is_file() and not is_library(path.resolve()):
             text = linecache.getline(frame.filename, frame.lineno).rstrip("\n")
             indent = len(text) - len(text.lstrip())
             first = frame.colno if frame.colno is not None else indent
@@ -29,7 +29,8 @@ def raised_at(error: BaseException) -> Span | None:
     return None
 
 
-def _is_library(path: Path) -> bool:
+def is_library(path: Path) -> bool:
+    """Whether a file is of eqsat itself, of Python or of an installed package."""
     return any(path.is_relative_to(p) for p in (PACKAGE, *LIBRARIES))
 
 

@@ -50,7 +50,7 @@ from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
 from eqsat.model.leaves import Leaf
-from eqsat.model.origin import NO_ORIGIN, Origin
+from eqsat.model.origin import NO_ORIGIN, Origin, place
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
@@ -344,7 +344,8 @@ class _ProgramReader:
     # ---- terms ------------------------------------------------------------------------------
     def _definition(self, s: Placed, match: re.Match[str]) -> None:
         name = match["name"]
-        self.builder.origin = Origin(name.removeprefix("%"))
+        at = s.whole()
+        self.builder.origin = Origin(name.removeprefix("%"), place(at.file, at.line))
         before = len(self.builder.nodes)
         found = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
         self.builder.settle(before, found[0] if found else None)

@@ -233,15 +233,16 @@ class Builder:
             made = self.nodes[i].origin
             if i != value and made.name and made is self.origin:
                 name = f"{made.name}.{word(self.nodes[i].op, self.nodes[i].attr)}"
-                self._rename(i, Origin(name, made.at))
+                self.rename(i, Origin(name, made.at))
 
     def _also(self, i: int, origin: Origin) -> None:
         """Value i is another one of the program, too."""
         own = self.nodes[i].origin
         is_free = not own.name and not isinstance(self.nodes[i].attr, Leaf)
-        self._rename(i, origin.joined(own) if is_free else own.joined(origin))
+        self.rename(i, origin.joined(own) if is_free else own.joined(origin))
 
-    def _rename(self, i: int, origin: Origin) -> None:
+    def rename(self, i: int, origin: Origin) -> None:
+        """Give a node another origin."""
         n = self.nodes[i]
         if origin != n.origin:
             self.nodes[i] = Node(n.op, n.operands, n.attr, n.types, origin)
@@ -270,7 +271,7 @@ class Builder:
                 free = unique(name, taken)
                 taken.setdefault(free, 1)
                 if free != name:
-                    self._rename(i, n.origin.called(free))
+                    self.rename(i, n.origin.called(free))
 
 
 def word(op: str, attr: Attr) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Encoding
 from eqsat.model.leaves import Leaf
+from eqsat.model.origin import NO_ORIGIN, Origin, place, spoken
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.iotas import weight_key
@@ -32,6 +34,7 @@ from eqsat.ops.programs.border_layouts import put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included
 DEEPEST_CALL = 64
+_RESULT = re.compile(r"\s*%([\w$.-]+)[^=]*=")  # of a line that defines one
 _FUNCTIONS = ("func.func", "util.func", "ml_program.func")
 _RETURNS = ("func.return", "util.return", "ml_program.return", "ml_program.output")
 _CALLS = ("func.call", "util.call")
@@ -233,9 +236,28 @@ class _FunctionReader:
                 raise self.scope.fail("E371", f"the program has more than {MOST_OPS} ops", op)
             if op.name in _RETURNS:
                 return [self.scope.item(v, op) for v in op.operands]
-            for value, item in zip(op.results, self._one(op), strict=True):
+            for value, item in zip(op.results, self._called(op), strict=True):
                 self.scope.values[value] = item
         return []
+
+    def _called(self, op: Any) -> list[Item]:
+        """What an op gives; its first node is called as the text calls its result."""
+        b = self.scope.ctx.builder
+        before, b.origin = len(b.nodes), self._origin(op)
+        own, found = b.origin, self._one(op)
+        made = [i.node for i in found if isinstance(i, Tensor) and i.node >= before]
+        b.origin = own
+        b.settle(before, made[0] if made else None)
+        b.origin = NO_ORIGIN
+        return found
+
+    def _origin(self, op: Any) -> Origin:
+        at = self.scope.where(op)
+        if at is None:
+            return Origin(op.name.rpartition(".")[2])
+        found = _RESULT.match(at.text)
+        name = found[1] if found else op.name.rpartition(".")[2]
+        return Origin(name if name.isdigit() else spoken(name), place(at.file, at.line))
 
     def _one(self, op: Any) -> list[Item]:
         try:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.frontends.valuenames import NODE
 from eqsat.model.diag import EqsatError, fail
+from eqsat.model.origin import spoken
 from eqsat.model.precision import DEFAULT
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +63,18 @@ class OnnxNode:
     def _by_output(self) -> str:
         named = [o for o in self.outputs if o]
         return f"the node that gives `{short(named[0])}`" if named else "a node"
+
+    @property
+    def scope(self) -> str:
+        """The scope in which its equations are traced: it names the value that the node gives.
+
+        `/encoder/layer.3/key/MatMul` is `encoder.layer.3.key.matmul`; without a name it is called
+        after its first output, and after its op where that is a number.
+        """
+        named = [n for n in (self.name, *self.outputs) if n and not n.isdigit()]
+        *path, last = spoken(named[0].replace("/", ".") if named else self.op).split(".")
+        own = last.lower() if last.lower().startswith(self.op.lower()) else last
+        return NODE + (".".join([*path, own]) or self.op.lower())
 
     def error(self, code: str, what: str, help: str = "") -> EqsatError:
         """An error about this node: its label, then `what`."""

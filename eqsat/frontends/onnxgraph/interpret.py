@@ -56,11 +56,15 @@ class Interpreter:
         self.depth += 1
         if self.depth > DEEPEST:
             raise graph.nodes[0].error("E362", f"lies in {DEEPEST} calls inside each other")
+        import jax
+
         for node in graph.nodes:
             self.steps += 1
             if self.steps > MOST_STEPS:
                 raise node.error("E362", f"is reached after {MOST_STEPS} others: too many to run")
-            for name, held in zip(node.outputs, self._node(node, env), strict=False):
+            with jax.named_scope(node.scope):
+                found = self._node(node, env)
+            for name, held in zip(node.outputs, found, strict=False):
                 if name and held is not None:
                     env[name] = held
             self._check_outputs(node, env)

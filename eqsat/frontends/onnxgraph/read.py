@@ -20,7 +20,7 @@ from eqsat.frontends.onnxgraph.tensors import HIGHEST_RANK, is_bearable
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
 if TYPE_CHECKING:
-    from eqsat.frontends.jaxpr import Traced
+    from eqsat.frontends.traced import Traced
 
 
 def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Traced:

@@ -1,0 +1,120 @@
+"""A traced function: its program, and what is needed to call it as the function was called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.frontends.keys import is_key
+from eqsat.frontends.opaque import OpaqueCall
+from eqsat.model.diag import fail
+from eqsat.model.program import Program
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function, and what is needed to call it with the same pytrees.
+
+    bindings: per flat argument ("input", its number) or ("weight", its key).
+    weights: content key → array; a weight given only as a shape or a tracer has no array here,
+    its key stands for the argument (`flat_weights` reads it from the arguments of a call).
+    captured: tracers of an outer transformation the function closes over, passed after the
+    inputs; a Traced with any is good for that transformation only.
+    custom_derivatives: the function holds custom derivatives or stop_gradient, which the program
+    does not keep; differentiate the function itself, not the program.
+    function: what was traced. lifted: its jaxpr where it captures tracers, else None.
+    """
+
+    program: Program
+    weights: dict[str, np.ndarray[Any, Any]] = field(repr=False)
+    opaque: dict[str, OpaqueCall]
+    in_tree: Any
+    out_tree: Any
+    input_paths: tuple[str, ...]
+    bindings: tuple[tuple[str, int | str], ...]
+    captured: tuple[Any, ...] = ()
+    custom_derivatives: bool = False
+    function: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+    lifted: Any = field(default=None, repr=False, compare=False)
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The program's inputs for a call, captured tracers last; E306 if the trees differ."""
+        flat = self._flatten(args, kwargs)
+        given = [x for x, (kind, _) in zip(flat, self.bindings, strict=True) if kind == "input"]
+        return [*given, *self.captured]
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """key → array for every weight: those of the call where the key stands for an argument."""
+        found: dict[str, Any] = dict(self.weights)
+        for x, (kind, key) in zip(self._flatten(args, kwargs), self.bindings, strict=True):
+            if kind == "weight" and key not in self.weights:
+                found[str(key)] = x
+        return found
+
+    @property
+    def input_labels(self) -> tuple[str, ...]:
+        """Per input of the program its path in the arguments, e.g. `cache[0][1]`."""
+        pairs = zip(self.input_paths, self.bindings, strict=True)
+        return tuple(path for path, (kind, _) in pairs if kind == "input")
+
+    def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
+        """The same call of a program in which the inputs of these numbers are weights."""
+        found: list[tuple[str, int | str]] = []
+        left = 0
+        for kind, at in self.bindings:
+            if kind == "input" and at not in keys:
+                found.append(("input", left))
+                left += 1
+            else:
+                found.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
+        return replace(self, program=program, bindings=tuple(found))
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the tree the function returns."""
+        import jax
+
+        return jax.tree_util.tree_unflatten(self.out_tree, list(results))
+
+    def original(self, *leaves: Any) -> Any:
+        """The function itself on the leaves of its arguments, captured tracers last."""
+        import jax
+
+        if self.lifted is not None:
+            return self._lifted(leaves)
+        assert self.function is not None
+        args, kwargs = jax.tree_util.tree_unflatten(self.in_tree, leaves)
+        return self.function(*args, **kwargs)
+
+    def _lifted(self, leaves: Sequence[Any]) -> Any:
+        """The captured tracers are arguments here, so that derivatives reach them."""
+        from jax.core import Tracer
+        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+        count = len(leaves) - len(self.captured)
+        given = iter(leaves[count:])
+        consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
+        own = [key_data(x) for x in leaves[:count]]
+        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*own))
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
+        import jax
+
+        flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
+        if tree != self.in_tree:
+            raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
+        return [key_data(x) for x in flat]
+
+
+def key_data(x: Any) -> Any:
+    """What holds a PRNG key in a program; anything else as it is."""
+    import jax
+
+    if not is_key(x):
+        return x
+    made = jax.random.key_data
+    return jax.eval_shape(made, x) if isinstance(x, jax.ShapeDtypeStruct) else made(x)

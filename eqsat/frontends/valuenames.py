@@ -1,0 +1,221 @@
+"""What the values of a traced function are called: after scopes, modules, weights and functions.
+
+The name of an equation's result is a path and the word of its op. The path is that of the named
+scopes and calls around it (Flax and Keras open one per module), else that of the weight it reads
+(`params['encoder'][0]['kernel']` → `encoder.0`), else the function that its line stands in. What a
+call returns is called after the call, and a node of a model after that node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from eqsat.frontends.usercode import is_library
+from eqsat.frontends.values import Tensor
+from eqsat.model.origin import NO_ORIGIN, Origin, place, spoken
+from eqsat.model.program import Builder
+
+NODE = "node:"  # in front of a scope that is the name of one node of a model
+WORDS = {
+    "dot_general": "matmul",
+    "conv_general_dilated": "conv",
+    "broadcast_in_dim": "broadcast",
+    "convert_element_type": "cast",
+    "select_n": "select",
+    "integer_pow": "pow",
+    "dynamic_slice": "slice",
+    "dynamic_update_slice": "update",
+}
+_MOVES = ("transpose", "reshape", "convert_element_type", "squeeze", "broadcast_in_dim", "rev")
+_WRAPPED = re.compile(r"\w+\((.*)\)")  # a scope under a transformation: `jvp(ffn)`
+_OF_MODULE = frozenset({  # last words of the path of a weight that say nothing of it
+    "weight", "weights", "kernel", "w", "bias", "b", "scale", "gamma", "beta", "embedding", "value"
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scope:
+    """An equation that is being read: how many nodes there were, and where it stands.
+
+    call: the path of what it calls, "" if it is no call. node: that of the model's node around it.
+    weight: the path of the weight that it only moves.
+    """
+
+    before: int
+    path: tuple[str, ...]
+    at: str
+    call: str = ""
+    node: str = ""
+    weight: str = ""
+
+
+@dataclass
+class ValueNames:
+    """Names the nodes of one jaxpr and of what it calls; title: the function that was traced."""
+
+    builder: Builder
+    title: str
+    leaves: dict[int, str] = field(default_factory=dict)  # node of a leaf → its path
+    open: list[Scope] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)  # path → how often it was called
+    nodes: dict[str, int] = field(default_factory=dict)  # path of a model's node → its last value
+
+    def leaf(self, node: int, path: str, is_weight: bool) -> None:
+        """An argument, by its path; one that is a weight has a name of its own."""
+        alone = is_weight and path.isidentifier()
+        self.leaves.setdefault(node, f"weights.{path}" if alone else path)
+
+    # ---- equations -----------------------------------------------------------------------------
+    def begin(self, eqn: Any, reads: Sequence[int], call: str) -> None:
+        """Name what is added from now on after this equation, which reads these nodes."""
+        around = self.open[-1] if self.open else Scope(0, (), "")
+        own = _scopes(eqn)
+        path = (*around.path, *(s.removeprefix(NODE) for s in own))
+        node = ".".join(path) if any(s.startswith(NODE) for s in own) else around.node
+        file, function, line = _line(eqn)
+        at = place(file, line) or around.at
+        if call:
+            path = path or self._of_function(function)
+            name = call.strip("_") if call.isidentifier() else "einsum"
+            path = (*path, *([] if path and path[-1] == name else [self._called(path, name)]))
+            self.open.append(Scope(len(self.builder.nodes), path, at, ".".join(path), node))
+            return
+        weight = self.leaves.get(reads[0], "") if eqn.primitive.name in _MOVES else ""
+        self.open.append(Scope(len(self.builder.nodes), path, at, "", node, weight))
+        if not own and not node:
+            module = self._of_weight(reads)
+            path = path or self._of_function(function)
+            path = (*path, *module) if len(module) == 1 else module or path
+        name = spoken(".".join((*path, _word(eqn))))
+        self.builder.origin = Origin(name, at)
+
+    def end(self, found: Sequence[Tensor]) -> None:
+        """The equation is read, and these are its results."""
+        scope = self.open.pop()
+        value = self._value(scope.before, found)
+        if scope.call:
+            self._returned(scope, value, found)
+        else:
+            self.builder.settle(scope.before, value)
+        if scope.weight and value is not None:
+            self.leaves.setdefault(value, scope.weight)
+        if scope.node and value is not None:
+            self.nodes[scope.node] = value
+        self.builder.origin = NO_ORIGIN
+
+    def finish(self) -> None:
+        """Everything is read: results of a model's nodes get their names, what all share goes."""
+        for path in sorted(self.nodes, key=len, reverse=True):
+            self._rename(self.nodes[path], spoken(path))
+        self._shorten()
+        self.builder.origin = Origin("result")  # of what is only laid out for the caller
+
+    def _value(self, before: int, found: Sequence[Tensor]) -> int | None:
+        """The node that an equation made for its result; that of all of them, if it has several."""
+        made = [t.node for t in found if t.node >= before]
+        if not made:
+            return None
+        n = self.builder.nodes[made[0]]
+        return n.operands[0] if n.op == "result" else made[0]
+
+    def _returned(self, scope: Scope, value: int | None, found: Sequence[Tensor]) -> None:
+        """What a call gives is called as the call is, unless a weight has named it."""
+        if value is None or len(found) != 1:
+            return
+        own = self.builder.nodes[value].origin.name
+        if own.startswith(spoken(scope.call)):
+            self._rename(value, spoken(scope.call))
+
+    def _rename(self, node: int, name: str) -> None:
+        self.builder.rename(node, self.builder.nodes[node].origin.called(name))
+
+    # ---- paths ---------------------------------------------------------------------------------
+    def _called(self, path: tuple[str, ...], name: str) -> str:
+        """A call's name; the second call of the same name there is `name_2`."""
+        key = ".".join((*path, name))
+        self.calls[key] = self.calls.get(key, 0) + 1
+        return name if self.calls[key] == 1 else f"{name}_{self.calls[key]}"
+
+    def _of_weight(self, reads: Iterable[int]) -> tuple[str, ...]:
+        """The module that a weight stands in, by its path among the arguments."""
+        return next((m for node in reads if (m := _module(self.leaves.get(node, "")))), ())
+
+    def _of_function(self, function: str) -> tuple[str, ...]:
+        """The innermost function with a name: `attention.<locals>.<genexpr>` is `attention`."""
+        named = [f for f in function.split(".") if not f.startswith("<") and f != "__call__"]
+        return (named[-1].strip("_"),) if named and named[-1] != self.title else ()
+
+    def _shorten(self) -> None:
+        """Leave out the first word where every name of three and more begins with it."""
+        nodes = self.builder.nodes
+        while True:
+            long = {i: n.origin.name for i, n in enumerate(nodes) if n.origin.name.count(".") > 1}
+            first = {name.partition(".")[0] for name in long.values()}
+            if len(first) != 1 or len(long) < 2:
+                return
+            for i, name in long.items():
+                self._rename(i, name.partition(".")[2])
+
+
+def _module(path: str) -> tuple[str, ...]:
+    """The words of a weight's path, without its argument and what only says that it is one."""
+    words = re.findall(r"\w+", path)
+    if len(words) < 2:
+        return ()
+    own = words[not words[1].isdigit() :]
+    return tuple(own[:-1] if own[-1].lower() in _OF_MODULE else own)
+
+
+def _word(eqn: Any) -> str:
+    name: str = eqn.primitive.name
+    return WORDS.get(name, name.removeprefix("reduce_").replace("-", "_"))
+
+
+def _scopes(eqn: Any) -> list[str]:
+    """Named scopes of an equation, transformations taken off; `ij,jk->ik` of an einsum is none."""
+    found = []
+    for scope in str(eqn.source_info.name_stack).split("/"):
+        part = scope
+        while wrapped := _WRAPPED.fullmatch(part):
+            part = wrapped[1]
+        found += [part] if part and "->" not in part else []
+    return found
+
+
+def _line(eqn: Any) -> tuple[str, str, int]:
+    """(file, function, line) of the user's code; nothing if JAX does not say."""
+    return _line_of(eqn.source_info.traceback)
+
+
+@lru_cache(maxsize=1_000)  # equations of one line share a traceback
+def _line_of(traceback: Any) -> tuple[str, str, int]:
+    frames = _frames()
+    for frame in frames(traceback) if frames else ():
+        file = _user_file(frame.file_name)
+        if file:
+            return file, frame.function_name, frame.start_line
+    return "", "", 0
+
+
+@lru_cache(maxsize=1)
+def _frames() -> Any:
+    """JAX's own reading of its tracebacks, which it keeps in a private module."""
+    try:
+        from jax._src.source_info_util import user_frames
+    except ImportError:  # names of values are then without functions and lines
+        return None
+    return user_frames
+
+
+@lru_cache(maxsize=1_000)
+def _user_file(name: str) -> str:
+    """The file, or "" if it is eqsat's, a library's or none."""
+    path = Path(name)
+    if not path.is_file() or is_library(path.resolve()):
+        return ""
+    return name
