@@ -85,7 +85,8 @@ class ValueNames:
             path = (*path, *([] if path and path[-1] == name else [self._called(path, name)]))
             self.open.append(Scope(len(self.builder.nodes), path, at, ".".join(path), node))
             return
-        weight = self.leaves.get(reads[0], "") if eqn.primitive.name in _MOVES else ""
+        moved = reads[:1] if eqn.primitive.name in _MOVES else ()
+        weight = "".join(self.leaves.get(i, "") for i in moved)
         self.open.append(Scope(len(self.builder.nodes), path, at, "", node, weight))
         if not own and not node:
             module = self._of_weight(reads)
@@ -156,7 +157,8 @@ class ValueNames:
         while True:
             long = {i: n.origin.name for i, n in enumerate(nodes) if n.origin.name.count(".") > 1}
             first = {name.partition(".")[0] for name in long.values()}
-            if len(first) != 1 or len(long) < 2:
+            is_counted = any(name.split(".")[1].isdigit() for name in long.values())
+            if len(first) != 1 or len(long) < 2 or is_counted:
                 return
             for i, name in long.items():
                 self._rename(i, name.partition(".")[2])
