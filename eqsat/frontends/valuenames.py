@@ -17,7 +17,7 @@ from typing import Any
 
 from eqsat.frontends.usercode import is_library
 from eqsat.frontends.values import Tensor
-from eqsat.model.origin import NO_ORIGIN, Origin, place, spoken
+from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder
 
 NODE = "node:"  # in front of a scope that is the name of one node of a model
@@ -78,7 +78,7 @@ class ValueNames:
         path = (*around.path, *(s.removeprefix(NODE) for s in own))
         node = ".".join(path) if any(s.startswith(NODE) for s in own) else around.node
         file, function, line = _line(eqn)
-        at = place(file, line) or around.at
+        at = file_line(file, line) or around.at
         if call:
             path = path or self._of_function(function)
             name = call.strip("_") if call.isidentifier() else "einsum"

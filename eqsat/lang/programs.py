@@ -50,7 +50,7 @@ from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
 from eqsat.model.leaves import Leaf
-from eqsat.model.origin import NO_ORIGIN, Origin, place
+from eqsat.model.origin import NO_ORIGIN, Origin, file_line
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
 from eqsat.model.tensor import DTYPES, TensorType
@@ -345,7 +345,7 @@ class _ProgramReader:
     def _definition(self, s: Placed, match: re.Match[str]) -> None:
         name = match["name"]
         at = s.whole()
-        self.builder.origin = Origin(name.removeprefix("%"), place(at.file, at.line))
+        self.builder.origin = Origin(name.removeprefix("%"), file_line(at.file, at.line))
         before = len(self.builder.nodes)
         found = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
         self.builder.settle(before, found[0] if found else None)

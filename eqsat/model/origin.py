@@ -55,7 +55,7 @@ def without_origins(data: Any) -> Any:
     return [without_origins(x) for x in data] if isinstance(data, list | tuple) else data
 
 
-def place(file: str, line: int) -> str:
+def file_line(file: str, line: int) -> str:
     """`folder/file.py:12`; "" for a text that is no file."""
     parts = file.replace("\\", "/").split("/")
     return "" if file.startswith("<") or not file else f"{'/'.join(parts[-2:])}:{line}"

@@ -26,7 +26,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Encoding
 from eqsat.model.leaves import Leaf
-from eqsat.model.origin import NO_ORIGIN, Origin, place, spoken
+from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.iotas import weight_key
@@ -257,7 +257,7 @@ class _FunctionReader:
             return Origin(op.name.rpartition(".")[2])
         found = _RESULT.match(at.text)
         name = found[1] if found else op.name.rpartition(".")[2]
-        return Origin(name if name.isdigit() else spoken(name), place(at.file, at.line))
+        return Origin(name if name.isdigit() else spoken(name), file_line(at.file, at.line))
 
     def _one(self, op: Any) -> list[Item]:
         try:
