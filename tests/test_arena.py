@@ -121,7 +121,7 @@ def test_values_that_were_never_read_or_written_are_faults(run) -> None:
     lost = replace(s, dispatches=(*s.dispatches[:at], without, *s.dispatches[at + 1 :]))
     assert "which its dispatch neither reads nor computes" in caught(lost, run.program)
     gone = replace(s, dispatches=s.dispatches[1:])
-    assert "which nobody wrote" in caught(gone, run.program)
+    assert "which was not written" in caught(gone, run.program)
     small = [replace(b, nbytes=b.nbytes - 4) for b in s.temporaries[:1]]
     short = replace(s, buffers=(*small, *(b for b in s.buffers if b is not s.temporaries[0])))
     assert "bytes, its buffer" in caught(short, run.program)

@@ -360,7 +360,7 @@ def test_the_checker_finds_reads_of_what_is_not_there():
     first, second = good.dispatches
     assert faults(good, toy()) == []
     silent = replace(good, dispatches=(replace(first, writes=()), second))
-    assert any("reads %b, which nobody wrote" in f for f in faults(silent, toy()))
+    assert any("reads %b, which was not written" in f for f in faults(silent, toy()))
     blind = replace(good, dispatches=(first, replace(second, reads=(1,))))
     assert any("%c reads %b, which is neither" in f for f in faults(blind, toy()))
     unmade = replace(good, dispatches=(first, replace(second, writes=())))

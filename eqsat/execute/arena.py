@@ -224,7 +224,7 @@ class Buffers:
         self._live(node, "reads")
         n = self.nodes[node]
         if node not in self.written:
-            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), which nobody wrote")
+            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), which was not written")
         return from_bytes(self.bytes[node], n.type)
 
     def write(self, node: int, x: Array) -> None:

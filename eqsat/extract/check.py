@@ -113,7 +113,7 @@ class Checker(CheckedGroups):
         read |= set(self.space.roots)
         for i, g in enumerate(self.selection.groups):
             if read.isdisjoint(self.buffers(g.writes)):
-                faults.append(f"nobody needs group {i}")
+                faults.append(f"group {i} is not needed")
         return faults
 
     def peak_bytes(self) -> int:

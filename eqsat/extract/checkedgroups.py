@@ -121,7 +121,7 @@ class CheckedGroups:
                 yield f"node {m} computes what another member has computed"
             seen |= set(made)
         if not set(reads) <= used or set(reads) & seen:
-            yield "reads a class that nobody inside reads, or that is computed inside"
+            yield "reads a class that no node inside reads, or that is computed inside"
         if not used >= seen - set(self.buffers(g.writes)):
             yield "a member is neither used nor written"
 

@@ -57,7 +57,9 @@ def _flow_faults(schedule: Schedule) -> list[str]:
     there = {*program.inputs, *program.weights, *schedule.ahead}
     found = []
     for i, d in enumerate(schedule.dispatches):
-        found += [f"dispatch {i} reads %{r}, which nobody wrote" for r in d.reads if r not in there]
+        found += [
+            f"dispatch {i} reads %{r}, which was not written" for r in d.reads if r not in there
+        ]
         there |= set(d.writes)
     bases = [program.behind_views(r) for r in program.results]
     return found + [f"result %{b} is never written" for b in bases if b not in there]

@@ -206,7 +206,7 @@ class _FunctionReader:
     def _result(self, number: int, item: Item, op: Any) -> int:
         """The node of a result, in the encoding that its type has."""
         if isinstance(item, Undefined):
-            raise self.scope.fail("E375", "the result is a tensor nobody has written", op)
+            raise self.scope.fail("E375", "the result is a tensor that was never written", op)
         if not isinstance(item, Tensor):
             raise self.scope.fail("E375", "a result is no tensor", op)
         node = self.scope.ctx.materialise(item)

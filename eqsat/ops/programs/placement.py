@@ -166,5 +166,5 @@ def refuse_transfers(program: Program) -> None:
     named = sorted({n.attr.device for n in program.nodes if isinstance(n.attr, Transfer)})
     if named:
         shown = ", ".join(f"`{d}`" for d in named)
-        message = f"the program has transfers to {shown}, and nobody says which machines there are"
+        message = f"the program has transfers to {shown}, and no map of devices is given"
         raise fail("E391", message, help="give a map: `--devices FILE`")
