@@ -22,14 +22,13 @@ BESIDE = "compare"  # the folder of comparisons, below that of the results
 
 @dataclass(frozen=True)
 class RowPages:
-    """Addresses below the folder of the results. beside: the row it is compared with, if any.
+    """Addresses below the folder of the results; the best row has no comparison.
 
-    difference: by how much the first goal is more than there.
+    difference: by how much the first goal is more than that of the best row.
     """
 
     page: str
     comparison: str = ""
-    beside: str = ""
     difference: str = ""
 
 
@@ -50,7 +49,7 @@ def write_row_pages(outcomes: Sequence[CellResult], folder: Path) -> dict[str, R
             _compare(o, best, beside)
         goal = o.record.goals[0]["goal"]
         found[o.cell.name] = RowPages(
-            address, beside.relative_to(folder).as_posix(), best.cell.name,
+            address, beside.relative_to(folder).as_posix(),
             delta_text(goal, o.first_goal - best.first_goal),
         )  # fmt: skip
     return found

@@ -11,8 +11,8 @@ from eqsat.report.html import document, html_table, pre
 from eqsat.report.summary import goal_key
 from eqsat.report.units import goal_text, time_text
 
-BESIDE = "beside the best"  # the column of comparisons
-_FIGURES = (*range(4, 11), len(COLUMNS))  # columns of figures
+BESIDE = "vs best"  # the column of comparisons
+_FIGURES = (*range(4, 11), len(COLUMNS), len(COLUMNS) + 1)  # columns of figures
 
 
 def results_page(results: Results, pages: Mapping[str, RowPages]) -> str:
@@ -47,7 +47,7 @@ def _linked(
             continue
         links[i, 0] = found.page
         if found.comparison:
-            rows[i] = (*rows[i][:-1], f"{found.difference} than {found.beside}")
+            rows[i] = (*rows[i][:-1], found.difference or "equal")
             links[i, len(columns) - 1] = found.comparison
     return columns, rows, links
 

@@ -132,8 +132,16 @@ def _kinds(found: Comparison) -> str:
         figures = (
             (delta_text("time", time), delta_text("memory", moved)) if time or moved else ("", "")
         )
-        rows.append((first.name + count, changes, *figures, rules, found.flipped_by(first)))
-    columns = ("dispatch", "difference", "time", "bytes", "rules", "flips")
+        flip = (found.flipped_by(first),) if found.flips else ()
+        rows.append((first.name + count, changes, *figures, rules, *flip))
+    columns = (
+        "dispatch",
+        "difference",
+        "time",
+        "bytes",
+        "rules",
+        *(["flips"] if found.flips else []),
+    )
     return html_table(columns, rows, (2, 3)) if rows else ""
 
 
