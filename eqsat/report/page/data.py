@@ -79,6 +79,7 @@ class PageDispatch:
     why: tuple[PageChoice, ...] = ()
     bodies: tuple[PageBody, ...] = ()
     called: str = ""  # what `eqsat explain` calls it
+    weight: str = ""  # the largest it multiplies with or looks up in
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from eqsat.report.page.labels import (
     is_relayout,
     is_speaking,
     layers_by_name,
+    main_weight,
     op_words,
     shown_name,
 )
@@ -181,6 +182,7 @@ class _Reader:
 
     def _dispatch(self, i: int) -> PageDispatch:
         d, nodes = self.schedule.dispatches[i], self.program.nodes
+        weight = main_weight(self.program, d, self._weights(d))
         parts = d.parts
         sides: list[tuple[str, int]] = []
         if parts is not None:
@@ -188,7 +190,7 @@ class _Reader:
             sides += [("relayout", parts.relayout_ps), ("launch", parts.launch_ps)]
         work = [nodes[m] for m in d.members]
         return PageDispatch(
-            dispatch_name(self.program, d, self._weights(d)),
+            dispatch_name(self.program, d, weight),
             op_words(self.program, d.members),
             tuple(self.number[r] for r in d.reads),
             tuple(self.number[w] for w in d.writes),
@@ -201,6 +203,7 @@ class _Reader:
             " by ".join(filter(None, (d.device, d.pipeline))),
             self.why.choices.get(i, ()), self._body_links(i),
             d.name if self.why.choices and "/" not in self.key and d.name != d.ops else "",
+            weight,
         )  # fmt: skip
 
     def _work(self, i: int, shown: PageDispatch) -> DispatchWork:

@@ -29,19 +29,26 @@ def op_words(program: Program, members: Iterable[int]) -> tuple[str, ...]:
     return tuple(op_word(n) for n in nodes if n.op not in VIEWS | LEAVES)
 
 
-def dispatch_name(program: Program, dispatch: Dispatch, weights: list[int]) -> str:
-    """Its own name, if that has words; else the largest weight it multiplies with or looks up in.
+def main_weight(program: Program, dispatch: Dispatch, weights: list[int]) -> str:
+    """The largest weight it multiplies with or looks up in; "" if it does not.
 
-    Else what it computes. weights: nodes of those it reads, the largest first.
+    weights: nodes of those it reads, the largest first.
     """
-    if is_speaking(dispatch):
-        return dispatch.name
-    members = dispatch.members
-    nodes = [program.nodes[m] for m in members]
-    words = [op_word(n) for n in nodes if n.op not in VIEWS | LEAVES | CONVERSIONS]
     matrices = [w for w in weights if program.nodes[w].type.rank > 1]
+    words = op_words(program, dispatch.members)
     if matrices and any(w.startswith("contraction") or w == "gather" for w in words):
         return short_name(shown_name(program, matrices[0]))
+    return ""
+
+
+def dispatch_name(program: Program, dispatch: Dispatch, weight: str) -> str:
+    """Its own name, if that has words; else its main weight, else what it computes."""
+    if is_speaking(dispatch):
+        return dispatch.name
+    if weight:
+        return weight
+    nodes = [program.nodes[m] for m in dispatch.members]
+    words = [op_word(n) for n in nodes if n.op not in VIEWS | LEAVES | CONVERSIONS]
     roots = [w for w in words if w.startswith(("contraction", "reduction"))]
     words = roots if len(words) > SHOWN_OPS and roots else words
     words = words or [op_word(n) for n in nodes if n.op in CONVERSIONS] or [n.op for n in nodes]

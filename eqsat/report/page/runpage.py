@@ -106,7 +106,7 @@ def _figures(run: Finished, selection: Selection) -> str:
 def _proof(gap: float) -> str:
     if gap == 0:
         return "proven"
-    return f"at most {gap:.1%} above the best" if gap >= 0.001 else "proven to 0.1 %"
+    return f"gap {gap:.1%}" if gap >= 0.001 else "proven to 0.1 %"
 
 
 def _intro(run: Finished, selection: Selection) -> str:

@@ -127,7 +127,9 @@ const app = {
       const sides = [...d.reads, ...d.writes].map(
         (v) => `${values[v].name} ${page.typeText(values[v])}`,
       );
-      const text = [i, d.name, d.ops.join(" "), d.plan, d.bound, ...sides].join(" ").toLowerCase();
+      const text = [i, d.name, d.weight, d.ops.join(" "), d.plan, d.bound, ...sides]
+        .join(" ")
+        .toLowerCase();
       return words.every((w) => text.includes(w)) ? [i] : [];
     });
   },

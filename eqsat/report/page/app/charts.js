@@ -118,7 +118,9 @@ page.timesChart = (graph, width) => {
   const sums = new Map();
   graph.dispatches.forEach((d, i) => {
     const place = layers.get(i);
-    const name = page.nameInLayer(d.name, place && graph.folds[place[0]].layers[place[1]]);
+    const layer = place && graph.folds[place[0]].layers[place[1]];
+    // of `layer.mul_3` in one layer and `layer.mul_9` in the next, the number tells nothing
+    const name = page.nameInLayer(d.weight || d.name.replace(/_\d+(?=@|$)/, ""), layer);
     const sum = sums.get(name) ?? { name, time: 0, count: 0 };
     sums.set(name, { name, time: sum.time + d.time_ps, count: sum.count + 1 });
   });

@@ -158,7 +158,8 @@ const dispatchNode = (graph, i, layer) => {
   const d = graph.dispatches[i];
   const share = graph.time_ps ? d.time_ps / graph.time_ps : 0;
   const name = page.nameInLayer(d.name, layer) + (d.bodies.length ? "  ⟳" : "");
-  const { type } = page.mainValue(graph, d);
+  const told = page.nameInLayer(d.weight, layer);
+  const type = told && told !== name ? told : page.mainValue(graph, d).type;
   const detail = d.time_ps === null ? type : `${page.timeText(d.time_ps)} · ${type}`;
   const isDetailed = share >= DETAIL_SHARE || graph.time_ps === null || d.bodies.length > 0;
   return {

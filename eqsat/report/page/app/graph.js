@@ -213,12 +213,16 @@ page.GraphView = class {
     this.cy.pan({ x: this.cy.width() / 2 - middle * zoom, y: 12 - box.y1 * zoom });
   }
 
-  /** Where most nodes can be seen at once from this height on, if not all fit beside each other. */
+  /** Where most can be seen from this height on, what is on top before all, if not all fits. */
   busiest(top) {
     const [width, height] = [this.cy.width(), this.cy.height()].map((n) => n / this.cy.zoom());
-    const near = this.shown.nodes.filter((n) => n.kind !== "layer" && n.y < top + height);
-    const whole = (x) => near.filter((n) => Math.abs(n.x - x) + n.width / 2 <= width / 2).length;
-    return near.map((n) => n.x).reduce((a, b) => (whole(b) > whole(a) ? b : a));
+    const isNear = (n) => (n.kind === "dispatch" || n.kind === "box") && n.y < top + height;
+    const near = this.shown.nodes.filter(isNear);
+    const weight = (n) => (1 - (n.y - top) / height) ** 3;
+    const isWhole = (n, x) => Math.abs(n.x - x) + n.width / 2 <= width / 2;
+    const seen = (x) => near.reduce((sum, n) => sum + (isWhole(n, x) ? weight(n) : 0), 0);
+    const middles = near.map((n) => n.x);
+    return middles.reduce((a, b) => (seen(b) > seen(a) ? b : a), middles[0] ?? 0);
   }
 
   /** A node that is likely to be there after drawing again, and where it is on the canvas. */
