@@ -38,7 +38,7 @@ def answer(names: list[str], fresh: bool) -> dict[str, float]:
             return match[0]
         start = time.monotonic()
         force = ["--force"] if fresh and name not in seconds else []
-        text = printed([*words[1:], *force])
+        text = printed([*words[1:], *force, "--no-pages"])
         seconds[name] = round(seconds.get(name, 0) + time.monotonic() - start, 1)
         return f"```console\n$ {command}\n{text}```"
 
