@@ -184,14 +184,12 @@ def test_explain_names_the_group_its_bytes_and_the_limit(tmp_path: Path):
         i for i, n in enumerate(nodes) if isinstance(n.attr, Generic) and n.attr.sizes[-1] == 64
     ]
     (reader,) = [i for i, n in enumerate(nodes) if convolved in n.operands]
-    texts = [str(run.explain()), str(run.explain(f"%{convolved}", price=False))]
+    one, two = map(run.canonical.value_name, (convolved, reader))
+    texts = [str(run.explain()), str(run.explain(one, price=False))]
     texts.append(run.report(tmp_path / "page.html").read_text(encoding="utf-8"))
     place = load_target(STORY).place("limits.scratch")
     for text in texts:
-        assert (
-            f"generic %{convolved} and generic %{reader} by distribute (no tile divides 56x56"
-            in text
-        )
+        assert f"generic {one} and generic {two} by distribute (no tile divides 56x56" in text
         assert "needs 802,816 bytes, the scratch limit is 65,536" in text
         assert place in text
     assert "of n" in texts[1]  # the filters are the first operand
