@@ -281,10 +281,11 @@ def test_a_form_is_chosen_where_it_gains(name: str):
 
 
 def _paths(run: eqsat.Run) -> list[tuple[str, str]]:
-    """The bodies of the loop that runs, by the number of the one that it stands for."""
+    """The bodies of the loop that runs, by the name of the one that it stands for."""
     assert run.schedule is not None
     ((node, _),) = controls(run.canonical)
-    return [(f"%{node}", label) for loop in run.schedule.held for label in loop.labels]
+    name = run.canonical.value_name(node)
+    return [(name, label) for loop in run.schedule.held for label in loop.labels]
 
 
 def test_memory_decides_against_a_stack():
