@@ -13,10 +13,11 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.entry.judge import foreign_cut, foreign_run, judge
+from eqsat.entry.judge import judge
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.hlo.read import read_hlo
+from eqsat.judging import foreign_cut, foreign_run
 from eqsat.model.diag import EqsatError
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE
 

@@ -45,7 +45,7 @@ def judge(
     """
     with stops_at_once():
         from eqsat.entry.judge import judge as judged
-        from eqsat.entry.judge import read_foreign
+        from eqsat.judging import read_foreign
 
         limit = o.seconds(time_limit)
         run = _best(folder, program, target, rules, weights, limit)

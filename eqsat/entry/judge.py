@@ -7,27 +7,18 @@ of it an e-graph holds is found by structure, and only that is asked about.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from eqsat.api import Run
-from eqsat.extract.given import (
-    TOLD,
-    graph_of_program,
-    groups_of_cut,
-    priced_selection,
-    read_weights,
-)
-from eqsat.model.cut import CutProgram
+from eqsat.extract.given import TOLD
+from eqsat.judging import Foreign, check_results, priced_foreign
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
-from eqsat.model.program import Node, Program
 from eqsat.model.selection import Group, Selection
-from eqsat.ops.programs.cutting import with_leaves
 from eqsat.report.finished import finished_stages
 from eqsat.report.judged import judged_lines
 from eqsat.report.origins import Names
@@ -36,24 +27,6 @@ from eqsat.schedule.legal import faults
 
 SAMPLES = 2  # of random arguments, to see whether it computes the same
 CHECKED = 2e10  # operations that this may take: some seconds
-UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A program that somebody else chose: an e-graph that holds it, its dispatches, who they are.
-
-    labels: what each dispatch is called there, with its place.
-    """
-
-    source: str
-    egraph: EGraph
-    program: Program  # whose values the e-graph's are
-    groups: tuple[Group, ...]
-    ahead: tuple[int, ...]
-    labels: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    weights: Mapping[str, Any] = field(default_factory=dict)  # by content hash
 
 
 @dataclass(frozen=True)
@@ -146,67 +119,6 @@ class Judgement:
         }
 
 
-# ---- who it is -----------------------------------------------------------------------------------
-def foreign_run(other: Run, name: str) -> Foreign:
-    """A saved run as somebody else's choice; EqsatError E405 if it stopped early."""
-    egraph, selection, schedule = finished_stages(other)
-    labels = tuple(f"{i} {d.name}" for i, d in enumerate(schedule.dispatches))
-    source = f"{name} ({other.rules.name} on {other.target.name})"
-    return Foreign(source, egraph, other.canonical, selection.groups, selection.ahead, labels)
-
-
-def foreign_cut(cut: CutProgram, run: Run) -> Foreign:
-    """A program cut by another compiler, its arguments taken for those of the run's program.
-
-    EqsatError E347 if it has others.
-    """
-    found = with_leaves(cut, _leaves(cut.program, run.canonical, cut.source))
-    labels = tuple(f"{i} {d.name} ({d.at})" for i, d in enumerate(found.dispatches))
-    egraph = graph_of_program(found.program)
-    rest = groups_of_cut(found), read_weights(found), labels, found.notes, found.weights
-    return Foreign(cut.source, egraph, found.program, *rest)
-
-
-def _leaves(own: Program, program: Program, source: str) -> dict[int, Node]:
-    """The run's leaves for the inputs of a foreign program: by number, or by name and type.
-
-    Weights whose values are not told are those of their type, where there is only one.
-    """
-    leaves = {i: program.nodes[i] for i in (*program.inputs, *program.weights)}
-    if len(own.inputs) == len(program.inputs):
-        pairs = list(zip(own.inputs, program.inputs, strict=True))
-    else:
-        names = {program.leaf(i).name: i for i in leaves}
-        pairs = [(i, names[own.leaf(i).name]) for i in own.inputs if own.leaf(i).name in names]
-        if len(pairs) < len(own.inputs):
-            counts = f"{len(own.inputs)} arguments, `{program.name}` has {len(leaves)}"
-            help = "give the program that the file was compiled from, with the same arguments"
-            raise fail("E347", f"{source} compiled another function: it has {counts}", help=help)
-    found: dict[int, Node] = {}
-    for mine, theirs in pairs:
-        if own.nodes[mine].types != program.nodes[theirs].types:
-            both = f"{own.nodes[mine].type} and {program.nodes[theirs].type}"
-            name = program.leaf(theirs).name
-            raise fail("E347", f"{source} compiled another function: `{name}` is {both}")
-        found[mine] = program.nodes[theirs]
-    return found | _known_weights(own, program)
-
-
-def _known_weights(own: Program, program: Program) -> dict[int, Node]:
-    """Weights by their values, or by their types where each has one of its own."""
-    by_key = {program.leaf(w).key: program.nodes[w] for w in program.weights}
-    found: dict[int, Node] = {}
-    for w in own.weights:
-        leaf = own.leaf(w)
-        if leaf.key in by_key:
-            found[w] = by_key[leaf.key]
-        elif leaf.key.startswith(UNKNOWN):
-            same = [program.nodes[x] for x in program.weights if program.leaf(x).type == leaf.type]
-            mine = [x for x in own.weights if own.leaf(x).type == leaf.type]
-            found |= {w: same[0]} if len(same) == len(mine) == 1 else {}
-    return found
-
-
 # ---- how it is judged ----------------------------------------------------------------------------
 def judge(run: Run, foreign: Foreign, *, time_limit: float = 30.0) -> Judgement:
     """A foreign program by a run's target, beside the run's best program.
@@ -215,10 +127,8 @@ def judge(run: Run, foreign: Foreign, *, time_limit: float = 30.0) -> Judgement:
     than the run's program, E405 if the run stopped early.
     """
     egraph, _, _ = finished_stages(run)
-    _check_results(foreign, run)
-    goals = [g.name for g in run.goals]
-    sides = foreign.groups, foreign.ahead, goals
-    selection = priced_selection(foreign.egraph, run.target, *sides)
+    check_results(foreign, run)
+    selection = priced_foreign(run, foreign)
     at = found_in(foreign.egraph, egraph)
     names = Names(egraph, run.canonical)
     asked = _decisions(foreign, at, names)
@@ -262,16 +172,6 @@ def _sameness(foreign: Foreign, at: Mapping[int, int], run: Run) -> str:
         message = f"{foreign.source} computes other values than `{run.program.name}`: {found.where}"
         raise fail("E347", message, help="give the program that the file was compiled from")
     return f"its results are those of the program on {found.samples} random samples, in float64"
-
-
-def _check_results(foreign: Foreign, run: Run) -> None:
-    own = [foreign.egraph.types[r] for r in foreign.egraph.roots]
-    assert run.egraph is not None
-    wanted = [run.egraph.types[r] for r in run.egraph.roots]
-    if own != wanted:
-        sides = [", ".join(str(t) for types in side for t in types) for side in (own, wanted)]
-        message = f"{foreign.source} returns {sides[0]}, `{run.program.name}` {sides[1]}"
-        raise fail("E347", message, help="give the program that it was compiled from")
 
 
 def found_in(own: EGraph, egraph: EGraph) -> dict[int, int]:
@@ -348,20 +248,3 @@ def _missing(foreign: Foreign, at: Mapping[int, int], run: Run) -> Iterator[str]
             text = f"{names.of(n.eclass)} = {names.node_text(n)} : {names.type_of(n.eclass)}"
             by = f"rule of {run.rules.name}, with what {run.target.name} has, makes it"
             yield f"{text}: no {by} of what is there"
-
-
-# ---- which file it is ----------------------------------------------------------------------------
-def read_foreign(path: Path, run: Run) -> Foreign:
-    """The folder of a run, or XLA's HLO text, beside this run.
-
-    EqsatError: E309 not a run, E345 and E346 HLO that is not read, E347 another program.
-    """
-    if path.is_dir():
-        from eqsat.loading import load_folder
-
-        return foreign_run(load_folder(path), str(path))
-    from eqsat.frontends.hlo.read import read_hlo
-    from eqsat.frontends.hlo.text import MOST_BYTES
-    from eqsat.model.textfile import read_text
-
-    return foreign_cut(read_hlo(read_text(path, "E345", MOST_BYTES), str(path)), run)

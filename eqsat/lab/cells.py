@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
+from eqsat.judging import Foreign, check_results, foreign_content, read_foreign, with_foreign
 from eqsat.lab.store.content import run_key
 from eqsat.lab.store.files import share_files
 from eqsat.lab.store.locks import searching
@@ -55,12 +56,24 @@ def request_of(plan: Plan, cell: Cell, threads: int) -> CellRequest:
 
 def asked(request: CellRequest) -> Run:
     """The run up to its program: everything that it refers to is read and checked."""
-    return _optimized(request, stop_after="program")
+    run = _optimized(request, stop_after="program")
+    if request.cell.judge:
+        check_results(_foreign(request, run), run)
+    return run
 
 
 def key_of(request: CellRequest) -> str:
     """The key of a cell's run; EqsatError as `optimize` has them for what cannot be read."""
-    return run_key(asked(request), request.cell.unchecked, request.repeat)
+    run = asked(request)
+    judged = foreign_content(_foreign(request, run)) if request.cell.judge else ""
+    return run_key(run, request.cell.unchecked, request.repeat, judged)
+
+
+def _foreign(request: CellRequest, run: Run) -> Foreign:
+    """What another compiler chose, where a row is judged; paths are those of the file."""
+    named = request.cell.judge
+    beside = Path(request.cell.base, named)
+    return read_foreign(beside if beside.exists() else Path(named), run)
 
 
 def run_cell(request: CellRequest, heard: Heard | None = None) -> RunRecord:
@@ -114,6 +127,8 @@ def _searched(request: CellRequest, heard: Heard | None) -> tuple[Run, Sequence[
         run = _optimized(request, progress=tell)
         totals.append(run.summary()["seconds"]["total"])
     assert run is not None
+    if request.cell.judge:
+        run = with_foreign(run, _foreign(request, run))
     return run, totals
 
 

@@ -101,6 +101,7 @@ class CellResult:
             "varied": dict(c.varied),
             "expect": c.expect,
             "covers": list(c.covers),
+            "judge": c.judge,
         }
 
     def to_json(self) -> dict[str, Any]:

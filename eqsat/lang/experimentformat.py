@@ -106,6 +106,7 @@ class RowRecord(Record):
     extractor: Extractor | None = None
     expect: Literal["no_program", "any"] | None = None
     covers: OneOrMore = Field(default=[])
+    judge: str | None = None  # a run's folder or HLO text: its choice is the row's answer
 
 
 class ExperimentRecord(Record):

@@ -51,7 +51,7 @@ class Cell:
 
     expect: "", "no_program" (the run must find that nothing is admissible) or "any" (it may).
     covers: rows whose programs this row must have had the choice of, and must not be worse than.
-    target: a target, or if `on_devices` a map of devices.
+    target: a target, or if `on_devices` a map of devices. judge: a file or folder.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Cell:
     base: str = ""  # folder of the experiment's file, which paths start from
     whole: str = ""  # the row that this one is, but for the rules that `ablate:` leaves out
     left_out: tuple[str, ...] = ()  # those rules
+    judge: str = ""  # what another compiler chose, which is the row's answer
 
     def from_folder(self, text: str) -> str:
         """A program, target or rule set as it is found from here: paths are those of the file."""
@@ -313,7 +314,7 @@ class _CellReader:
             row.expect or r.expect or "", covers=tuple(row.covers),
             limits=base["limits"].updated(self._limits(path, row.limits)),
             weights=tuple(dict.fromkeys((*base["weights"], *row.weights))),
-            base=self.base,
+            base=self.base, judge=row.judge or "",
         )  # fmt: skip
 
     def _one_set(self, sets: list[str | TogetherRecord], path: KeyPath) -> tuple[str, ...]:

@@ -20,12 +20,12 @@ PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
 _SAYINGS = ("doc", "source", "file", "places", "chosen", "measured_on")  # of a target
 
 
-def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
+def run_key(asked: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> str:
     """32 hexadecimal digits for a run that stopped behind its program (`stop_after="program"`).
 
     The program as it was read, its weights by content; rules and target by what they say; goals,
     budgets, limits, seed, time limit and extractor; the versions of what searches, eqsat's own code
-    included. Not: the machine, and how many threads and processes there are, which decide how soon
+    included; judged: what another compiler chose, if that is the answer. Not: the machine, and how many threads and processes there are, which decide how soon
     an answer is there.
     """
     family = None if asked.family is None else without_origins(asked.family.to_json())
@@ -40,6 +40,7 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1) -> str:
         "search": [asked.search[k] for k in ("time_limit", "seed", "extractor")],
         "unchecked": unchecked,
         "repeat": repeat,
+        "judged": judged,
         "versions": used_versions(),
         "code": code_digest(),
     }
