@@ -20,13 +20,12 @@ from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.program import Node, Program
 from eqsat.model.selection import GoalResult, Group, Selection
-from eqsat.ops.programs.cutting import with_leaves
+from eqsat.model.textfile import read_text
+from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
 from eqsat.report.finished import finished_stages
 from eqsat.run import Run
 from eqsat.schedule import build
 from eqsat.scheduling import place_temporaries
-
-UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,28 @@ class Foreign:
 
 # ---- which file it is ----------------------------------------------------------------------------
 def read_foreign(path: Path, run: Run) -> Foreign:
-    """The folder of a run, or XLA's HLO text, beside this run.
+    """The folder of a run, XLA's HLO text, or IREE's dispatches, beside this run.
 
-    EqsatError: E309 not a run, E345 and E346 HLO that is not read, E347 another program.
+    EqsatError: E309 not a run, E345 none of these, E346 what is not read of it, E347 another
+    program; E370 … E379 for what a dispatch of IREE computes.
     """
     if path.is_dir():
         return foreign_run(load_folder(path), str(path))
-    from eqsat.frontends.hlo.read import read_hlo
-    from eqsat.frontends.hlo.text import MOST_BYTES
-    from eqsat.model.textfile import read_text
+    from eqsat.frontends.flow.text import is_flow
+    from eqsat.frontends.hlo.text import MOST_BYTES, is_hlo
 
-    return foreign_cut(read_hlo(read_text(path, "E345", MOST_BYTES), str(path)), run)
+    text = read_text(path, "E345", MOST_BYTES)
+    if is_hlo(text):
+        from eqsat.frontends.hlo.read import read_hlo
+
+        return foreign_cut(read_hlo(text, str(path)), run)
+    if is_flow(text):
+        from eqsat.frontends.flow.read import read_flow
+
+        return foreign_cut(read_flow(text, str(path)), run)
+    help = "XLA's: `jax.jit(f).lower(*args).compile().as_text()`; IREE's: `iree-compile"
+    help += " --compile-to=dispatch-creation`; or the folder of a run"
+    raise fail("E345", f"`{path}` is no HLO text and has no dispatches of IREE", help=help)
 
 
 def check_results(foreign: Foreign, run: Run) -> None:

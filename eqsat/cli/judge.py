@@ -18,8 +18,9 @@ def judge(
     file: Annotated[
         Path,
         typer.Argument(
-            help="The folder of a run, a row `results/ROW`, or XLA's HLO text after optimization:"
-            " `jax.jit(f).lower(*args).compile().as_text()`."
+            help="The folder of a run, a row `results/ROW`, XLA's HLO text after optimization"
+            " (`jax.jit(f).lower(*args).compile().as_text()`), or IREE's dispatches"
+            " (`iree-compile --compile-to=dispatch-creation`)."
         ),
     ],
     folder: Annotated[

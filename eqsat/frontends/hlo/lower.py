@@ -19,6 +19,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.iotas import weight_key
 from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.programs.cutting import UNKNOWN
 
 # opcode → primitive of the same operands
 SAME = {
@@ -35,7 +36,6 @@ COMPARISONS = {"EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le", "GT": "gt", "GE":
 COMBINES = {
     "add": "add", "maximum": "max", "minimum": "min", "multiply": "mul", "and": "and", "or": "or",
 }  # fmt: skip
-UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
 Computations = Mapping[str, Computation]
 
 

@@ -11,6 +11,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Node, Program
 from eqsat.ops.spelling.chains import canonical
 
+UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
 NOT_COMPUTED = ("input", "weight", "reshape")  # by no dispatch
 
 

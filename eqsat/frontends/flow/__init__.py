@@ -1,0 +1,1 @@
+"""IREE's dispatches, as `iree-compile --compile-to=dispatch-creation` prints them."""
