@@ -244,7 +244,7 @@ def test_layouts_are_transposes_in_memory():
 @pytest.mark.parametrize(
     ("old", "new", "code", "words"),
     [
-        ("HloModule layer", "module {", "E345", "HloModule"),
+        ("HloModule layer", "module {", "E345", "no HLO text"),
         ("ENTRY ", "", "E345", "no ENTRY"),
         ("dot(%x, %w)", "dot(%x, %y)", "E345", "`y` is read before"),
         ("dot(%x, %w)", "dot(%x", "E345", "bracket"),
