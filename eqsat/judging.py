@@ -84,7 +84,7 @@ def check_results(foreign: Foreign, run: Run) -> None:
 def foreign_run(other: Run, name: str) -> Foreign:
     """A saved run as somebody else's choice; EqsatError E405 if it stopped early."""
     egraph, selection, schedule = finished_stages(other)
-    labels = tuple(f"{i} {d.name}" for i, d in enumerate(schedule.dispatches))
+    labels = tuple(f"{d.name}: {d.ops}" for d in schedule.dispatches)
     source = f"{name} ({other.rules.name} on {other.target.name})"
     return Foreign(source, egraph, other.canonical, selection.groups, selection.ahead, labels)
 
