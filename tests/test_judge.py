@@ -345,7 +345,7 @@ FLOW = re.search(
         ("flow.dispatch.workgroups(%0)", "flow.dispatch.workgroups(%0, %0)", "E346", "number"),
         ("writeonly:tensor<256x512xf32>>) {", "readwrite:tensor<256x512xf32>>) {", "E346", "place"),
         ("hal.tensor.import", "hal.tensor.alias", "E346", "`hal.tensor.alias` is not read"),
-        ("flow.dispatch.workgroups(%0)", "flow.dispatch.region", "E346", ""),
+        ("flow.dispatch.workgroups(%0)", "flow.dispatch.region", "E370", "begin a region"),
         ("%2 = hal.tensor.export %1", "%2 = hal.tensor.export %5", "E346", "`%5`"),
         ("arith.addf", "arith.addx", "E37", ""),
         ("sizes = [512, 256]", "sizes = [512, 1000]", "E37", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from eqsat.frontends.flow.regions import SOURCE, has_regions, read_regions
 from eqsat.frontends.flow.text import FlowDispatch, Given, View, parse_flow
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import read_module
@@ -14,13 +15,14 @@ from eqsat.model.movement import Reshape
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.cutting import UNKNOWN, Cutter
 
-SOURCE = "IREE"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]\w*)(?:,.*)?>")
 _DTYPES = {"i1": "bool", "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "i4": "i4"}
 
 
 def read_flow(text: str, file: str) -> CutProgram:
     """EqsatError E345 and E346 as of HLO; E370 … E379 for what a dispatch computes."""
+    if has_regions(text):
+        return read_regions(text, file)
     found = parse_flow(text, file)
     module = parse_module(found.functions)
     cutter = Cutter(found.name)

@@ -35,11 +35,11 @@ from eqsat.ops.programs.border_layouts import put_in
 MOST_OPS = 50_000  # read of one program, those of called functions included
 DEEPEST_CALL = 64
 _RESULT = re.compile(r"\s*%([\w$.-]+)[^=]*=")  # of a line that defines one
-_FUNCTIONS = ("func.func", "util.func", "ml_program.func")
-_RETURNS = ("func.return", "util.return", "ml_program.return", "ml_program.output")
+FUNCTIONS = ("func.func", "util.func", "ml_program.func")
+RETURNS = ("func.return", "util.return", "ml_program.return", "ml_program.output", "flow.return")
 _CALLS = ("func.call", "util.call")
-_GLOBALS = ("util.global", "ml_program.global", "memref.global", "flow.variable")
-_LOADS = (
+GLOBALS = ("util.global", "ml_program.global", "memref.global", "flow.variable")
+LOADS = (
     "util.global.load", "ml_program.global_load", "ml_program.global_load_const",
 )  # fmt: skip
 _TABLE: dict[str, Handler] = ARITHMETIC | TENSORS | ENCODINGS | EXTENSIONS | KEPT  # type: ignore[assignment]
@@ -95,7 +95,7 @@ def _context(title: str) -> Context:
 def _read_once(
     module: Any, scope: Environment, function: str, sizes: Mapping[str, int] | None
 ) -> tuple[Program, Environment]:
-    reader = _FunctionReader(scope, _symbols(module, _FUNCTIONS), _symbols(module, _GLOBALS))
+    reader = FunctionReader(scope, symbols_of(module, FUNCTIONS), symbols_of(module, GLOBALS))
     results = reader.entry(reader.pick(function), sizes)
     return scope.ctx.builder.build(results, symbols=reader.symbols), scope
 
@@ -105,7 +105,7 @@ def _identifier(title: str) -> str:
     return plain if plain and not plain[0].isdigit() else f"_{plain}"
 
 
-def _symbols(module: Any, kinds: Sequence[str]) -> dict[str, Any]:
+def symbols_of(module: Any, kinds: Sequence[str]) -> dict[str, Any]:
     """Functions or globals of a module by name, nested modules included."""
     found: dict[str, Any] = {}
     waiting = [module.operation]
@@ -126,7 +126,7 @@ def _is_public(op: Any) -> bool:
 
 
 @dataclass
-class _FunctionReader:
+class FunctionReader:
     """Walks the operations of a function; `scope` holds the program and the values."""
 
     scope: Environment
@@ -163,7 +163,7 @@ class _FunctionReader:
 
     def entry(self, function: Any, sizes: Mapping[str, int] | None) -> list[int]:
         """The nodes of the results."""
-        block = self._block(function)
+        block = self.block(function)
         self._bind_fences(block)
         typed = [a for a in block.arguments if not str(a.type).startswith("!")]
         names = [self._name(a, a.arg_number) for a in typed]
@@ -179,7 +179,7 @@ class _FunctionReader:
             self.scope.values[a] = self.input(TensorType(dtype, shape), name, encoding)
         results = self.run(block)
         returned = block.operations[len(block.operations) - 1].operation
-        return [self._result(i, item, returned) for i, item in enumerate(results)]
+        return [self.result(i, item, returned) for i, item in enumerate(results)]
 
     def _bind_fences(self, block: Any) -> None:
         for number, a in enumerate(block.arguments):
@@ -203,7 +203,7 @@ class _FunctionReader:
         self.inputs += 1
         return self.scope.ctx.add("input", (), leaf)
 
-    def _result(self, number: int, item: Item, op: Any) -> int:
+    def result(self, number: int, item: Item, op: Any) -> int:
         """The node of a result, in the encoding that its type has."""
         if isinstance(item, Undefined):
             raise self.scope.fail("E375", "the result is a tensor that was never written", op)
@@ -219,7 +219,7 @@ class _FunctionReader:
             self.scope.borders[Border("result", number)] = place
         return put_in(self.scope.ctx.builder, node, encoding)
 
-    def _block(self, function: Any) -> Any:
+    def block(self, function: Any) -> Any:
         blocks = list(function.regions[0].blocks)
         if len(blocks) != 1:
             why = f"`{function.attributes['sym_name'].value}` branches between blocks"
@@ -234,7 +234,7 @@ class _FunctionReader:
             self.read += 1
             if self.read > MOST_OPS:
                 raise self.scope.fail("E371", f"the program has more than {MOST_OPS} ops", op)
-            if op.name in _RETURNS:
+            if op.name in RETURNS:
                 return [self.scope.item(v, op) for v in op.operands]
             for value, item in zip(op.results, self._called(op), strict=True):
                 self.scope.values[value] = item
@@ -280,7 +280,7 @@ class _FunctionReader:
     def _meaning(self, op: Any) -> list[Item]:
         if op.name in _CALLS:
             return self._call(op)
-        if op.name in _LOADS:
+        if op.name in LOADS:
             return [self._load(op)]
         if op.name == "hal.tensor.import":
             return [self._import(op)]
@@ -302,7 +302,7 @@ class _FunctionReader:
             raise self.scope.fail("E373", f"`@{name}` is called and has no body in the file", op)
         if name in self.calls or len(self.calls) >= DEEPEST_CALL:
             raise self.scope.fail("E375", f"`@{name}` calls itself", op)
-        block = self._block(callee)
+        block = self.block(callee)
         outer = self.scope.values
         given = [self.scope.item(v, op) for v in op.operands]
         self.scope.values = dict(zip(block.arguments, given, strict=True))

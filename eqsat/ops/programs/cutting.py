@@ -28,10 +28,12 @@ class Cutter:
         self.notes: list[str] = []
         self.weights: dict[str, Any] = {}
 
-    def add(self, name: str, at: str, own: Program, arguments: Sequence[int]) -> list[int]:
+    def add(
+        self, name: str, at: str, own: Program, arguments: Sequence[int], *, is_told: bool = True
+    ) -> list[int]:
         """The nodes of a dispatch's results; its input `i` is the node `arguments[i]`.
 
-        A dispatch that computes nothing is noted, and none.
+        One that computes nothing is none; is_told: and noted, as something called it a dispatch.
         """
         spelled = canonical(own)
         number: dict[int, int] = {}
@@ -49,7 +51,7 @@ class Cutter:
         writes = tuple(dict.fromkeys(self.base(number[r]) for r in spelled.results))
         if members:
             self.dispatches.append(CutDispatch(name, at, members, reads, writes))
-        elif arguments:
+        elif arguments and is_told:
             self.notes.append(f"`{name}` ({at}) computes nothing")
         return [number[r] for r in spelled.results]
 
