@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.hlo.text import Computation, HloType, Instruction
+from eqsat.frontends.hlo.windows import check_convolution, dimension_numbers, window_of
 from eqsat.frontends.primitives import PRIMITIVES
 from eqsat.frontends.values import Context, Tensor
+from eqsat.frontends.views import view
 from eqsat.frontends.windows import reduced
+from eqsat.model.affine import affine, dim
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.expr import arg, call
 from eqsat.model.leaves import Leaf
@@ -135,10 +138,41 @@ def _dot(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) ->
     sides = ("lhs", "rhs")
     contracting = tuple(i.ints(f"{side}_contracting_dims") for side in sides)
     batch = tuple(i.ints(f"{side}_batch_dims") for side in sides)
-    named = re.findall(r"\w+", i.attributes.get("operand_precision", ""))
-    precision = tuple(SimpleNamespace(name=n) for n in named) or None
-    params = {"dimension_numbers": (contracting, batch), "precision": precision}
+    params = {"dimension_numbers": (contracting, batch), "precision": _precision(i)}
     return _primitive(ctx, i, "dot_general", xs, params)
+
+
+def _precision(i: Instruction) -> Any:
+    """Of each operand, as JAX has it; None if the instruction does not say."""
+    named = re.findall(r"\w+", i.attributes.get("operand_precision", ""))
+    return tuple(SimpleNamespace(name=n) for n in named) or None
+
+
+def _convolution(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
+    """Any labels of dims, strides, pads, dilations, groups and reversed windows."""
+    image, kernel = xs
+    numbers = dimension_numbers(i.attributes["dim_labels"])
+    spatial = numbers.rhs_spec[2:]
+    window = window_of(i, len(spatial))
+    groups = tuple((i.ints(f"{kind}_group_count") or (1,))[0] for kind in ("feature", "batch"))
+    shapes = image.shape, kernel.shape, i.types[0].tensor.shape
+    check_convolution(window, numbers, groups, shapes)
+    turned = {d for d, turns in zip(spatial, window.reversal, strict=True) if turns}
+    index = [
+        affine([(d, -1)], s - 1) if d in turned else dim(d) for d, s in enumerate(kernel.shape)
+    ]
+    params = {
+        "dimension_numbers": numbers,
+        "window_strides": window.stride,
+        "padding": window.pad,
+        "lhs_dilation": window.lhs_dilate,
+        "rhs_dilation": window.rhs_dilate,
+        "feature_group_count": groups[0],
+        "batch_group_count": groups[1],
+        "precision": _precision(i),
+    }
+    operands = image, view(kernel, kernel.shape, index)
+    return _primitive(ctx, i, "conv_general_dilated", operands, params)
 
 
 def _reduce(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations) -> Tensor:
@@ -167,17 +201,13 @@ def _reduce_window(
         raise fail("E346", "windows of this function, or from another start, are not read", i.span)
     if start.constant != scalar.neutral(combine, x.dtype):
         raise fail("E346", "windows that start from another value are not read", i.span)
-    window = dict(re.findall(r"(\w+)=([\dx_\-]+)", i.attributes["window"]))
-    ones = "x".join("1" * len(x.shape))
-    numbers = {k: tuple(map(int, window.get(k, ones).split("x")))
-               for k in ("size", "stride", "lhs_dilate", "rhs_dilate")}  # fmt: skip
-    pads = window.get("pad", "x".join(["0_0"] * len(x.shape))).split("x")
+    window = window_of(i, len(x.shape))
     params = {
-        "window_dimensions": numbers["size"],
-        "window_strides": numbers["stride"],
-        "base_dilation": numbers["lhs_dilate"],
-        "window_dilation": numbers["rhs_dilate"],
-        "padding": [tuple(map(int, p.split("_"))) for p in pads],
+        "window_dimensions": window.size,
+        "window_strides": window.stride,
+        "base_dilation": window.lhs_dilate,
+        "window_dilation": window.rhs_dilate,
+        "padding": window.pad,
     }
     name = {"add": "reduce_window_sum"}.get(combine, f"reduce_window_{combine}")
     return _primitive(ctx, i, name, (x,), params)
@@ -210,5 +240,5 @@ _OWN: dict[str, Callable[[Context, Instruction, Sequence[Tensor], Computations],
     "broadcast": _broadcast, "transpose": _transpose, "reverse": _reverse, "compare": _compare,
     "select": _select, "clamp": _clamp, "slice": _slice, "pad": _pad,
     "concatenate": _concatenate, "iota": _iota, "dot": _dot, "reduce": _reduce,
-    "reduce-window": _reduce_window, "constant": _constant,
+    "reduce-window": _reduce_window, "constant": _constant, "convolution": _convolution,
 }  # fmt: skip
