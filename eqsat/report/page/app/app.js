@@ -215,7 +215,7 @@ const app = {
     place.replaceChildren(...[this.arena].filter(Boolean));
     const found = [
       ["Where the time goes", "by name, all layers together", page.timesChart(graph, width)],
-      ["Search", `the best ${page.data.goal} and what no answer is below`, page.searchChart(width)],
+      ["Search", `the best ${page.data.goal} and its proven lower bound`, page.searchChart(width)],
       ["Predicted and measured", "of the programs that were timed", page.measuredChart(width)],
     ];
     for (const [title, text, chart] of found) {
