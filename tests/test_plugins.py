@@ -223,7 +223,7 @@ experiment: plugged
 doc: Goals and a strategy of a plug-in.
 programs: rolled.eqs
 targets: squared.yaml
-rules: [default, roll]
+rules: {together: [default, roll]}
 vary: {goals: [time, bindings]}
 """
     )
