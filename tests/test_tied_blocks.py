@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eqsat
-from eqsat.extract import search
 from eqsat.extract.blockcopies import BlockCopies, work
 from eqsat.extract.blockruns import Chosen
 from eqsat.extract.check import check
@@ -169,11 +168,11 @@ def test_a_search_gives_equal_layers_one_program(monkeypatch: pytest.MonkeyPatch
     found = eqsat.optimize(program, **options).selection
     seen: list[Selection] = []
 
-    def mixed(assembly: Any, target: Any, selection: Selection, *rest: Any) -> Selection:
+    def as_found(assembly: Any, target: Any, selection: Selection, *rest: Any) -> Selection:
         seen.append(selection)
         return selection
 
-    monkeypatch.setattr(search, "with_equal_blocks", mixed)
+    monkeypatch.setattr("eqsat.extract.session.with_equal_blocks", as_found)
     before = eqsat.optimize(program, **options).selection
     assert found is not None
     assert before is not None

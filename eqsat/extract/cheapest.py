@@ -8,7 +8,8 @@ from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, in_best_order
-from eqsat.extract.session import baseline_of, selection_of, verify_selection
+from eqsat.extract.selected import selection_of
+from eqsat.extract.session import baseline_of, verify_selection
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.requests import check_requests, weigh

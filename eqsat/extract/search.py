@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.ordered import SearchLimits
 from eqsat.extract.session import Session, prepare
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import moved_bytes
 from eqsat.extract.solve.requests import check_requests
-from eqsat.extract.tiedblocks import with_equal_blocks
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection
@@ -95,9 +93,8 @@ def _searched(
         known = None if own is None else _unbeaten(session, own, outcome.status)
         return Searched(session, known, search, proven)
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
-    found = session.selection(outcome, goals, time.monotonic() - start)
-    limits = SearchLimits(start + time_limit, seed, stop)
-    found = with_equal_blocks(session.assembly, target, found, session.linear, limits)
+    seconds = time.monotonic() - start
+    found = session.selection(outcome, goals, seconds, start + time_limit)
     return Searched(session, _never_worse(session, found, goals), search)
 
 

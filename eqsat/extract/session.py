@@ -17,10 +17,12 @@ from eqsat.extract.check import check
 from eqsat.extract.joint import with_best_order, within_budget
 from eqsat.extract.narrow import narrow
 from eqsat.extract.ordered import SearchLimits, greedily, under
+from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
+from eqsat.extract.tiedblocks import with_equal_blocks
 from eqsat.extract.withinbytes import WithinBytes
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -32,16 +34,12 @@ from eqsat.model.selection import (
     TIME_LIMIT,
     Cut,
     GoalRequest,
-    GoalResult,
     Group,
-    Removed,
     Selection,
-    short_of_time,
 )
 from eqsat.model.stopping import OUT_OF_MEMORY, Stop
 from eqsat.model.target import Target
 
-REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
 # shares of the time that is left: for the input program's candidates; and for its search
 OWN_ENOUGH, BASELINE = 0.15, 0.3
 # seconds for it at least, whatever the limit, where there is a budget or no answer yet: the input
@@ -158,12 +156,20 @@ class Session:
         return status, replace(self, assembly=whole.assembly, hints=(whole.answer,))
 
     def selection(
-        self, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float = 0.0
+        self,
+        outcome: Outcome,
+        goals: tuple[GoalRequest, ...],
+        seconds: float = 0.0,
+        deadline: float = 0.0,
     ) -> Selection:
-        """The outcome as a selection that passed the checker; EqsatError E90x if it does not."""
+        """The outcome as a selection that passed the checker; EqsatError E90x if it does not.
+
+        Equal blocks are made alike until `deadline` (of time.monotonic()); without one they stay.
+        """
         progress.phase("check")
-        found = selection_of(self.assembly, outcome, goals, seconds)
-        found = with_floors(found, self.floors)
+        found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
+        limits = SearchLimits(deadline, self.seed, self.stop)
+        found = with_equal_blocks(self.assembly, self.target, found, self.linear, limits)
         verify_selection(self.egraph, self.target, found, self.linear)
         return found
 
@@ -335,47 +341,7 @@ def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) 
     if outcome.answer is None:
         return None
     session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
-    return session.selection(outcome, goals, time.monotonic() - start)
-
-
-def selection_of(
-    assembly: Assembly, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float
-) -> Selection:
-    """The chosen groups with the value and the bound of every goal; not checked."""
-    assert outcome.answer is not None
-    groups = assembly.groups(outcome.answer)
-    results = outcome.results(assembly.problem, goals)
-    ahead, removed = assembly.ahead(groups), _largest(assembly.removed)
-    sides = removed, seconds, assembly.cuts, assembly.looked_at, assembly.sinks
-    return Selection(groups, ahead, results, outcome.status, *sides)
-
-
-def with_floors(found: Selection, floors: Mapping[str, int]) -> Selection:
-    """With bounds that are no less than the floors; where candidates were cut nothing is proven.
-
-    What the time limit cut, the bounds hold for as well (`candidates.floors`); those that a cap
-    leaves out are not among what they are about.
-    """
-    in_time = not short_of_time(found.cuts)
-    bounds = {n: max(r.bound * in_time, min(r.value, floors.get(n, 0))) for n, r in found.goals}
-    if not found.cuts:
-        goals = tuple((n, replace(r, bound=bounds[n])) for n, r in found.goals)
-        return replace(found, goals=goals)
-    goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in found.goals)
-    stop = found.stop
-    if stop in ("optimal", "gap"):
-        stop = "cut" if in_time else "wall"
-    return replace(found, goals=goals, stop=stop)
-
-
-def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
-    """One record per name, the largest first."""
-    best: dict[tuple[str, str], Removed] = {}
-    for r in removed:
-        key = (r.what, r.limit_name)
-        if key not in best or best[key].bytes < r.bytes:
-            best[key] = r
-    return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:REMOVED_KEPT])
+    return session.selection(outcome, goals, time.monotonic() - start, start + seconds)
 
 
 def verify_selection(

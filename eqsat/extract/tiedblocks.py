@@ -35,7 +35,7 @@ def with_equal_blocks(
     Bounds, proofs and why the search ended stay. What is changed has passed `extract.check`.
     """
     shift = assembly.pool.space.egraph.shift
-    if shift is None:
+    if shift is None or not limits.seconds:
         return found
     tied = _TiedBlocks(assembly, target, linear, limits, BlockCopies(assembly.pool.space, shift))
     return tied.improved(found)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.ordered import in_best_order
-from eqsat.extract.session import selection_of, verify_selection
+from eqsat.extract.selected import selection_of
+from eqsat.extract.session import verify_selection
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.model.deadline import OutOfTime, until
