@@ -16,7 +16,7 @@ from eqsat.model.selection import Group
 from eqsat.model.shift import Shift
 
 CUTS = 4  # ways to cut the program into blocks that are tried
-Work = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]
+GroupWork = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class BlockCopies:
         return max(later, key=lambda d: (later[d], -d), default=1)
 
 
-def work(group: Group) -> Work:
+def work(group: Group) -> GroupWork:
     """What makes two dispatches the same one."""
     parts = (group.members, group.reads, group.writes)
     members, reads, writes = (tuple(sorted(p)) for p in parts)

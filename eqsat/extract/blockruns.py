@@ -15,7 +15,7 @@ Key = tuple[Fraction, int]
 
 
 @dataclass(frozen=True)
-class Run:
+class BlockRun:
     """Blocks [first, last], all of them to be as block `model` is."""
 
     first: int
@@ -54,19 +54,19 @@ class Chosen:
         of = self.variants
         return sum(k + 1 in of and of[k] == of[k + 1] for k in of)
 
-    def runs(self, cost: Callable[[Group], int]) -> list[Run]:
+    def runs(self, cost: Callable[[Group], int]) -> list[BlockRun]:
         """Runs of unlike blocks and one of them to repeat: long runs and cheap models first."""
         of = self.variants
         costs = {m: sum(cost(self.groups[i]) for i in self.held[m]) for m in set(of.values())}
         alike = Counter(of.values())
 
-        def rank(run: Run) -> tuple[int, ...]:
+        def rank(run: BlockRun) -> tuple[int, ...]:
             length = run.last - run.first + 1
             return -length, costs[run.model], -alike[run.model], run.first, run.model
 
         return sorted(self._runs(), key=rank)
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[BlockRun]:
         """Of blocks that are there, as far as each takes the copy."""
         of = self.variants
         for model in (m for m in sorted(set(of.values())) if self._follows_itself(m)):
@@ -77,7 +77,7 @@ class Chosen:
                     last += 1
                     seen.add(of[last])
                     if len(seen) > 1:
-                        yield Run(first, last, model)
+                        yield BlockRun(first, last, model)
 
     def _follows_itself(self, model: int) -> bool:
         """Whether what a block reads from the blocks before is what it would write there."""
@@ -123,11 +123,11 @@ class Chosen:
     def _own(self, block: int) -> list[Group]:
         return [self.groups[i] for i in self.held[block]]
 
-    def is_alike(self, run: Run) -> bool:
+    def is_alike(self, run: BlockRun) -> bool:
         """Whether there is nothing to do for a run."""
         return len({self.variants[k] for k in range(run.first, run.last + 1)}) == 1
 
-    def repeated(self, run: Run) -> list[tuple[Key, Group]] | None:
+    def repeated(self, run: BlockRun) -> list[tuple[Key, Group]] | None:
         """All groups with the run alike, each with its place; None if it cannot be copied so far.
 
         A copy's place is that of its model, as far into the block it is in.

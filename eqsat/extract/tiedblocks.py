@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from eqsat.extract.blockcopies import BlockCopies
-from eqsat.extract.blockruns import Chosen, Key, Run
+from eqsat.extract.blockruns import Chosen, Key, BlockRun
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.check import Checker, check
 from eqsat.extract.ordered import SearchLimits
@@ -66,7 +66,7 @@ class _TiedBlocks:
         egraph = self.assembly.pool.space.egraph
         return self.linear[TIE_BREAK].build(egraph, self.target, group)
 
-    def _repeated(self, found: Selection, chosen: Chosen, run: Run) -> Selection | None:
+    def _repeated(self, found: Selection, chosen: Chosen, run: BlockRun) -> Selection | None:
         """The selection with one run alike; None if that is illegal or worse."""
         if chosen.is_alike(run) or not self.limits.seconds:
             return None
