@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from eqsat.extract.blockcopies import BlockCopies
-from eqsat.extract.blockruns import Chosen, Key, BlockRun
+from eqsat.extract.blockruns import BlockRun, Chosen, Key
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.check import Checker, check
 from eqsat.extract.ordered import SearchLimits
