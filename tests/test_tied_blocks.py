@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eqsat
-from eqsat.extract.blockcopies import BlockCopies, work
+from eqsat.extract.blockcopies import BlockCopies, group_work
 from eqsat.extract.blockruns import Chosen
 from eqsat.extract.check import check
 from eqsat.extract.given import priced_selection
@@ -144,7 +144,7 @@ def test_a_layer_that_cannot_be_like_the_others_stays():
 
 def work_of(found: Selection, written: int) -> Any:
     """The dispatch that writes a class, wherever it stands."""
-    return next(work(g) for g in found.groups if written in g.writes)
+    return next(group_work(g) for g in found.groups if written in g.writes)
 
 
 def test_nothing_repeats():

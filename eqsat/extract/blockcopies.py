@@ -125,7 +125,7 @@ class BlockCopies:
         return max(later, key=lambda d: (later[d], -d), default=1)
 
 
-def work(group: Group) -> GroupWork:
+def group_work(group: Group) -> GroupWork:
     """What makes two dispatches the same one."""
     parts = (group.members, group.reads, group.writes)
     members, reads, writes = (tuple(sorted(p)) for p in parts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from eqsat.extract.blockcopies import BlockCopies, work
+from eqsat.extract.blockcopies import BlockCopies, group_work
 from eqsat.model.selection import Group
 
 Key = tuple[Fraction, int]
@@ -118,7 +118,9 @@ class Chosen:
         return whole if len(whole) == len(found) else None
 
     def _is_copy(self, model: int, block: int) -> bool:
-        return {work(g) for g in self.copy(model, block) or ()} == set(map(work, self._own(block)))
+        return {group_work(g) for g in self.copy(model, block) or ()} == set(
+            map(group_work, self._own(block))
+        )
 
     def _own(self, block: int) -> list[Group]:
         return [self.groups[i] for i in self.held[block]]
