@@ -60,11 +60,6 @@ class Judgement:
     missing: tuple[str, ...]
     sameness: str  # how it is known that it computes the same
 
-    @property
-    def is_mapped(self) -> bool:
-        """Whether the run's e-graph holds every value of the foreign program."""
-        return not self.missing
-
     def gap(self, goal: str) -> float:
         """How far above the proven bound it is: 0 for the best; none is below what is allowed."""
         own = self.selection.goal(goal).value
