@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite store questions rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -23,8 +23,11 @@ demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml, print its 
 test: $(TEST) ## everything CI runs: check, and beside it all tests
 	@$(MAKE) --no-print-directory -j 2 check suite
 
-suite: $(TEST) ## all tests
-	$(BIN)/python -m pytest -q -n $(JOBS) -W error
+suite: $(TEST) ## all tests but those of `make slow`
+	$(BIN)/python -m pytest -q -n $(JOBS) -W error -m "not slow"
+
+slow: $(TEST) ## the few tests that take ten seconds and more each
+	$(BIN)/python -m pytest -q -n $(JOBS) -W error -m slow
 
 check: $(TEST) ## lint, format, types and import borders
 	$(BIN)/ruff check .

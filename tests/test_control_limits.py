@@ -19,6 +19,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.ops.meaning.programs import evaluate_program
 
 
+@pytest.mark.slow
 def test_a_loop_that_does_not_end_is_not_checked_forever():
     def forever(x: Any) -> Any:
         return jax.lax.while_loop(lambda c: c[0] < 1e9, lambda c: c * 0.5, x)

@@ -27,15 +27,6 @@ def written(tmp_path, extra="", expect=EXPECT):
     return path
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    """The rows of the policies about single programs; the models have a test of their own."""
-    experiment = eqsat.Experiment.read("policies")
-    names = [c.name for c in experiment.plan.cells if ".py:" not in c.program]
-    experiment.run(rows=names)
-    return {r["name"]: r for r in experiment.rows()}
-
-
 def test_rows_hold_the_figures_of_their_runs(tmp_path):
     experiment = eqsat.Experiment.read(written(tmp_path))
     results = experiment.run()
@@ -163,44 +154,6 @@ def test_repeats_give_the_same_answer(tmp_path):
         assert {k: v for k, v in a.items() if k not in timed} == {
             k: v for k, v in b.items() if k not in timed
         }
-
-
-# ---- what the policies are there to show --------------------------------------------------------
-@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
-def test_no_policy_beats_the_search(quick, target):
-    best = quick[f"eqsat@{target}/time"]
-    for policy in ("always-fold", "fold-single-use", "keep-and-fuse"):
-        assert best["time_us"] <= quick[f"{policy}@{target}/time"]["time_us"]
-    assert best["stop"] == "optimal"
-    assert best["gap"] == 0.0
-
-
-@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
-def test_always_folding_costs_a_dispatch_and_time(quick, target):
-    fold, best = quick[f"always-fold@{target}/time"], quick[f"eqsat@{target}/time"]
-    assert (fold["dispatches"], best["dispatches"]) == (4, 3)
-    assert fold["time_us"] > best["time_us"]
-    assert fold["bytes_moved"] - best["bytes_moved"] == 512 * 256 * 4  # `a` is read once more
-
-
-def test_reference_figures_by_hand(quick):
-    """A pack moves 1 MiB, as does transpose+add+pack 2 MiB, the matmul 1.25 MiB; 1 ns a byte."""
-    best = quick["eqsat@reference/time"]
-    assert best["bytes_moved"] == (1 << 20) + (2 << 20) + (5 << 18)
-    assert best["time_us"] == best["bytes_moved"] / 1000
-
-
-def test_under_the_vector_limit_only_the_unfolded_form_fits(quick):
-    fold, best = quick["always-fold@vector-limit"], quick["eqsat@vector-limit"]
-    assert fold["status"] == "no program"
-    assert "needs 524,288 bytes, the vector limit is 8,192" in fold["message"]
-    assert best["dispatches"] == 3
-
-
-def test_every_row_is_as_expected_and_verified(quick):
-    for row in quick.values():
-        assert row["as_expected"], row["name"]
-        assert row["status"] != "found" or row["verify"]["ok"]
 
 
 @pytest.mark.slow

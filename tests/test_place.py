@@ -105,7 +105,7 @@ def _area(part: tuple[int, int, int]) -> int:
 
 def requests() -> list[list[Lifetime]]:
     rng = random.Random(0)
-    few = [drawn(rng, rng.randint(1, 7), most=5) for _ in range(60)]
+    few = [drawn(rng, rng.randint(1, 7), most=5) for _ in range(24)]
     return [*map(lifetimes, ABOVE_THEIR_LOAD), *few]
 
 

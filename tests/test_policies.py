@@ -45,6 +45,22 @@ def test_eqsat_is_never_worse_than_a_greedy_policy(results: Results, target: str
     assert {o.cell.set[:2] for o in (mine, other)} == {mine.cell.set[:2]}  # one tile, forced
 
 
+@pytest.mark.parametrize("target", ["reference", "avx512-xla"])
+def test_always_folding_costs_a_dispatch_and_time(results: Results, target: str):
+    fold, best = (figures(results, f"{p}@{target}/time") for p in ("always-fold", "eqsat"))
+    assert (fold["dispatches"], best["dispatches"]) == (4, 3)
+    assert fold["time_us"] > best["time_us"]
+    assert fold["bytes_moved"] - best["bytes_moved"] == 512 * 256 * 4  # `a` is read once more
+    assert best["gap"] == 0.0
+
+
+def test_reference_figures_by_hand(results: Results):
+    """A pack moves 1 MiB, as does transpose+add+pack 2 MiB, the matmul 1.25 MiB; 1 ns a byte."""
+    best = figures(results, "eqsat@reference/time")
+    assert best["bytes_moved"] == (1 << 20) + (2 << 20) + (5 << 18)
+    assert best["time_us"] == best["bytes_moved"] / 1000
+
+
 def test_the_rows_differ_and_policies_are_not_copies(results: Results):
     times = [figures(results, f"{p}@reference/time")["time_us"] for p in GREEDY]
     assert len(set(times)) >= 3

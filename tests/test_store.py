@@ -203,7 +203,8 @@ def test_rows_run_on_a_dask_cluster_that_loses_a_worker(tmp_path):
     assert Path(f"{log}.once").exists()  # a worker was killed in the middle
 
 
-def test_a_cluster_that_is_not_there_is_a_sentence():
+def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch):
+    monkeypatch.setattr("eqsat.lab.workers.SECONDS", 1)
     with pytest.raises(EqsatError, match="E433"), dask_crew("tcp://127.0.0.1:9"):
         pass
 
