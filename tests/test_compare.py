@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from foldings import SETTINGS, folding_and_best
 
 import eqsat
 from eqsat.entry.flips import single_changes
@@ -13,26 +14,10 @@ from eqsat.report.compare.rows import AlignedRow, aligned
 from eqsat.report.compare.settings import target_differences
 from eqsat.report.compare.works import works_of
 
-POLICY = ["policy/always-fold"]
-FORCED = (
-    "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]",
-    "tiles_forced=true",
-    "fusion.join={elementwise: [elementwise, reduction, conversion, move],"
-    " conversion: [elementwise, reduction, conversion, move]}",
-    "fusion.multi_result=true",
-    "fusion.siblings=true",
-    "limits.vector=8 KiB",
-)
-
 
 @pytest.fixture(scope="module")
 def runs():
-    """The folding compiler and the search, where folding costs a dispatch."""
-    program = eqsat.read("transposed_pack")
-    return [
-        eqsat.optimize(program, target="reference", rules=rules, settings=FORCED)
-        for rules in (POLICY, ["default"])
-    ]
+    return folding_and_best()
 
 
 def figures(found):
@@ -120,7 +105,7 @@ def test_a_budget_and_a_key_of_the_target_flip_as_well():
 
 def test_nothing_admissible_is_an_answer(runs):
     narrow = eqsat.optimize(
-        eqsat.read("transposed_pack"), target="reference", settings=FORCED,
+        eqsat.read("transposed_pack"), target="reference", settings=SETTINGS,
         budget={"dispatches": 3},
     )  # fmt: skip
     found = eqsat.compare(runs[0], narrow, names=("fold", "narrow"), flip=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from brokenlines import codes_of_broken
 
 import eqsat
 from eqsat.entry.judge import judge
@@ -252,14 +252,5 @@ def test_broken_regions_get_a_sentence(old: str, new: str, code: str, words: str
 
 @pytest.mark.parametrize("seed", range(12))
 def test_hostile_regions_never_break_the_reader(seed: int):
-    rng = random.Random(seed)
-    lines = SMALL.splitlines()
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(lines))
-        lines[at : at + 1] = rng.choice([[], [lines[at]] * 2, [lines[at][: len(lines[at]) // 2]]])
-    codes = set[str]()
-    try:
-        read_flow("\n".join(lines), "hostile.mlir").verify()
-    except EqsatError as error:
-        codes = {d.code for d in error.diagnostics}
+    codes = codes_of_broken(SMALL, seed, 3)
     assert all(c.startswith(("E34", "E37", "E30")) for c in codes)

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from foldings import folding_and_best
 
 import eqsat
 from eqsat.model.diag import EqsatError
@@ -69,20 +70,7 @@ def tiny_selection():
 
 @pytest.fixture(scope="module")
 def runs():
-    settings = (
-        "tiles.matmul=[{mnk: [16, 16, 16], rate: 0.68}]",
-        "tiles_forced=true",
-        "fusion.join={elementwise: [elementwise, reduction, conversion, move],"
-        " conversion: [elementwise, reduction, conversion, move]}",
-        "fusion.multi_result=true",
-        "fusion.siblings=true",
-        "limits.vector=8 KiB",
-    )
-    program = eqsat.read("transposed_pack")
-    return [
-        eqsat.optimize(program, rules=(rules,), settings=settings, target="reference")
-        for rules in ("policy/always-fold", "default")
-    ]
+    return folding_and_best()
 
 
 # ---- origins -------------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ from eqsat.lang.borders import read_layout
 from eqsat.model.classnames import AT
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import ENode
-from eqsat.model.layout import Layout
+from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.movement import Transpose
 from eqsat.model.tensor import TensorType
 from eqsat.report.origins import Names
 
-ROW_MAJOR = "row-major"
 _TILES = re.compile(r"\d+(?:x\d+)*")
 _TYPE = re.compile(r"\w+\[[\d, ]*\]")
 FORMS = (

@@ -12,6 +12,7 @@ from eqsat.model.attr import Attr, InPlace, Shape, check_operands, listed, requi
 from eqsat.model.extents import Symbols
 from eqsat.model.tensor import TensorType, cdiv
 
+ROW_MAJOR = "row-major"  # the name of the plain layout
 ROLES = ("lhs", "rhs", "result")  # of a tensor in a contraction
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eqsat.model.classnames import AT
+from eqsat.model.layout import ROW_MAJOR
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, LEAVES
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.origins import Names, op_word, rule_chain
 
-ROW_MAJOR = "row-major"
 Place = tuple[str, str]  # a rule, and file:line:column of it
 
 

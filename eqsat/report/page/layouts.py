@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
+from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.program import Node, Program
-
-ROW_MAJOR = "row-major"
 
 
 @dataclass(frozen=True)
