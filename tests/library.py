@@ -35,6 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "unet": {
         "channels": 8, "size": 4, "groups": 2, "heads": 2, "time": 12, "prompt": 5, "context": 6,
     },
+    "whisper": {"bands": 5, "frames": 12, "width": 16, "heads": 2, "layers": 2},
 }  # fmt: skip
 
 

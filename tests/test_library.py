@@ -48,13 +48,14 @@ def small_case(name: str, **sizes: int) -> Case:
         "stablelm": (lambda x, p: m.block(x, p, c), (x,)),
         "swin": (lambda x, p: m.classify(x, p, c), ()),
         "unet": (lambda x, t, s, p: m.block(x, t, s, p, c), ()),
+        "whisper": (lambda x, p: m.encode(x, p, c), ()),
     }
     function, args = cases[name]
     if name == "gpt2_decode":
         args = (*args, c.cache)
     if name == "swin":
         args = (jax.ShapeDtypeStruct((1, c.image, c.image, 3), "float32"),)
-    if name in ("unet", "sdxl"):
+    if name in ("unet", "sdxl", "whisper"):
         args = m.example(c)[:-1]
     if name == "stablecode":
         ids = jax.ShapeDtypeStruct((c.tokens,), "int32")
@@ -64,6 +65,7 @@ def small_case(name: str, **sizes: int) -> Case:
 
 SMALL = (
     "bert", "gpt2", "gpt2_decode", "llama", "sdxl", "stablecode", "stablelm", "swin", "unet",
+    "whisper",
 )  # fmt: skip
 # program: (contractions, transposes, weight bytes)
 FULL = {
@@ -81,6 +83,7 @@ FULL = {
     "stablelm": (9, 1, 205_570_560),
     "swin": (1 + 12 * 6 + 3 + 1, 56, 113_969_756),
     "unet": (4 + 1 + 2 * 6 + 2, 4, 19_205_120),
+    "whisper": (2 + 4 * 8, 1 + 4, 4 * 8_208_384),
 }
 
 

@@ -2,7 +2,8 @@
 
 `gpt2` reads 128 tokens and returns the logits of the next one with the keys and values of all.
 `gpt2_decode` reads one token, and the keys and values of each layer with room for 128; it writes
-the new ones at `position`. One table is both the embedding and the last matrix. Weights are
+the new ones at `position`; `gpt2_decode_bf16` does so with weights of half the bytes, which become
+f32 before they are used. One table is both the embedding and the last matrix. Weights are
 arguments, known by their shapes; matrices are [in, out].
 """
 
@@ -12,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-gpt2_weights = gpt2_decode_weights = ("params",)
-gpt2_decode_state = {"cache": 1}  # the argument, and which result takes its place in the next step
+gpt2_weights = gpt2_decode_weights = gpt2_decode_bf16_weights = ("params",)
+gpt2_decode_state = gpt2_decode_bf16_state = {
+    "cache": 1
+}  # the argument, and which result takes its place in the next step
 
 
 @dataclass(frozen=True)
@@ -142,3 +145,15 @@ def gpt2_decode(token, position, cache, params):
 def gpt2_decode_example():
     token, position = (jax.ShapeDtypeStruct(s, "int32") for s in ((1,), ()))
     return token, position, SMALL.cache, shapes(SMALL)
+
+
+def gpt2_decode_bf16(token, position, cache, params):
+    """The same with bf16 weights; everything else is f32."""
+    widened = jax.tree.map(lambda w: w.astype("float32"), params)
+    return decode(token, position, cache, widened, SMALL)
+
+
+def gpt2_decode_bf16_example():
+    *inputs, weights = gpt2_decode_example()
+    narrow = {k: jax.ShapeDtypeStruct(w.shape, "bfloat16") for k, w in weights.items()}
+    return *inputs, narrow
