@@ -1,15 +1,29 @@
 """Contractions as kernels: any size and operand order, between guard pages, against float64."""
 
 import re
+from dataclasses import replace
 
 import guarded
 import numpy as np
 import pytest
-from contracted import AVX2, AVX512, NEON, beside, convolution, convolved, matmul, operands
+from contracted import (
+    AVX2,
+    AVX512,
+    BIAS,
+    NEON,
+    RESULT,
+    beside,
+    convolution,
+    convolved,
+    matmul,
+    operands,
+)
+from rownests import check
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import Kernel, generate
-from eqsat.model.nest import Nest
+from eqsat.model.expr import arg, call
+from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
 from eqsat.plan.contraction import LINE, UNROLL
 from eqsat.plan.planner import plan
@@ -181,3 +195,23 @@ def inner_loop(lines):
             if not any(re.match(r"\.L\w+:", x) for x in body):
                 loops.append(body)
     return max(loops, key=lambda body: sum(map(fused, body)))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("m", "at", "count"), [(1, 48, 24), (5, 24, 17), (14, 0, 40), (3, 41, 30)])
+def test_a_part_of_the_columns_is_a_result_of_its_own(machine, m, at, count):
+    """It is written where its loop, shifted, is inside; what it reads beside is, too."""
+    n = 71
+    both = matmul(m, 20, n)
+    inside = Bound((0, 1, 0), -at, count)
+    bias = Access(BIAS, "f32", (0, 1, 0), -at, (inside,))
+    added = Stage(4, (0, 1), call("add", arg(0), arg(1)), (0, bias), "f32")
+    plain = Store(Access(7, "f32", (count, 1, 0), -at), 0, (0, 1), (inside,))
+    other = Store(Access(8, "f32", (count, 1, 0), -at), 1, (0, 1), (inside,))
+    nest = replace(both, stages=(*both.stages, added), stores=(*both.stores, plain, other))
+    known = MACHINES[machine]
+    if jit.why_not(known):
+        pytest.skip(jit.why_not(known))
+    sizes = {7: m * count, 8: m * count, RESULT: m * n}
+    chosen = check(nest, "parts", known, sizes=sizes, plan=plan(nest, known))
+    assert chosen.kind == "contraction"

@@ -221,6 +221,48 @@ def test_a_value_is_written_beside_what_is_computed_from_it():
     assert [bool(s.bounds) for s in nest.stores].count(True) == 2  # the plain ones
 
 
+PARTS = """program p
+    input x: f32[3, 20]
+    input w: f32[20, 72]
+    input b: f32[24]
+    y = matmul(x, w)
+    s = slice(y, start=[0, {at}], limit=[3, {end}], stride=[1, 1])
+    t = generic(s, b, loops=[3, 24], maps=[[d0, d1], [d1]], body=add(tanh(x0), x1))
+    r = reshape(s, shape=[3, 4, 6])
+    u = transpose(r, perm=[1, 0, 2])
+    return {results}"""
+
+
+@pytest.mark.parametrize("results", ["y, s", "y, t", "y, u", "t, u, y"])
+@pytest.mark.parametrize("at", [0, 24, 41, 48])
+def test_a_part_of_a_value_is_written_beside_it(results: str, at: int):
+    """One contraction, however the parts are looked at."""
+    schedule, d = one_dispatch(PARTS.format(at=at, end=at + 24, results=results))
+    if at == 41 and "u" in results:  # heads of a part that begins within one
+        with pytest.raises(NoNest, match=r"more than once|in another way"):
+            nest_of_dispatch(schedule, d)
+        return
+    nest = nest_of_dispatch(schedule, d)
+    assert sum(bool(s.combine) for s in nest.stages) == 1
+    values = values_of(schedule.program, drawn_weights(schedule.program))
+    assert not mismatch(nest, d, values)
+
+
+def test_a_sum_beside_a_part_keeps_its_own_points():
+    nest = nest_of_text(
+        """program p
+        input x: f32[3, 72]
+        input w: f32[24, 5]
+        n = generic(x, loops=[3, 72], maps=[[d0, d1]], body=neg(x0))
+        s = slice(n, start=[0, 48], limit=[3, 72], stride=[1, 1])
+        m = generic(w, loops=[24, 5], rank=1, maps=[[d0, d1]], body=x0, combine=add)
+        t = generic(m, s, loops=[3, 24], maps=[[d1], [d0, d1]], body=add(x0, x1))
+        return n, t"""
+    )
+    (total,) = (s for s in nest.stages if s.combine)
+    assert nest.points(total.loops) == 24
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

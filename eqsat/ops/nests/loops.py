@@ -209,7 +209,20 @@ class Loops:
         if loop in names or names & self.lookups.keys():
             return False
         sides = {d in self.contracted for d in (loop, *names)}
-        return (is_value or len(sides) == 1) and self.is_number(index)
+        shifted = Affine(index.terms)
+        counts = self.is_number(index) or (self._only_writes(loop) and self.is_number(shifted))
+        return (is_value or len(sides) == 1) and counts
+
+    def _only_writes(self, loop: int) -> bool:
+        """Whether a loop numbers elements of a result, and no reduction depends on it.
+
+        Such a loop may count from below 0, as where a result is a slice of another one's value:
+        nothing is written outside of it.
+        """
+        named = [(g.reduces, loops_named((*self.all_now(g.point), *self.all_now(g.indices))))
+                 for g in self.groups]  # fmt: skip
+        found = [reduces for reduces, names in named if loop in names]
+        return bool(found) and not any(found)
 
     def is_number(self, index: Affine) -> bool:
         """Whether an index counts from 0 up, each number once: its loops are digits of it."""
@@ -227,7 +240,9 @@ class Loops:
         names: set[int] = set()
         for index, size in zip(self.all_now(g.indices), g.sizes, strict=True):
             own = {d for d, _ in index.terms}
-            if own & seen or not self.is_number(index):
+            low, high = self.span(index)
+            shifted = index if g.reduces or low > 0 or high < size - 1 else Affine(index.terms)
+            if own & seen or not self.is_number(shifted):
                 return False
             if (g.reduces or self._cuts(own)) and not self.is_within(index, size):
                 return False
