@@ -25,7 +25,8 @@ from eqsat.execute.kernels.kernel import Kernel, generate
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
-from eqsat.plan.contraction import LINE, UNROLL
+from eqsat.plan.contraction import UNROLL
+from eqsat.plan.cores import LINE
 from eqsat.plan.planner import plan
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}

@@ -16,8 +16,8 @@ from typing import ClassVar
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
 from eqsat.plan.roles import ProductFactor, ProductRoles
+from eqsat.plan.windows import WindowCopy
 
-LINE = 16  # elements of a cache line
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -52,6 +52,7 @@ class Tiling(Plan):
     k_block: int = 1  # of the outermost reduction loop
     chain: tuple[int, int] = (0, 1)  # loop of `reduced` and its points that registers sum
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
+    windows: bool = False  # A is copied element by element, each once; see `plan.windows`
     in_registers: bool = True  # the epilogue; else over the tile in memory
     # rows of the next panel that turns of the innermost loop ask for, so many turns (a power of
     # two) for the same; of panels copied from columns, columns: each of the turns for others
@@ -64,7 +65,8 @@ class Tiling(Plan):
     def to_text(self) -> str:
         vector = f"i{self.vector_loop} by {self.lanes}"
         rows = "·".join(f"i{i}" for i in self.row_loops) or "none"
-        copies = [n for n, on in zip(("rows", "panels"), self.copied, strict=True) if on]
+        on = (self.copied[0], self.windows, self.copied[1])
+        copies = [n for n, is_on in zip(("rows", "windows", "panels"), on, strict=True) if is_on]
         return (
             f"contraction: vectors along {vector}, rows {rows}, tile {self.rows}x{self.vectors}, "
             f"blocks of {self.tile_block} tiles x {self.panel_block} panels x k {self.k_block}"
@@ -147,6 +149,37 @@ class Blocking:
         return self.plan.vectors * self.plan.lanes
 
     @cached_property
+    def window(self) -> WindowCopy:
+        """The copy of A's elements that a block of tiles needs; of one panel's if it is vectors."""
+        p = self.plan
+        points = dict.fromkeys(p.batch, 1)
+        if self.block_loop >= 0:
+            points[self.block_loop] = self.block_points
+        if p.vector_rows:
+            points[p.vector_loop] = min(self.width, self.nest.sizes[p.vector_loop])
+        found = self.roles.coordinates[p.swapped]
+        assert found is not None, "the planner asks before it plans windows"
+        return WindowCopy(found, tuple(points.get(i, n) for i, n in enumerate(self.nest.sizes)))
+
+    @cached_property
+    def block_loop(self) -> int:
+        """The loop of rows that blocks of tiles cut; -1: there are no rows."""
+        p = self.plan
+        return (p.outer_rows or p.row_loops or (-1,))[-1]
+
+    @cached_property
+    def block_points(self) -> int:
+        """Points of `block_loop` in a block of tiles at most, where blocks are whole rows of it."""
+        p = self.plan
+        points = p.tile_block // p.row_tiles if p.outer_rows else p.tile_block * p.rows
+        return min(points, self.nest.sizes[self.block_loop])
+
+    @cached_property
+    def a_access(self) -> Access | None:
+        """A as tiles read it: where it lies, or in its window; None if rows are copied."""
+        return self.window.access if self.plan.windows else self.factors[0].plain
+
+    @cached_property
     def has_partials(self) -> bool:
         """Whether sums of a tile are kept in memory between parts of the reduction."""
         p = self.plan
@@ -159,6 +192,7 @@ class Blocking:
         """Offsets of A's block, B's panel and the partial sums, then the end, in bytes."""
         p = self.plan
         a = p.tile_block * p.rows * self.a_row if p.copied[0] else 0
+        a = self.window.elements if p.windows else a
         b = self.block_k * self.panel_row if p.copied[1] else 0
         tiles = p.tile_block * p.panel_block if p.k_blocks > 1 else 1
         c = tiles * p.rows * p.vectors * p.lanes if self.has_partials else 0

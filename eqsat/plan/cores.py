@@ -6,3 +6,5 @@ PAGE_BYTES = 4096  # of memory: a longer step ends what a prefetcher follows, an
 CHAINS = 8  # multiply-adds that have to be independent: latency 4, two units
 CHAIN = 384  # longest sum in registers: its error is then like that of blocked libraries
 ITEMS_PER_CORE = 4  # work items at least, so that others take those of a core that is late
+LINE = 16  # f32 elements of a cache line
+LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds

@@ -134,6 +134,11 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
     copied = prologue = strided = 0.0
     rows = batch * sizes.row_count * nest.points(p.outer_rows)
     columns = batch * p.panels * p.vectors * p.lanes
+    if p.windows:
+        times, elements = _windows(sizes)
+        copied += 4 * times * elements
+        prologue += times * elements / p.lanes * _body_cost(sizes, a)
+        strided += times * elements * sizes.window.steps_apart
     for on, factor, elements, along in (
         (p.copied[0], a, rows * k * sizes.groups, p.reduced[-1] if p.reduced else -1),
         (p.copied[1], b, columns * k * sizes.row_blocks, p.vector_loop),
@@ -143,6 +148,14 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
             prologue += elements / p.lanes * _body_cost(sizes, factor)
             strided += elements * _strided(factor, along, p.reduced)
     return copied, prologue, strided
+
+
+def _windows(sizes: Blocking) -> tuple[float, float]:
+    """How often a window is copied, and its elements, what its rows lack to whole vectors too."""
+    nest, p = sizes.nest, sizes.plan
+    copies = p.panels if p.vector_rows else sizes.groups
+    inner = -(-sizes.window.extents[-1] // p.lanes) * p.lanes
+    return nest.points(p.batch) * sizes.row_blocks * copies, sizes.window.runs * inner
 
 
 def _body_cost(sizes: Blocking, factor: ProductFactor) -> float:
@@ -211,13 +224,17 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     panel = 4.0 * sizes.block_k * sizes.panel_row
     row_tile = 4.0 * p.rows * sizes.block_k
     block = row_tile * p.tile_block
-    b_bytes = 4.0 * batch * k * p.panels * p.vectors * p.lanes
     a_bytes = 4.0 * batch * k * sizes.row_count * nest.points(p.outer_rows)
+    if p.windows:
+        block = 4.0 * sizes.window.elements
+        row_tile = block / sizes.block_points
+        a_bytes = batch * sizes.row_blocks * block
+    b_bytes = 4.0 * batch * k * p.panels * p.vectors * p.lanes
     if sizes.tiles > 1:  # a panel is read again for every row tile of a block
         yield panel + row_tile, b_bytes * (sizes.tiles - sizes.row_blocks)
     if sizes.row_blocks > 1:  # and all of B for every block
         yield b_bytes / batch + block, b_bytes * (sizes.row_blocks - 1)
-    if p.panels > 1:  # a block of rows is read again for every panel
+    if p.panels > 1 and not p.vector_rows:  # a block of rows is read again for every panel
         yield block + panel, a_bytes * (p.panels - 1)
     a = sizes.factors[0].plain
     if a and p.row_loops and not p.copied[0] and aliased(a.strides[p.row_loops[-1]], p.rows):

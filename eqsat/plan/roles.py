@@ -9,6 +9,7 @@ from functools import cached_property
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.plan.stages import access_loops, needed
+from eqsat.plan.windows import Coordinates, coordinates_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class ProductFactor:
 class ProductRoles:
     """root: the stage that is the contraction. Loops by what depends on them: `batch` both factors,
     `only[i]` factor i alone, `extra` neither (values are written several times), `reduced`.
-    epilogue: stages computed from the root on, in order."""
+    epilogue: stages computed from the root on, in order. coordinates: of factors with pads."""
 
     root: int
     factors: tuple[ProductFactor, ProductFactor]
@@ -44,6 +45,7 @@ class ProductRoles:
     reduced: tuple[int, ...]
     extra: tuple[int, ...]
     epilogue: tuple[int, ...]
+    coordinates: tuple[Coordinates | None, Coordinates | None] = (None, None)
 
 
 def product_roles_of(nest: Nest) -> ProductRoles:
@@ -75,6 +77,7 @@ def product_roles_of(nest: Nest) -> ProductRoles:
         reduced=tuple(i for i in stage.reduced if nest.sizes[i] > 1),
         extra=tuple(sorted({i for i in parallel if i not in a | b} | (written - whole))),
         epilogue=epilogue,
+        coordinates=(coordinates_of(nest, factors[0]), coordinates_of(nest, factors[1])),
     )
 
 

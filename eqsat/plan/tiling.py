@@ -13,13 +13,14 @@ from dataclasses import replace
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
-from eqsat.plan.contraction import LINE, UNROLL, Blocking, Tiling, row_stride
-from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM, LINE
 from eqsat.plan.roles import ProductFactor, ProductRoles, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
+from eqsat.plan.windowblocks import window_blocks
+from eqsat.plan.windows import Coordinates
 
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
-LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not those of a panel
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -30,8 +31,8 @@ STREAMED = 16  # rows of B that are read side by side, each in order
 def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
     roles = product_roles_of(nest)
-    if any(s.bounds for s in nest.stages):
-        raise NoNest("a stage of the contraction pads what it reads")
+    if any(nest.stages[i].bounds for i in roles.epilogue):
+        raise NoNest("a stage behind the contraction pads what it reads")
     found = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]
     if not found:
         raise NoNest("no loop of the contraction's result can be its vector loop")
@@ -59,6 +60,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
                 outer_columns=tuple(i for i in columns if i != v),
             )
             yield from _tiled(nest, roles, own, rows, machine)
+            yield from _windowed(nest, roles, own, rows, machine)
             yield from _dots(nest, roles, own, rows, machine)
 
 
@@ -73,7 +75,7 @@ def _vector_loops(
     both = [
         i
         for i in batch
-        if a.plain and b.plain and a.plain.strides[i] == 1 and b.plain.strides[i] == 1
+        if b.plain and b.plain.strides[i] == 1 and any(x.strides[i] == 1 for x in a.accesses)
     ]
     return [*found, *both] or list(columns[-1:])
 
@@ -106,6 +108,38 @@ def _tiled(
                 yield _blocked(nest, roles, sized[0], machine, streamed=True)
                 continue
             yield from (_blocked(nest, roles, x, machine) for x in sized)
+
+
+def _windowed(
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
+    """A is copied by windows; rows of tiles are along one loop, blocks along it or the next."""
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    found = roles.coordinates[own.swapped]
+    if found is None or (own.vector_rows and not _lie_along(found, own.vector_loop)):
+        return
+    must_b = _must_copy(nest, b, own, ()) or (b.plain and b.plain.strides[own.vector_loop] != 1)
+    if own.vector_rows and must_b:
+        return
+    row_loops, outer = _rows(nest, a, rows, copied=False)
+    one = replace(
+        own,
+        row_loops=row_loops,
+        outer_rows=outer[-1:],
+        batch=(*own.batch, *outer[:-1]),
+        reduced=_reduction_order(nest, roles, a, b),
+        windows=True,
+    )
+    for n, w in _panels(nest, one, b, machine):
+        for copy_b in (True,) if must_b else (False, True):
+            if w == 1 and (not own.vector_rows or not copy_b):
+                sized = replace(one, vectors=n, wide=w, copied=(False, copy_b))
+                yield _blocked(nest, roles, sized, machine)
+
+
+def _lie_along(found: Coordinates, loop: int) -> bool:
+    """Whether the innermost coordinate is this loop alone."""
+    return [i for i, s in enumerate(found.strides[-1]) if s] == [loop]
 
 
 def _dots(
@@ -221,6 +255,8 @@ def _blocked(
     one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Blocking(nest, one, roles)
+    if one.windows:
+        return window_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
     # to copy panels again for another block of rows costs more than rows that leave the cache
     share = l2 if one.copied == (False, True) else l2 / 2

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.execute.kernels.copies import copy_panel, copy_rows, first_row
+from eqsat.execute.kernels.copies import copy_panel, copy_rows
 from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
-from eqsat.execute.kernels.frame import F32, Frame, ahead_start
+from eqsat.execute.kernels.frame import F32, Frame, ahead_start, first_row
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, Value
 from eqsat.execute.kernels.tiles import write_tile
+from eqsat.execute.kernels.windows import block_start, copy_window
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
@@ -57,6 +58,8 @@ class CacheBlocks:
         p, code = frame.plan, frame.code
         if p.k_blocks > 1:
             self._clear(code.mul(code.sub(panels[1], panels[0]), p.tile_block))
+        if p.windows and not p.vector_rows:
+            copy_window(frame, self.a, tiles, last=False)
         size = frame.nest.sizes[p.reduced[0]] if p.reduced else 1
 
         def block(k: Index) -> None:
@@ -122,6 +125,8 @@ class CacheBlocks:
             b = self._columns(here, k)
             if p.copied[1]:
                 copy_panel(here, self.b, k, count, last)
+            if p.windows and p.vector_rows:
+                copy_window(here, self.a, tiles, last)
             ahead = self._source(self._at_panel(frame, code.add(number, 1)), k)
             code.loop(
                 *tiles,
@@ -186,7 +191,7 @@ class CacheBlocks:
         if p.copied[0]:
             a = code.at(self.a, F32, code.mul(done, p.rows * s.a_row))
         else:
-            a = self._rows(here, row, k)
+            a = self._rows(here, first, row, k)
         if p.prefetch:
             ahead = code.at(ahead, F32, ahead_start(frame, done))
         own = [a, b, mine, ahead, count, row]
@@ -213,14 +218,28 @@ class CacheBlocks:
             self.parts[key] = write(self.frame, *arguments)
         return self.parts[key]
 
-    def _rows(self, frame: Frame, row: Index, k: Index) -> Value:
-        """Where the tile's first row of A is."""
+    def _rows(self, frame: Frame, first: Index, row: Index, k: Index) -> Value:
+        """Where the tile's first row of A is; `first`: the first tile of its block."""
         p, code = frame.plan, frame.code
-        source = frame.sizes.factors[0].plain
+        source = frame.sizes.a_access
         assert source is not None
         where = frame.rows_at(row) | ({p.reduced[0]: k} if p.reduced else {})
-        offset = code.affine(source.base, source.strides, frame.moved(where).at)
+        here = frame.moved(where)
+        if p.windows:
+            here = here.moved(self._in_window(here, first))
+            return code.at(self.a, F32, code.affine(source.base, source.strides, here.at))
+        offset = code.affine(source.base, source.strides, here.at)
         return code.at(frame.reads[source.buffer], F32, offset)
+
+    def _in_window(self, frame: Frame, first: Index) -> dict[int, Index]:
+        """Indices of the loops of which a window is a part, from its first points on."""
+        p, code = frame.plan, frame.code
+        found: dict[int, Index] = dict.fromkeys(p.batch, 0)
+        if p.vector_rows:
+            found[p.vector_loop] = 0
+        for loop, start in block_start(frame, first).items():
+            found[loop] = code.sub(frame.at[loop], start)
+        return found
 
     def _finish_panel(
         self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index

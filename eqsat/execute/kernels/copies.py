@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eqsat.execute.kernels.frame import F32, Frame
+from eqsat.execute.kernels.frame import F32, Frame, first_row
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
@@ -44,14 +44,6 @@ def copy_rows(
         code.loop(0, rows, 1, [], row)
 
     code.loop(tiles[0], tiles[1], 1, [], tile)
-
-
-def first_row(frame: Frame, t: Index) -> Index:
-    """The first row of a tile: the first ones have a row more than the others."""
-    code, p, s = frame.code, frame.plan, frame.sizes
-    if s.full_tiles == p.row_tiles:
-        return code.mul(t, p.rows)
-    return code.add(code.mul(t, p.rows - 1), code.min(t, s.full_tiles))
 
 
 def _copy_run(frame: Frame, factor: ProductFactor, to: Value, first: Index, count: Index) -> None:

@@ -99,7 +99,7 @@ def operands(frame: Frame) -> tuple[Steps, Steps]:
     """Of the rows' and of the columns' factor: as the access steps, or as its copy in scratch."""
     p, s, nest = frame.plan, frame.sizes, frame.nest
     linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
-    a, b = (f.plain for f in s.factors)
+    a, b = s.a_access, s.factors[1].plain
     rows = Steps(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
@@ -107,6 +107,14 @@ def operands(frame: Frame) -> tuple[Steps, Steps]:
     else:
         columns = _stepping(p, b)
     return rows, columns
+
+
+def first_row(frame: Frame, t: Index) -> Index:
+    """The first row of a tile: the first ones have a row more than the others."""
+    code, p, s = frame.code, frame.plan, frame.sizes
+    if s.full_tiles == p.row_tiles:
+        return code.mul(t, p.rows)
+    return code.add(code.mul(t, p.rows - 1), code.min(t, s.full_tiles))
 
 
 def ahead_start(frame: Frame, done: Index) -> Index:

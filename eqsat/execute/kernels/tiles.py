@@ -11,7 +11,8 @@ from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, Value
 from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
-from eqsat.plan.contraction import LINE, UNROLL, row_stride
+from eqsat.plan.contraction import UNROLL, row_stride
+from eqsat.plan.cores import LINE
 
 Vector = tuple[int, int, int | None]
 # a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row

@@ -1,0 +1,162 @@
+"""Windows: the elements of a factor that a block of tiles needs, each copied once, pads as zeros.
+
+A convolution reads an element at many points of its loops: it is found by coordinates, sums such
+as `2 · row + tap`, whose bounds are the borders of the image. A copy by coordinates is as large as
+the image and its border; a copy by rows of the product is as many times larger as a window has
+taps. From the copy the product reads with constant strides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from eqsat.model.nest import Access, Bound, Nest
+from eqsat.plan.cores import LINE
+from eqsat.plan.stages import Moved, access_loops, needed, stages_read
+
+if TYPE_CHECKING:
+    from eqsat.plan.roles import ProductFactor
+
+FAR = 8 * LINE  # elements between lines from which on they are kept off common cache sets
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """By what a factor's elements are found; `strides[d]` are those of coordinate d.
+
+    No loop is in two of them. They are in the order of their steps in memory, the longest first.
+    inside: the nest whose loops are the coordinates; factor: what it computes there.
+    """
+
+    strides: tuple[Strides, ...]
+    inside: Nest
+    factor: ProductFactor
+
+
+@dataclass(frozen=True)
+class WindowCopy:
+    """points: of every loop of the nest, those that one copy serves."""
+
+    coordinates: Coordinates
+    points: tuple[int, ...]
+
+    @cached_property
+    def lowest(self) -> tuple[int, ...]:
+        """Of every coordinate, relative to its value at the first point of each loop."""
+        return tuple(
+            sum(min(0, s * (n - 1)) for s, n in zip(x, self.points, strict=True))
+            for x in self.coordinates.strides
+        )
+
+    @cached_property
+    def extents(self) -> tuple[int, ...]:
+        return tuple(
+            1 + sum(abs(s) * (n - 1) for s, n in zip(x, self.points, strict=True))
+            for x in self.coordinates.strides
+        )
+
+    @cached_property
+    def pitches(self) -> tuple[int, ...]:
+        """Elements in the copy from one value of a coordinate to the next."""
+        found, pitch = [1], 1
+        for extent in reversed(self.extents[1:]):
+            pitch *= extent
+            if pitch >= FAR:  # an odd number of lines
+                pitch = (-(-pitch // LINE) | 1) * LINE
+            found.append(pitch)
+        return tuple(reversed(found))
+
+    @property
+    def elements(self) -> int:
+        """Of the copy, with what lies between its rows."""
+        return self.pitches[0] * self.extents[0]
+
+    @property
+    def runs(self) -> int:
+        """Rows of the innermost coordinate, which are copied one by one."""
+        found = 1
+        for extent in self.extents[:-1]:
+            found *= extent
+        return found
+
+    @property
+    def steps_apart(self) -> int:
+        """Accesses whose elements lie apart along a run: they are read one by one."""
+        return sum(a.strides[-1] not in (0, 1) for a in self.coordinates.factor.accesses)
+
+    @cached_property
+    def access(self) -> Access:
+        """The copy as the nest's loops read it, each from its first point in the window on."""
+        strides = [0] * len(self.points)
+        for own, pitch in zip(self.coordinates.strides, self.pitches, strict=True):
+            for i, s in enumerate(own):
+                strides[i] += s * pitch
+        base = -sum(x * pitch for x, pitch in zip(self.lowest, self.pitches, strict=True))
+        return Access(-1, "f32", tuple(strides), base)
+
+
+def coordinates_of(nest: Nest, factor: ProductFactor) -> Coordinates | None:
+    """The coordinates of a factor with pads; None if it has none, or no such coordinates."""
+    own = needed(nest, stages_read(factor.arguments))
+    bounds = [b for a in factor.accesses for b in a.bounds]
+    bounds += [b for i in own for b in nest.stages[i].bounds]
+    if not bounds or any(a.lookups for a in factor.accesses):
+        return None
+    loops = factor.loops.union(*map(access_loops, bounds))
+    if any(access_loops(b) & loops for b in nest.bounds):
+        return None
+    forms = _forms(bounds, loops, len(nest.sizes))
+    if forms is None:
+        return None
+    rows = [a.strides for a in factor.accesses]
+    if any(_steps(forms, x) is None for x in (*rows, *(b.strides for b in bounds))):
+        return None
+    longest = {f: max((abs(_step(f, x) or 0) for x in rows), default=0) for f in forms}
+    ordered = tuple(sorted(forms, key=lambda f: -longest[f]))
+    moved = Moved(
+        lambda x: _steps(ordered, x) or (),
+        lambda x: tuple(d for d, f in enumerate(ordered) if any(f[i] for i in x)),
+        {},
+    )
+    stages = tuple(moved.stage(s) if i in own else s for i, s in enumerate(nest.stages))
+    sizes = tuple(
+        1 + sum(abs(s) * (n - 1) for s, n in zip(f, nest.sizes, strict=True)) for f in ordered
+    )
+    arguments = tuple(
+        moved.access(a) if isinstance(a, Access) and a in factor.accesses else a
+        for a in factor.arguments
+    )
+    accesses = tuple(map(moved.access, factor.accesses))
+    every = frozenset(range(len(ordered)))
+    here = replace(factor, arguments=arguments, loops=every, accesses=accesses)
+    return Coordinates(ordered, replace(nest, sizes=sizes, stages=stages, bounds=()), here)
+
+
+def _forms(bounds: list[Bound], loops: frozenset[int], count: int) -> tuple[Strides, ...] | None:
+    """The sums that bounds are about, and the other loops one by one; None if they share loops."""
+    found = list(dict.fromkeys(b.strides for b in bounds if any(b.strides)))
+    taken = [i for f in found for i, s in enumerate(f) if s]
+    if len(set(taken)) < len(taken):
+        return None
+    for i in sorted(loops - set(taken)):
+        found.append(tuple(int(i == j) for j in range(count)))
+    return tuple(found)
+
+
+def _steps(forms: tuple[Strides, ...], strides: Strides) -> Strides | None:
+    """Strides over the loops as strides over the coordinates; None if they are none."""
+    steps = [_step(f, strides) for f in forms]
+    return None if None in steps else tuple(x for x in steps if x is not None)
+
+
+def _step(form: Strides, strides: Strides) -> int | None:
+    """How far one coordinate steps; None if not by a whole number for all of its loops alike."""
+    pairs = {divmod(x, s) for s, x in zip(form, strides, strict=True) if s}
+    if len(pairs) != 1:
+        return None
+    quotient, rest = pairs.pop()
+    return None if rest else quotient

@@ -1,0 +1,92 @@
+"""Convolutions as kernels: pads inside, any stride, dilation and groups, between guard pages."""
+
+import guarded
+import numpy as np
+import pytest
+from contracted import AVX2, AVX512
+from convolutions import Convolution
+
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.kernel import generate
+from eqsat.model.plan import Plan
+from eqsat.plan.planner import plan
+
+MACHINES = {"avx512": AVX512, "avx2": AVX2}
+
+SHAPES = {
+    "odd sizes": Convolution(h=11, w=7, channels=5, features=19),
+    "one channel": Convolution(h=8, w=33, channels=1, features=40, k=5, low=2, high=2),
+    "three channels": Convolution(
+        h=30, w=30, channels=3, features=32, k=7, stride=2, low=3, high=3
+    ),
+    "strided": Convolution(h=15, w=16, channels=6, features=20, stride=2),
+    "only one side": Convolution(h=12, w=12, channels=8, features=16, stride=2, low=0, high=1),
+    "dilated": Convolution(h=13, w=13, channels=7, features=16, dilation=3, low=3, high=3),
+    "batch": Convolution(n=3, h=6, w=5, channels=9, features=17),
+    "long": Convolution(h=1, w=90, channels=12, features=24, k=1, low=1, high=2),
+    "many channels": Convolution(h=7, w=7, channels=130, features=33),
+    "grouped": Convolution(h=9, w=10, channels=24, features=48, groups=3),
+    "channels first": Convolution(h=9, w=19, channels=6, features=20, images="NCHW", taps="hwcgf"),
+    "channels first, strided": Convolution(
+        n=2, h=10, w=17, channels=5, features=16, stride=2, images="NCHW", taps="gfchw"
+    ),
+    "grouped, channels first": Convolution(
+        h=9, w=18, channels=8, features=12, groups=2, images="NCHW", taps="gfchw"
+    ),
+    "depthwise": Convolution(h=10, w=9, channels=21, features=21, groups=21),
+    "depthwise, strided": Convolution(
+        n=2, h=11, w=14, channels=40, features=40, groups=40, k=5, stride=2, low=1, high=2
+    ),
+    "depthwise, dilated": Convolution(
+        h=14, w=15, channels=32, features=32, groups=32, dilation=2, low=2, high=2
+    ),
+    "depthwise, channels first": Convolution(
+        h=9, w=20, channels=6, features=6, groups=6, images="NCHW", taps="gfchw"
+    ),
+    "relu before pads": Convolution(h=9, w=10, channels=20, features=24, relu=True),
+    "relu before depthwise": Convolution(
+        h=9, w=10, channels=20, features=20, groups=20, relu=True
+    ),
+}  # fmt: skip
+
+
+def run(shape, machine, x, w):
+    if jit.why_not(machine):
+        pytest.skip(jit.why_not(machine))
+    nest = shape.nest()
+    kernel = generate(nest, plan(nest, machine), machine, "kernel")
+    (found,) = guarded.run(kernel, machine, [x, w], [(shape.shape, np.float32)])
+    return found
+
+
+def products(shape):
+    return shape.channels // shape.groups * shape.k**2
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_any_convolution(name, machine):
+    shape = SHAPES[name]
+    x, w = shape.operands(np.random.default_rng(0))
+    found, expected = run(shape, MACHINES[machine], x, w), shape.expected(x, w)
+    bound = 4 * np.finfo(np.float32).eps * max(products(shape), 4) ** 0.5
+    assert np.abs(found - expected).max() <= bound * max(np.abs(expected).max(), 1)
+
+
+@pytest.mark.parametrize("name", ["depthwise", "three channels", "many channels", "grouped"])
+def test_each_element_is_copied_once(name):
+    chosen = plan(SHAPES[name].nest(), AVX512)
+    assert chosen.kind == "contraction" and chosen.windows and not chosen.copied[0]
+    assert "copied windows" in chosen.to_text()
+    assert Plan.from_json(chosen.to_json()) == chosen
+
+
+@pytest.mark.parametrize("name", ["odd sizes", "depthwise"])
+def test_nan_reaches_the_windows_it_is_in_and_no_other(name):
+    shape = SHAPES[name]
+    x, w = shape.operands(np.random.default_rng(0))
+    x[0, 4, 3, 0, 0] = np.nan
+    found = np.isnan(run(shape, AVX512, x, w))
+    touched = np.zeros_like(found)
+    touched[0, 3:6, 2:5, 0] = True  # of its group, every feature
+    assert (found == touched).all()
