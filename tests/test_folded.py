@@ -40,9 +40,9 @@ def test_no_answer_is_below_the_bound_and_the_best_ones_survive(case: str, seed:
     every = FreeOptions.made(variants, orbits.listed())
     problem = unordered(variants, every.objects())
     best = least(problem, {"time": 1}, {})
-    found = Columns.found(orbits).relaxation("time")
-    assert found is not None
-    columns, relaxed = found
+    columns = Columns.found(orbits).presolved()
+    relaxed = columns.relaxation("time")
+    assert relaxed is not None
     assert 0 < relaxed.bound <= best
     left = columns.options(np.array(relaxed.within(best), dtype=np.int64)).objects()
     assert kinds(left) <= kinds(every.objects())
@@ -58,10 +58,11 @@ def test_nothing_is_lost_where_all_blocks_are_equal(name: str):
     orbits = Orbits.found(variants)
     every = FreeOptions.made(variants, orbits.listed())
     exact = free_relaxation(every.problem, tuple(variants.goals), {"time": 1})
-    found = Columns.found(orbits).relaxation("time")
-    assert exact is not None and found is not None
-    assert found[1].bound == exact.bound
-    assert len(found[0]) < len(every) == found[0].of.counts.sum()
+    columns = Columns.found(orbits).presolved()
+    relaxed = columns.relaxation("time")
+    assert exact is not None and relaxed is not None
+    assert relaxed.bound == exact.bound
+    assert len(columns) < len(every) == columns.of.counts.sum()
 
 
 def keys(table: OptionTable) -> list[tuple[object, ...]]:

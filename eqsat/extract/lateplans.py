@@ -8,29 +8,44 @@ chooses nothing but options whose plans are known, its bound is as tight as with
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.ragged import Ints
+from eqsat.extract.ragged import Ints, Mask
 from eqsat.extract.solve.relax import Relaxation
 
 LEAST = 64  # plans between two relaxations
 PART = 16  # or this part of those that are not made
-Relax = Callable[[FreeOptions], Relaxation | None]
 
 
-class Look(Protocol):
+class Planned(Protocol):
+    """Options, or columns that stand for several, of which some have plans."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def is_asked(self) -> Mask: ...
+
+    def asked(self, rows: Ints | None = None) -> Self: ...
+
+    def within(self, relaxed: Relaxation, cap: int | None) -> Self: ...
+
+
+P = TypeVar("P", bound=Planned)
+P_contra = TypeVar("P_contra", bound=Planned, contravariant=True)
+
+
+class Look(Protocol[P_contra]):
     """Looks for answers. cap: what others may be worth beside the best one; None: there is none."""
 
     @property
     def cap(self) -> int | None: ...
 
-    def near(self, free: FreeOptions, relaxed: Relaxation) -> None: ...
+    def near(self, free: P_contra, relaxed: Relaxation) -> None: ...
 
 
-def with_late_plans(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions | None:
+def with_late_plans(free: P, relax: Callable[[P], Relaxation | None], look: Look[P]) -> P | None:
     """With their plans those options that answers within the cap of `look` hold, as far as known.
 
     None if they hold no answer.
@@ -47,7 +62,7 @@ def with_late_plans(free: FreeOptions, relax: Relax, look: Look) -> FreeOptions 
     return free
 
 
-def _next(free: FreeOptions, relaxed: Relaxation) -> Ints:
+def _next(free: Planned, relaxed: Relaxation) -> Ints:
     """What the relaxation chooses without knowing its plan, and what it nearly chose."""
     chosen = np.zeros(len(free), dtype=bool)
     chosen[list(relaxed.support)] = True

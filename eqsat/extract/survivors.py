@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from eqsat.model.deadline import OutOfTime
 # how far above the bound an answer is looked for, one after another, until one is as good
 SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 Find = Callable[[tuple[Variant, ...]], int | None]
+F = TypeVar("F", FreeOptions, Columns)
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,14 @@ def _first(
     if not is_sum or not orbits.chains:
         return FreeOptions.made(variants, orbits.listed()), 0
     ((goal, weight),) = weights.items()
-    found = Columns.found(orbits).relaxation(goal, weight)
-    if found is None:
+    columns = with_late_plans(
+        Columns.found(orbits).presolved(), lambda few: few.relaxation(goal, weight), look
+    )
+    relaxed = None if columns is None else columns.relaxation(goal, weight)
+    if columns is None or relaxed is None:
         return None
-    columns, relaxed = found
-    look.near(columns, relaxed)
-    cap = look.cap
-    left = range(len(columns)) if cap is None else relaxed.within(cap)
-    return columns.options(np.array(left, dtype=np.int64)), relaxed.bound
+    left, bound = look.beside(columns, relaxed, 0)
+    return left.options(np.arange(len(left))).undominated(), bound
 
 
 def _alone(free: FreeOptions, weights: Mapping[str, int]) -> dict[str, int]:
@@ -168,7 +169,7 @@ class _Look:
         """What an answer may be worth; None if none is known."""
         return None if self.best is None else self.loose(self.best)
 
-    def beside(self, free: FreeOptions, relaxed: Relaxation, bound: int) -> tuple[FreeOptions, int]:
+    def beside(self, free: F, relaxed: Relaxation, bound: int) -> tuple[F, int]:
         """Options of answers that may be as good, and a proven lower bound of these.
 
         What is worth more than the cap that was known is not among the options any more.

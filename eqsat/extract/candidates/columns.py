@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from eqsat.extract.candidates.freeoptions import FreeOptions, free_table
 from eqsat.extract.candidates.orbits import KINDS, Orbits
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.chains import FAR, Chains
-from eqsat.extract.ragged import Ints, Ragged, contains, distinct
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
 from eqsat.extract.solve.classes import Classes, FoldedTable
 from eqsat.extract.solve.folded import folded_relaxation, presolved_rows
+from eqsat.extract.solve.foldedneeds import folded_needs
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.model.cycles import give_back
 
@@ -49,6 +51,28 @@ class Columns:
     def take(self, columns: Ints) -> Columns:
         """These columns."""
         return Columns(self.orbits, self.of.take(columns))
+
+    def within(self, relaxed: Relaxation, cap: int | None) -> Columns:
+        """Those of answers worth at most so much, by their relaxation."""
+        return self if cap is None else self.take(np.array(relaxed.within(cap), dtype=np.int64))
+
+    # ---- plans -----------------------------------------------------------------------------------
+    @cached_property
+    def _row(self) -> Ints:
+        """Per column: the row of the orbits that it is of."""
+        return self.orbits.of.rows[self.of.index[self.of.start[:-1]]]
+
+    @property
+    def is_asked(self) -> Mask:
+        """Per column: whether its time is known, or else a floor of it."""
+        return self.orbits.table.is_asked[self._row]
+
+    def asked(self, rows: Ints | None = None) -> Columns:
+        """With the times of these, or of all; OverflowError if sums are too large for arrays."""
+        asked = self._row if rows is None else self._row[rows]
+        return replace(self, orbits=self.orbits.with_times(distinct(asked)))
+
+    # ---- as a problem ----------------------------------------------------------------------------
 
     def folded(self) -> FoldedTable:
         """What they ask for, as one option of each, and how many there are."""
@@ -87,17 +111,20 @@ class Columns:
         """All options of these columns, as `Variant`s."""
         return self.options(rows).objects()
 
-    def relaxation(self, goal: str, weight: int = 1) -> tuple[Columns, Relaxation] | None:
-        """What of these some answer may need, and weight · goal; None: there is no answer."""
-        kept, known = presolved_rows(self.folded())
-        left = self.take(kept)
-        table = left.folded()
+    def presolved(self) -> Columns:
+        """What of these some answer may need."""
+        return self.take(presolved_rows(self.folded())[0])
+
+    def relaxation(self, goal: str, weight: int = 1) -> Relaxation | None:
+        """The least weight · goal of these; None: there is no answer."""
+        table = self.folded()
         adds = table.table.adds[:, list(self.orbits.variants.goals).index(goal)]
+        known = folded_needs(table)
         give_back()
         found = folded_relaxation(table, weight * adds, known)
         del table, known
         give_back()
-        return None if found is None else (left, found)
+        return found
 
 
 def _ends(rows: Ragged, chains: Chains, least: int, most: int) -> Ints:

@@ -37,7 +37,7 @@ class FreeOptions:
 
     @staticmethod
     def floored(variants: Variants) -> FreeOptions:
-        """The same before any plan is made, unless blocks are equal: see `Orbits.found`."""
+        """The same before any plan is made: see `Orbits.found`."""
         return FreeOptions.made(variants, Orbits.found(variants, floored=True).listed())
 
     @staticmethod
@@ -59,8 +59,11 @@ class FreeOptions:
             return self
         if rows is not None:
             return self._with_times(rows)
-        found = self._with_times(np.arange(len(self)))
-        return found.take(undominated(found.table).kept).presolved()
+        return self._with_times(np.arange(len(self))).undominated()
+
+    def undominated(self) -> FreeOptions:
+        """Without those that others dominate, and what no answer needs then."""
+        return self.take(undominated(self.table).kept).presolved()
 
     def _with_times(self, rows: Ints) -> FreeOptions:
         table = with_plan_times(self.variants, self.table, rows)

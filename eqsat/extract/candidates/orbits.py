@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from eqsat.extract.candidates.certified import Certified, images_of_numbers
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.plantimes import with_plan_times
+from eqsat.extract.candidates.samekernel import SETS, one_of_each_kernel
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
@@ -21,6 +22,7 @@ from eqsat.model.cycles import give_back
 
 KINDS = {"reads": "buffer", "resident": "buffer", "writes": "buffer", "extras": "buffer"}
 KINDS |= {"exclusive": "number", "computes": "value", "serves": "value"}
+NEEDS = ("reads", "resident", "writes", "exclusive")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,8 @@ class Orbits:
     def found(variants: Variants, *, floored: bool = False) -> Orbits:
         """Without those that are dominated; OutOfTime.
 
-        floored: where no blocks are equal no plan is made. Times that take one are floors of it;
-        such options dominate no others and are not dominated yet. OverflowError if sums of times
-        are too large for arrays.
+        floored: no plan is made. Times that take one are floors of it; such options dominate no
+        others and are not dominated yet. OverflowError if sums of times are too large for arrays.
         """
         every = CandidateTable(variants.candidates, variants.copies)
         is_read = read_by_any(variants, every)
@@ -54,10 +55,13 @@ class Orbits:
         of = Ragged.grouped(owner, np.concatenate([alone, copies]), len(every))
         table = OptionTable.stacked(parts)
         parts.clear()
-        chains = _chains(variants, every)
-        if chains or not floored or variants.pool.legality.target.devices:
-            table = with_plan_times(variants, table, np.arange(len(table)))
-        whole = Orbits(variants, table, of.take(table.candidate), chains).in_runs()
+        target = variants.pool.legality.target
+        of = of.take(table.candidate)
+        whole = Orbits(variants, table, of, _chains(variants, every)).in_runs()
+        if target.is_planned and not variants.pool.keeps_all:
+            whole = whole.one_of_each_kernel()
+        if not floored or target.devices:
+            whole = whole.with_times(np.arange(len(whole)))
         give_back()
         found = whole.undominated()
         del whole, table
@@ -76,6 +80,15 @@ class Orbits:
         """Per entry of `of`: how many blocks later than the row's own candidate it is."""
         later = self.table.candidates.later
         return later[self.of.index] - later[self.table.candidate][self.of.rows]
+
+    def with_times(self, rows: Ints) -> Orbits:
+        """With the plans of these rows; OverflowError as `found`."""
+        return replace(self, table=with_plan_times(self.variants, self.table, rows))
+
+    def one_of_each_kernel(self) -> Orbits:
+        """Without what is another one's kernel in the same blocks (`samekernel`)."""
+        placed = self._relative(SETS) if self.chains else self.table
+        return self.take(one_of_each_kernel(self.variants.space, self.table, placed))
 
     # ---- dominance -------------------------------------------------------------------------------
     def undominated(self) -> Orbits:
@@ -96,14 +109,13 @@ class Orbits:
         table = self.table if len(first) == len(self) else self.table.take(row[first])
         return replace(self, table=table, of=of)
 
-    def _relative(self) -> OptionTable:
-        """With all numbers relative to what is written, and the first and last block as costs.
+    def _relative(self, names: Sequence[str] = NEEDS) -> OptionTable:
+        """These sets relative to what is written, and the first and last block as costs.
 
         So options are compared that are alike, whichever block each was found in; and none is
         dominated by one that is there in fewer blocks.
         """
         place = self._anchor
-        names = ("reads", "resident", "writes", "exclusive")
         first, last = self.of.start[:-1], self.of.start[1:] - 1
         blocks = [place + self.later[first], -(place + self.later[last])]
         adds = np.concatenate([self.table.adds, np.stack(blocks, axis=1)], axis=1)
