@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat.model.expr import arg, call, const
+from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine
 
@@ -18,17 +18,26 @@ PRODUCT = call("mul", arg(0), arg(1))
 A, B, BIAS, RESULT = 0, 1, 2, 9  # buffers
 
 
-def matmul(m, k, n, a="mk", b="kn", bias=False, relu=False, result="mn"):
-    """Result [m, n] of A [m, k] and B [k, n], stored in the orders of letters given."""
+def matmul(
+    m, k, n, a="mk", b="kn", bias=False, relu=False, result="mn", dtypes=("f32", "f32", "f32")
+):
+    """Result [m, n] of A [m, k] and B [k, n], stored in the orders of letters given.
+
+    dtypes: of A and B, which are cast to that of the sums, the last.
+    """
     extents = {"m": m, "n": n, "k": k}
-    access = Access(A, "f32", strides(a, extents)), Access(B, "f32", strides(b, extents))
-    stages = [Stage(3, (0, 1), PRODUCT, access, "f32", "add", (2,))]
+    access = Access(A, dtypes[0], strides(a, extents)), Access(B, dtypes[1], strides(b, extents))
+    factors = [
+        arg(i) if x.dtype == dtypes[2] else cast(arg(i), dtypes[2]) for i, x in enumerate(access)
+    ]
+    product = call("mul", *factors)
+    stages = [Stage(3, (0, 1), product, access, dtypes[2], "add", (2,))]
     if bias:
         body = call("add", arg(0), arg(1))
         body = call("max", body, const(0.0)) if relu else body
         arguments = (0, Access(BIAS, "f32", (0, 1, 0)))
         stages.append(Stage(4, (0, 1), body, arguments, "f32"))
-    written = Access(RESULT, "f32", strides(result, extents))
+    written = Access(RESULT, dtypes[2], strides(result, extents))
     return Nest((m, n, k), tuple(stages), (Store(written, len(stages) - 1, (0, 1)),))
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import guarded
+import ml_dtypes
 import numpy as np
 import pytest
 from contracted import (
@@ -11,6 +12,7 @@ from contracted import (
     AVX512,
     BIAS,
     NEON,
+    PRODUCT,
     RESULT,
     beside,
     convolution,
@@ -22,9 +24,10 @@ from rownests import check
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import Kernel, generate
-from eqsat.model.expr import arg, call
+from eqsat.model.expr import arg, call, cast
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
+from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import UNROLL
 from eqsat.plan.cores import LINE
 from eqsat.plan.planner import plan
@@ -100,6 +103,70 @@ def test_stores_without_a_common_loop_are_parts():
     found = guarded.run(kernel_of(both, chosen, AVX2), AVX2, [*first, *second], results)
     close(found[0], x @ y, 6)
     close(found[1], u @ v + second[2], 4)
+
+
+SHORT = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8}
+
+
+def drawn(rng, shape, dtype):
+    """Normals of a float type, all numbers of an integer type."""
+    if DTYPES[dtype][1] == "f":
+        return rng.standard_normal(shape, np.float32).astype(SHORT.get(dtype, np.float32))
+    held = np.iinfo(SHORT[dtype])
+    return rng.integers(held.min, held.max, shape, SHORT[dtype], endpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "m", "k", "n", "form", "dtypes"),
+    [
+        ("avx512", 37, 70, 40, "kn", ("f32", "bf16")),  # converted as they are loaded
+        ("avx2", 37, 70, 43, "kn", ("f16", "f16")),
+        ("avx512", 29, 801, 33, "kn", ("bf16", "i8")),
+        ("avx512", 30, 33, 70, "nk", ("f32", "bf16")),  # squares transposed in registers
+        ("avx512", 2, 70, 19, "nk", ("bf16", "f16")),  # sums along the reduction
+        ("avx2", 3, 55, 18, "nk", ("f32", "u8")),
+        ("avx512", 1, 50, 1030, "kn", ("f32", "bf16")),  # rows side by side
+        ("avx2", 1, 50, 1030, "kn", ("f32", "i8")),
+    ],
+)
+def test_short_elements_are_converted_where_they_are_read(machine, m, k, n, form, dtypes):
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (m, k), dtypes[0])
+    y = drawn(rng, (k, n), dtypes[1])
+    nest = matmul(m, k, n, b=form, dtypes=(*dtypes, "f32"))
+    inputs = [x, y if form == "kn" else np.ascontiguousarray(y.T)]
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    close(run(nest, MACHINES[machine], inputs, (m, n)), expected, k)
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(40, "bf16"), (1030, "f16")])
+def test_nan_and_infinity_of_short_elements(n, dtype):
+    x = np.ones((2, 9), np.float32)
+    y = np.zeros((9, n), SHORT[dtype])
+    y[3, 1], y[4, 2] = np.nan, -np.inf
+    found = run(matmul(2, 9, n, dtypes=("f32", dtype, "f32")), AVX512, [x, y], (2, n))
+    assert np.isnan(found[:, 1]).all() and (found[:, 2] == -np.inf).all()
+    assert (np.delete(found, [1, 2], axis=1) == 0).all()
+
+
+def test_products_that_are_rounded_before_they_are_added_are_no_contraction():
+    nest = matmul(4, 5, 6, dtypes=("bf16", "bf16", "f32"))
+    rounded = replace(nest.stages[0], body=cast(PRODUCT, "f32"))
+    assert plan(replace(nest, stages=(rounded,)), AVX512).kind == "rows"
+
+
+def test_an_epilogue_rounds_to_the_element_type_it_writes():
+    nest = matmul(5, 20, 33, bias=True, dtypes=("bf16", "bf16", "f32"))
+    last = Stage(5, (0, 1), cast(arg(0), "bf16"), (1,), "bf16")
+    written = replace(nest.stores[0], access=replace(nest.stores[0].access, dtype="bf16"), stage=2)
+    nest = replace(nest, stages=(*nest.stages, last), stores=(written,))
+    rng = np.random.default_rng(0)
+    x, y = (drawn(rng, shape, "bf16") for shape in ((5, 20), (20, 33)))
+    bias = rng.standard_normal(33, np.float32)
+    kernel = kernel_of(nest, plan(nest, AVX512), AVX512)
+    (found,) = guarded.run(kernel, AVX512, [x, y, bias], [((5, 33), ml_dtypes.bfloat16)])
+    expected = x.astype(np.float64) @ y.astype(np.float64) + bias
+    assert np.abs(found.astype(np.float64) - expected).max() <= np.abs(expected).max() / 256
 
 
 def test_nan_goes_through_a_maximum():

@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
-from eqsat.plan.roles import ProductFactor, ProductRoles
+from eqsat.plan.cores import LINE
+from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.windows import WindowCopy
 
 UNROLL = 4  # points of the innermost reduction loop a turn
@@ -88,6 +89,22 @@ class Blocking:
         """The rows' and the columns'."""
         a, b = self.roles.factors
         return (b, a) if self.plan.swapped else (a, b)
+
+    @cached_property
+    def fetched_bytes(self) -> tuple[float, float]:
+        """Of the rows' factor and the columns' where they are fetched."""
+        a, b = self.factors
+        return fetched_bytes(a), fetched_bytes(b)
+
+    @cached_property
+    def line(self) -> int:
+        """Elements of B's source in a cache line."""
+        return int(4 * LINE // self.fetched_bytes[1])
+
+    @cached_property
+    def in_scratch(self) -> tuple[bool, bool]:
+        """Whether tiles read copies of the rows' factor and the columns', which are f32."""
+        return self.plan.copied[0] or self.plan.windows, self.plan.copied[1]
 
     @cached_property
     def row_count(self) -> int:
@@ -177,7 +194,7 @@ class Blocking:
     @cached_property
     def a_access(self) -> Access | None:
         """A as tiles read it: where it lies, or in its window; None if rows are copied."""
-        return self.window.access if self.plan.windows else self.factors[0].plain
+        return self.window.access if self.plan.windows else self.factors[0].direct
 
     @cached_property
     def has_partials(self) -> bool:

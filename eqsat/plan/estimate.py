@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from eqsat.model.nest import Access
 from eqsat.model.plan import Machine, Work
+from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
 from eqsat.plan.cores import CHAINS, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; of a copy, per byte
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
+# additions per vector of f32: to spread the elements, then to convert or shift them
+WIDENING = {"f32": 0, "bf16": 1, "f16": 1, "i8": 1, "u8": 1, "i16": 1, "u16": 1}
 LEVELS = (4, 10, 25, 50)  # picoseconds per byte, innermost first: some 250 to 20 GB/s
 
 
@@ -39,12 +43,17 @@ def _per_byte(between: float, machine: Machine) -> float:
     return LEVELS[min(next(levels, len(machine.caches)), len(LEVELS) - 1)]
 
 
-def aliased(stride: int, rows: int) -> bool:
-    """Whether lines of so many rows, `stride` f32 elements apart, do not stay in the nearest cache.
+def row_bytes(access: Access, loop: int) -> int:
+    """Bytes from one point of a loop to the next."""
+    return abs(access.strides[loop]) * DTYPES[access.dtype][0] // 8
+
+
+def aliased(nbytes: int, rows: int) -> bool:
+    """Whether lines of so many rows, `nbytes` apart, do not stay in the nearest cache.
 
     Lines a page apart share one set, of eight ways usually.
     """
-    apart = math.gcd(4 * abs(stride), PAGE_BYTES)
+    apart = math.gcd(nbytes, PAGE_BYTES)
     return rows > 8 * (PAGE_BYTES // max(apart, 64))
 
 
@@ -56,13 +65,18 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     k = nest.points(p.reduced)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
     columns = nest.points(p.outer_columns) // p.wide
-    fma = loads = tiles = vectors = 0.0
+    fma = loads = tiles = vectors = converted = 0.0
+    of_a, of_b = (
+        0 if on else widening(f) for f, on in zip(sizes.factors, sizes.in_scratch, strict=True)
+    )
     for count, rows in ((sizes.full_tiles, p.rows), (p.row_tiles - sizes.full_tiles, p.rows - 1)):
         for panels, width in _panels(sizes):
             across = -(-width // p.lanes) * p.wide
             times = points * columns * count * panels
             fma += times * k * max(rows * across, CHAINS)
-            loads += times * k * (across + rows * (across if p.vector_rows else 1))
+            from_a = rows * (across if p.vector_rows else 1)
+            loads += times * k * (across + from_a)
+            converted += times * k * (across * of_b + from_a * of_a)
             tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
@@ -70,7 +84,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     return Work(
         fma=fma,
         loads=loads,
-        scalar=epilogue + prologue + _partials(sizes, vectors),
+        scalar=epilogue + prologue + _partials(sizes, vectors) + converted,
         strided=strided + more,
         pages=_pages(sizes, machine) + _pages_of_copies(sizes, vectors),
         tiles=tiles,
@@ -80,17 +94,23 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     )
 
 
+def widening(factor: ProductFactor) -> float:
+    """Additions per vector that is loaded, to make f32 of a shorter element type."""
+    return 0 if factor.direct is None else WIDENING[factor.direct.dtype]
+
+
 def _dots(sizes: Blocking, items: int) -> Work:
     """Sums that are vectors along the reduction, each added up in the end."""
     p, nest = sizes.plan, sizes.nest
     columns = nest.points(p.batch) * nest.sizes[p.vector_loop]
     turns = nest.points(p.reduced[:-1]) * -(-nest.sizes[p.reduced[-1]] // p.lanes)
     sums = columns * p.rows
+    rows, others = (widening(f) for f in sizes.factors)
     epilogue, strided = _epilogue(sizes, sums / p.lanes)
     return Work(
         fma=columns / p.dot * turns * max(p.rows * p.dot, CHAINS),
         loads=columns / p.dot * turns * (p.rows + p.dot),
-        scalar=epilogue + 12.0 * sums,
+        scalar=epilogue + 12.0 * sums + columns / p.dot * turns * (p.rows * rows + p.dot * others),
         strided=strided + sums,
         tiles=columns / p.dot,
         items=items,
@@ -172,7 +192,7 @@ def _strided(factor: ProductFactor, along: int, reduced: tuple[int, ...]) -> flo
     for a in factor.accesses:
         step = a.strides[along] if along >= 0 else 0
         if step not in (0, 1):
-            turned = factor.plain is a and any(a.strides[i] == 1 for i in reduced)
+            turned = factor.direct is a and any(a.strides[i] == 1 for i in reduced)
             found += 0.25 if turned else 1
         elif any(x.strides[along] for x in a.indices):
             found += 1
@@ -191,18 +211,18 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
     one, and prefetchers follow them better.
     """
     nest, p = sizes.nest, sizes.plan
-    a, b = (f.plain for f in sizes.factors)
+    a, b = (f.direct for f in sizes.factors)
     if not p.reduced:
         return 0
     k = nest.points(p.batch) * nest.points(p.reduced)
     found = 0.0
     if b and not _is_streamed(sizes):
-        share = 4 * abs(b.strides[p.reduced[-1]]) / PAGE_BYTES
+        share = row_bytes(b, p.reduced[-1]) / PAGE_BYTES
         kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
         once = p.copied[1] or p.prefetch or kept or share < 1  # of every block of rows
         again = sizes.row_blocks if once else sizes.tiles
         found += k * p.panels * p.wide * again * min(share, 1) ** 2
-    if a and 4 * abs(a.strides[p.reduced[-1]]) >= PAGE_BYTES:
+    if a and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
         found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
     return found
 
@@ -221,25 +241,29 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     """(bytes used in between, bytes fetched again) of A, of B and of the partial sums."""
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)
-    panel = 4.0 * sizes.block_k * sizes.panel_row
-    row_tile = 4.0 * p.rows * sizes.block_k
+    fetched = sizes.fetched_bytes
+    of_a, of_b = (4.0 if on else n for n, on in zip(fetched, sizes.in_scratch, strict=True))
+    panel = of_b * sizes.block_k * sizes.panel_row
+    row_tile = of_a * p.rows * sizes.block_k
     block = row_tile * p.tile_block
-    a_bytes = 4.0 * batch * k * sizes.row_count * nest.points(p.outer_rows)
+    b_points = batch * k * p.panels * p.vectors * p.lanes
+    a_points = batch * k * sizes.row_count * nest.points(p.outer_rows)
+    a_bytes = of_a * a_points
     if p.windows:
         block = 4.0 * sizes.window.elements
         row_tile = block / sizes.block_points
         a_bytes = batch * sizes.row_blocks * block
-    b_bytes = 4.0 * batch * k * p.panels * p.vectors * p.lanes
     if sizes.tiles > 1:  # a panel is read again for every row tile of a block
-        yield panel + row_tile, b_bytes * (sizes.tiles - sizes.row_blocks)
+        yield panel + row_tile, of_b * b_points * (sizes.tiles - sizes.row_blocks)
     if sizes.row_blocks > 1:  # and all of B for every block
-        yield b_bytes / batch + block, b_bytes * (sizes.row_blocks - 1)
+        again = fetched[1] * b_points
+        yield again / batch + block, again * (sizes.row_blocks - 1)
     if p.panels > 1 and not p.vector_rows:  # a block of rows is read again for every panel
         yield block + panel, a_bytes * (p.panels - 1)
-    a = sizes.factors[0].plain
-    if a and p.row_loops and not p.copied[0] and aliased(a.strides[p.row_loops[-1]], p.rows):
+    a = sizes.factors[0].direct
+    if a and p.row_loops and not p.copied[0] and aliased(row_bytes(a, p.row_loops[-1]), p.rows):
         # a line leaves the cache before its next element is read
-        yield machine.caches[0] + 1, 64 * a_bytes / 4 * p.panels
+        yield machine.caches[0] + 1, 64.0 * a_points * p.panels
     if p.k_blocks > 1:
         sums = 4.0 * p.rows * p.tile_block * p.panel_block * p.vectors * p.lanes
         total = 8.0 * batch * sizes.tiles * p.rows * p.panels * p.vectors * p.lanes

@@ -8,8 +8,13 @@ from functools import cached_property
 
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest, NoNest, Stage
+from eqsat.model.tensor import DTYPES
+from eqsat.ops.meaning.scalar import result_dtype
 from eqsat.plan.stages import access_loops, needed
 from eqsat.plan.windows import Coordinates, coordinates_of
+
+# element types that vector loads turn into f32 without a rounding
+WIDENED = frozenset({"f32", "bf16", "f16", "i8", "u8", "i16", "u16"})
 
 
 @dataclass(frozen=True)
@@ -17,12 +22,15 @@ class ProductFactor:
     """One side of the product: a body over accesses and earlier stages.
 
     loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
+    direct: the same, also where a cast of a short element type to f32 is all that is done to it:
+    a kernel may read it where it lies and convert what it loads.
     """
 
     body: Expr
     arguments: tuple[Access | int, ...]
     loops: frozenset[int]
     accesses: tuple[Access, ...]  # all that its value needs, through earlier stages too
+    direct: Access | None = None
 
     @cached_property
     def plain(self) -> Access | None:
@@ -54,9 +62,8 @@ def product_roles_of(nest: Nest) -> ProductRoles:
     if len(sums) != 1:
         raise NoNest(f"{len(sums)} reductions are not one contraction")
     stage = nest.stages[sums[0]]
-    kinds = {s.dtype for s in nest.stages} | {a.dtype for a in nest.accesses}
-    if stage.combine != "add" or kinds != {"f32"}:
-        raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {sorted(kinds)}")
+    if stage.combine != "add" or stage.dtype != "f32":
+        raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {stage.dtype}")
     factors = both_factors(nest, stage)
     parallel = [i for i in stage.loops if nest.sizes[i] > 1]
     a, b = (f.loops for f in factors)
@@ -84,9 +91,15 @@ def product_roles_of(nest: Nest) -> ProductRoles:
 def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor]:
     body, arguments = stage.body, stage.arguments
     while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
-        body, arguments = nest.stages[inner].body, nest.stages[inner].arguments
+        product = nest.stages[inner]
+        if product.dtype != stage.dtype:
+            raise NoNest(f"the products are rounded to {product.dtype} before they are added")
+        body, arguments = product.body, product.arguments
     if body.fn != "mul":
         raise NoNest(f"the sum is not one of products but of {body.fn}")
+    given = [nest.stages[a].dtype if isinstance(a, int) else a.dtype for a in arguments]
+    if result_dtype(body, given) not in (stage.dtype, None):
+        raise NoNest(f"the products are no {stage.dtype}, as their sum is")
     one, other = (_factor(nest, x, arguments) for x in body.args)
     return one, other
 
@@ -94,7 +107,31 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor
 def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> ProductFactor:
     accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
     loops = frozenset(i for a in accesses for i in access_loops(a))
-    return ProductFactor(body, arguments, loops, accesses)
+    return ProductFactor(body, arguments, loops, accesses, _direct(nest, body, arguments))
+
+
+def _direct(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Access | None:
+    """The access that a body is but for a cast to f32, through stages that only cast."""
+    while True:
+        while body.fn == "cast" and body.value == "f32":
+            (body,) = body.args
+        if body.fn != "arg":
+            return None
+        found = arguments[body.value]
+        if isinstance(found, Access):
+            break
+        stage = nest.stages[found]
+        if stage.combine or stage.bounds or stage.dtype != "f32":
+            return None
+        body, arguments = stage.body, stage.arguments
+    if found.bounds or found.lookups or found.dtype not in WIDENED:
+        return None
+    return found
+
+
+def fetched_bytes(factor: ProductFactor) -> float:
+    """Bytes of an element where it is fetched; of a body over several accesses, those of f32."""
+    return DTYPES[factor.direct.dtype][0] / 8 if factor.direct else 4
 
 
 def _below(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
-from eqsat.plan import estimate
+from eqsat.plan import estimate, expressions
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
-from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM, LINE
+from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM
 from eqsat.plan.roles import ProductFactor, ProductRoles, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
 from eqsat.plan.windowblocks import window_blocks
@@ -31,6 +31,7 @@ STREAMED = 16  # rows of B that are read side by side, each in order
 def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
     roles = product_roles_of(nest)
+    expressions.check_bodies(nest)
     if any(nest.stages[i].bounds for i in roles.epilogue):
         raise NoNest("a stage behind the contraction pads what it reads")
     found = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]
@@ -68,14 +69,14 @@ def _vector_loops(
     nest: Nest, a: ProductFactor, b: ProductFactor, columns: tuple[int, ...], batch: tuple[int, ...]
 ) -> list[int]:
     """Loops along which vectors of B lie, or the result's do; of both factors if there are such."""
-    unit = [i for i in columns if b.plain and b.plain.strides[i] == 1]
+    unit = [i for i in columns if b.direct and b.direct.strides[i] == 1]
     written = [i for i in columns if any(s.access.strides[i] == 1 for s in nest.stores)]
     of_b = [i for i in columns if any(x.strides[i] == 1 for x in b.accesses)]
     found = list(dict.fromkeys([*unit, *written, *of_b]))
     both = [
         i
         for i in batch
-        if b.plain and b.plain.strides[i] == 1 and any(x.strides[i] == 1 for x in a.accesses)
+        if b.direct and b.direct.strides[i] == 1 and any(x.strides[i] == 1 for x in a.accesses)
     ]
     return [*found, *both] or list(columns[-1:])
 
@@ -85,7 +86,7 @@ def _tiled(
 ) -> Iterator[Tiling]:
     a, b = roles.factors[::-1] if own.swapped else roles.factors
     must_a, must_b = _must_copy(nest, a, own, rows), _must_copy(nest, b, own, ())
-    strided = b.plain is None or b.plain.strides[own.vector_loop] != 1
+    strided = b.direct is None or b.direct.strides[own.vector_loop] != 1
     if own.vector_rows and (must_a or must_b):
         return
     reduced = _reduction_order(nest, roles, a, b)
@@ -118,7 +119,7 @@ def _windowed(
     found = roles.coordinates[own.swapped]
     if found is None or (own.vector_rows and not _lie_along(found, own.vector_loop)):
         return
-    must_b = _must_copy(nest, b, own, ()) or (b.plain and b.plain.strides[own.vector_loop] != 1)
+    must_b = _must_copy(nest, b, own, ()) or (b.direct and b.direct.strides[own.vector_loop] != 1)
     if own.vector_rows and must_b:
         return
     row_loops, outer = _rows(nest, a, rows, copied=False)
@@ -149,7 +150,7 @@ def _dots(
     a, b = roles.factors[::-1] if own.swapped else roles.factors
     if _must_copy(nest, a, own, rows) or _must_copy(nest, b, own, ()) or own.vector_rows:
         return
-    x, y = a.plain, b.plain
+    x, y = a.direct, b.direct
     both = [i for i in roles.reduced if x and y and x.strides[i] == y.strides[i] == 1]
     count = nest.points(rows)
     if not both or len(rows) > 1 or count > MOST_DOT_ROWS or own.outer_columns:
@@ -182,15 +183,18 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
 
 def _must_copy(nest: Nest, factor: ProductFactor, own: Tiling, rows: tuple[int, ...]) -> bool:
     """Whether a factor is more than an access, or some of its points do not exist."""
-    if factor.plain is None:
+    if factor.direct is None:
         return True
     return any(access_loops(b) & (factor.loops | set(rows)) for b in nest.bounds)
 
 
 def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
-    """Whether copying rows could pay: several loops of rows, or rows that share cache sets."""
-    assert a.plain is not None
-    return len(rows) > 1 or any(estimate.aliased(a.plain.strides[i], nest.sizes[i]) for i in rows)
+    """Whether copying rows could pay: several loops of rows, rows that share cache sets, or
+    elements that every panel would convert again."""
+    assert a.direct is not None
+    if len(rows) > 1 or estimate.widening(a):
+        return True
+    return any(estimate.aliased(estimate.row_bytes(a.direct, i), nest.sizes[i]) for i in rows)
 
 
 def _reduction_order(
@@ -205,7 +209,7 @@ def _reduction_order(
         )
 
     contiguous = [i for i in roles.reduced if any(x.strides[i] == 1 for x in a.accesses)]
-    last = contiguous[:1] if a.plain is None else []
+    last = contiguous[:1] if a.direct is None else []
     return (*sorted((i for i in roles.reduced if i not in last), key=key), *last)
 
 
@@ -234,10 +238,10 @@ def _panels(
 
 def _may_stream(nest: Nest, own: Tiling, b: ProductFactor, machine: Machine) -> bool:
     """Whether B is read once, and along its own rows it would be read in order."""
-    if b.plain is None or own.copied[1] or own.copied[0] or not own.reduced:
+    if b.direct is None or own.copied[1] or own.copied[0] or not own.reduced:
         return False
     rows = nest.points(own.row_loops) * nest.points(own.outer_rows)
-    apart = 4 * abs(b.plain.strides[own.reduced[0]]) >= LEAST_APART
+    apart = estimate.row_bytes(b.direct, own.reduced[0]) >= LEAST_APART
     return apart and rows * own.vectors <= machine.registers - 2 - own.vectors
 
 
@@ -273,13 +277,21 @@ def _panel_count(nest: Nest, one: Tiling) -> int:
 
 
 def _side_by_side(roles: ProductRoles, one: Tiling) -> int:
-    """Rows of B that are read side by side: fewer where they share cache sets."""
-    return STREAMED // 2 if _shares_sets(roles, one) else STREAMED
+    """Rows of B that are read side by side: fewer where they share cache sets, or are short."""
+    return STREAMED // 2 if _shares_sets(roles, one) or _is_short(roles, one) else STREAMED
+
+
+def _is_short(roles: ProductRoles, one: Tiling) -> bool:
+    """Whether B's elements are shorter than f32: a panel's rows are fewer lines, and prefetchers
+    start too late in each."""
+    return bool(estimate.widening(roles.factors[0] if one.swapped else roles.factors[1]))
 
 
 def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
-    b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
-    return bool(b and one.reduced and estimate.aliased(b.strides[one.reduced[-1]], STREAMED))
+    b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
+    if b is None or not one.reduced:
+        return False
+    return estimate.aliased(estimate.row_bytes(b, one.reduced[-1]), STREAMED)
 
 
 def _reduction_blocks(
@@ -320,10 +332,12 @@ def _light(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
     plain = [a for i in roles.epilogue for a in accesses_read(nest.stages[i].arguments)]
     plain += [s.access for s in nest.stores]
     cost = additions(nest, roles.epilogue)
+    dtypes = {a.dtype for a in plain} | {nest.stages[i].dtype for i in roles.epilogue}
     return (
         one.k_blocks == 1
         and not one.extra
         and not nest.bounds
+        and dtypes == {"f32"}
         and cost <= 4
         and all(not a.bounds and not a.lookups for a in plain)
         and not any(s.bounds for s in nest.stores)
@@ -359,10 +373,11 @@ def _split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Ti
 
 def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
-    b = (roles.factors[0] if one.swapped else roles.factors[1]).plain
+    b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
     if b is None or len(one.reduced) != 1 or one.panels == 1:
         return one
-    if one.k_blocks > 1 and (one.k_block > STREAMED or not _shares_sets(roles, one)):
+    steady = not _shares_sets(roles, one) and not _is_short(roles, one)
+    if one.k_blocks > 1 and (one.k_block > STREAMED or steady):
         return one
     if nest.points(one.reduced) < 4 * UNROLL:
         return one
@@ -371,7 +386,7 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
         turns = 1 if short else 1 << max(one.tile_block // UNROLL, 1).bit_length() - 1
         return replace(one, prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
     if one.copied[1] and b.strides[one.reduced[0]] == 1 and one.wide == 1 and not short:
-        turns = LINE // UNROLL
+        turns = Blocking(nest, one, roles).line // UNROLL
         columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
         return replace(one, prefetch=columns, prefetch_turns=turns)
     return one

@@ -144,12 +144,12 @@ class CacheBlocks:
     def _source(self, frame: Frame, k: Index) -> Value:
         """Where the panel starts in B's own buffer, if it lies there as it is."""
         p, code = frame.plan, frame.code
-        source = frame.sizes.factors[1].plain
+        source = frame.sizes.factors[1].direct
         if source is None:
             return self.b
         at = frame.moved({p.reduced[0]: k} if p.reduced else {}).at
         offset = code.affine(source.base, source.strides, at)
-        return code.at(frame.reads[source.buffer], F32, offset)
+        return code.at(frame.reads[source.buffer], frame.source_kind(1), offset)
 
     def _sums(
         self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
@@ -193,7 +193,7 @@ class CacheBlocks:
         else:
             a = self._rows(here, first, row, k)
         if p.prefetch:
-            ahead = code.at(ahead, F32, ahead_start(frame, done))
+            ahead = code.at(ahead, frame.source_kind(1), ahead_start(frame, done))
         own = [a, b, mine, ahead, count, row]
 
         def variant(rows: int) -> None:
@@ -229,7 +229,7 @@ class CacheBlocks:
             here = here.moved(self._in_window(here, first))
             return code.at(self.a, F32, code.affine(source.base, source.strides, here.at))
         offset = code.affine(source.base, source.strides, here.at)
-        return code.at(frame.reads[source.buffer], F32, offset)
+        return code.at(frame.reads[source.buffer], frame.source_kind(0), offset)
 
     def _in_window(self, frame: Frame, first: Index) -> dict[int, Index]:
         """Indices of the loops of which a window is a part, from its first points on."""

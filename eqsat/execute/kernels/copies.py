@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eqsat.execute.kernels.frame import F32, Frame, first_row
+from eqsat.execute.kernels.frame import F32, Frame, as_f32, first_row
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
@@ -139,7 +139,7 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
     code, p, s = frame.code, frame.plan, frame.sizes
     factor = s.factors[1]
     vectors = frame.vectors(last)
-    source = factor.plain
+    source = factor.direct
     turned = (
         source is not None
         and p.reduced
@@ -194,9 +194,9 @@ def _turned(
 ) -> None:
     """Columns that are contiguous along the reduction: squares transposed in registers."""
     code, p, s = frame.code, frame.plan, frame.sizes
-    source = factor.plain
+    source = factor.direct
     assert source is not None
-    lanes, along = p.lanes, p.reduced[-1]
+    lanes, along, kind = p.lanes, p.reduced[-1], frame.source_kind(1)
 
     def square(i: Index, mask: Mask = None) -> None:
         for v in vectors:
@@ -208,10 +208,11 @@ def _turned(
                     columns.append(code.zero(F32, lanes))
                     continue
                 one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
-                columns.append(points.access(source, one.at, mask))
+                x = points.access(source, one.at, mask)
+                columns.append(as_f32(code, x, source.dtype))
                 if mask is None:  # no prefetcher follows so many streams
                     far = code.add(points.offset(source, one.at), AHEAD * lanes)
-                    code.prefetch(code.at(frame.reads[source.buffer], F32, far), level=2)
+                    code.prefetch(code.at(frame.reads[source.buffer], kind, far), level=2)
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
                 row = lambda x=x, at=at: code.store(x, code.at(to, F32, at), F32)  # noqa: E731

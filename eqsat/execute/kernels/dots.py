@@ -16,10 +16,10 @@ def write_dots(outer: Frame, rows: int, last: bool) -> Any:
     frame, (a, b, sums, *_) = outer.begin(f"dots{rows}{'.last' if last else ''}", KINDS)
     code, p, s = frame.code, frame.plan, frame.sizes
     columns = s.last_width if last else s.width
-    step = operands(frame)[1].vector
+    columns_of = operands(frame)[1]
 
     def group(count: int, first: Index) -> None:
-        start = code.at(b, F32, code.mul(first, step))
+        start = columns_of.at(code, b, code.mul(first, columns_of.vector))
         Dots(frame, rows, count).write(a, start, code.at(sums, F32, first))
 
     whole = columns // p.dot * p.dot
@@ -56,44 +56,49 @@ class Dots:
         size = self.frame.nest.sizes[p.reduced[level]]
         if level == len(p.reduced) - 1:
             return self._innermost(a, b, size, sums)
-        steps = [x.reduced[level] for x in operands(self.frame)]
+        rows, columns = operands(self.frame)
 
         def turn(i: Index, *sums: Value) -> list[Value]:
-            x, y = (code.at(q, F32, code.mul(i, s)) for q, s in zip((a, b), steps, strict=True))
+            x = rows.at(code, a, code.mul(i, rows.reduced[level]))
+            y = columns.at(code, b, code.mul(i, columns.reduced[level]))
             return self._sum(level + 1, x, y, list(sums))
 
         return code.loop(0, size, 1, sums, turn)
 
     def _innermost(self, a: Value, b: Value, size: int, sums: list[Value]) -> list[Value]:
         code, lanes = self.code, self.frame.plan.lanes
+        rows, columns = operands(self.frame)
 
         def turn(i: Index, *sums: Value) -> list[Value]:
-            self._ask_ahead(code.at(b, F32, i))
-            return self._step(code.at(a, F32, i), code.at(b, F32, i), list(sums), None)
+            x, y = rows.at(code, a, i), columns.at(code, b, i)
+            self._ask_ahead(y)
+            return self._step(x, y, list(sums), None)
 
         whole = size // lanes * lanes
         sums = code.loop(0, whole, lanes, sums, turn)
         if size == whole:
             return sums
-        return self._step(code.at(a, F32, whole), code.at(b, F32, whole), sums, size - whole)
+        x, y = rows.at(code, a, whole), columns.at(code, b, whole)
+        return self._step(x, y, sums, size - whole)
 
     def _ask_ahead(self, b: Value) -> None:
         """The same place in the next columns: no prefetcher follows so few and short streams."""
-        step = operands(self.frame)[1].vector
+        columns = operands(self.frame)[1]
         for c in range(self.columns):
-            self.code.prefetch(self.code.at(b, F32, (self.columns + c) * step), level=2)
+            there = (self.columns + c) * columns.vector
+            self.code.prefetch(columns.at(self.code, b, there), level=2)
 
     def _step(self, a: Value, b: Value, sums: list[Value], mask: Mask) -> list[Value]:
         """A vector of every row and column; lanes out of the mask are 0 on both sides."""
         code, lanes = self.code, self.frame.plan.lanes
         rows, columns = operands(self.frame)
         ys = [
-            code.load(code.at(b, F32, c * columns.vector), F32, lanes, mask=mask)
+            columns.load(code, columns.at(code, b, c * columns.vector), lanes, 1, mask)
             for c in range(self.columns)
         ]
         found = list(sums)
         for r in range(self.rows):
-            x = code.load(code.at(a, F32, r * rows.row), F32, lanes, mask=mask)
+            x = rows.load(code, rows.at(code, a, r * rows.row), lanes, 1, mask)
             for c, y in enumerate(ys):
                 at = r * self.columns + c
                 found[at] = code.fma(x, y, found[at])

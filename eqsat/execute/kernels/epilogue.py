@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.execute.kernels import casts
 from eqsat.execute.kernels.frame import F32, Frame
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
@@ -126,9 +127,10 @@ class Column:
     def _store(self, frame: Frame, points: Points, s: Store, x: Value, mask: Mask) -> None:
         code, lanes = frame.code, frame.plan.lanes
         kind = TYPES[s.access.dtype]
+        x = casts.stored(code, x, s.access.dtype)
         there = points.holds(s.access.bounds, frame.at)
         if there is not True and s.access.fill is not None:
-            fill = code.constant(kind, s.access.fill, lanes)
+            fill = code.broadcast(casts.memory_constant(code, s.access.fill, s.access.dtype), lanes)
             x = code.select(there, x, fill) if not isinstance(there, bool) else fill
         written = points.holds(s.bounds, frame.at)
         if written is not True:

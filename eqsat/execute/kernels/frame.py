@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.ir import Code, Index
-from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
+from eqsat.execute.kernels import casts
+from eqsat.execute.kernels.ir import Code, Index, Mask
+from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value, lanes_of
+from eqsat.execute.kernels.lanes import Lanes
 from eqsat.model.nest import Access, Nest
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 
@@ -37,6 +39,11 @@ class Frame:
         """Loops whose index the parts are called with."""
         p = self.plan
         return (*p.batch, *p.outer_rows, *p.outer_columns, p.vector_loop)
+
+    def source_kind(self, which: int) -> Any:
+        """Element type in memory of the rows' factor (0) or the columns' (1); f32 of a body."""
+        source = self.sizes.factors[which].direct
+        return TYPES[source.dtype] if source else F32
 
     def moved(self, where: dict[int, Index]) -> Frame:
         """The frame with other indices of these loops."""
@@ -93,13 +100,29 @@ class Steps:
     vector: int  # per element of the vector loop
     wide: int  # per point of the loop a panel is wide over
     reduced: tuple[int, ...]
+    dtype: str = "f32"  # of the elements there; the tile converts what it loads
+
+    def at(self, code: Code, pointer: Value, offset: Index) -> Value:
+        """The address so many elements on."""
+        return code.at(pointer, TYPES[self.dtype], offset)
+
+    def load(self, code: Code, pointer: Value, lanes: int, stride: int, mask: Mask = None) -> Value:
+        """A vector of f32, of elements that follow each other, or (stride 0) of one."""
+        kind = TYPES[self.dtype]
+        return as_f32(code, code.load(pointer, kind, lanes, stride, mask), self.dtype)
+
+
+def as_f32(code: Code, x: Value, dtype: str) -> Value:
+    """What was loaded of this element type as f32."""
+    lanes = lanes_of(x)
+    return x if dtype == "f32" else casts.lane_convert(Lanes(code, lanes), x, dtype, "f32")
 
 
 def operands(frame: Frame) -> tuple[Steps, Steps]:
     """Of the rows' and of the columns' factor: as the access steps, or as its copy in scratch."""
     p, s, nest = frame.plan, frame.sizes, frame.nest
     linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
-    a, b = s.a_access, s.factors[1].plain
+    a, b = s.a_access, s.factors[1].direct
     rows = Steps(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
@@ -130,7 +153,7 @@ def ahead_start(frame: Frame, done: Index) -> Index:
 
 def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     """Elements of B's buffer between prefetches of a turn, turns of a group, and groups."""
-    source, p = frame.sizes.factors[1].plain, frame.plan
+    source, p = frame.sizes.factors[1].direct, frame.plan
     assert source is not None
     column, row = source.strides[p.vector_loop], source.strides[p.reduced[-1]]
     if p.copied[1]:  # a line of each column, other columns every turn
@@ -145,4 +168,5 @@ def _stepping(p: Tiling, access: Access | None) -> Steps:
         access.strides[p.vector_loop],
         access.strides[p.outer_columns[-1]] if p.wide > 1 else 0,
         tuple(access.strides[i] for i in p.reduced),
+        access.dtype,
     )

@@ -382,6 +382,9 @@ class Code:
                 self.when(mask, lambda: b.store(value, pointer, align=align) and None)
         elif stride == 1 and mask is None:
             b.store(value, pointer, align=align)
+        elif isinstance(mask, int) and mask == 1:
+            # LLVM 22 writes too many bytes for a mask of one lane behind a truncation
+            b.store(self.lane(value, 0), pointer, align=align)
         else:
             masked.masked_store(self, value, pointer, stride, mask)
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from eqsat.execute.kernels.frame import F32, Frame, Steps, ahead_steps, operands
 from eqsat.execute.kernels.ir import Code, Index
-from eqsat.execute.kernels.kinds import I64, POINTER, Value
+from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import UNROLL, row_stride
-from eqsat.plan.cores import LINE
 
 Vector = tuple[int, int, int | None]
 # a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row
@@ -81,8 +80,8 @@ class RegisterTile:
 
     def _moved(self, level: int, a: Value, b: Value, i: Index) -> tuple[Value, Value]:
         code = self.code
-        steps = self.a.reduced[level], self.b.reduced[level]
-        x, y = (code.at(q, F32, code.mul(i, step)) for q, step in zip((a, b), steps, strict=True))
+        x = self.a.at(code, a, code.mul(i, self.a.reduced[level]))
+        y = self.b.at(code, b, code.mul(i, self.b.reduced[level]))
         return x, y
 
     def _parts(self, level: int, a: Value, b: Value) -> None:
@@ -165,35 +164,42 @@ class RegisterTile:
         each, across, along = ahead_steps(self.frame)
         group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
         start = code.add(code.mul(group, along), code.mul(number, across))
-        pointer = code.at(self.ahead, F32, start)
+        kind = self.frame.source_kind(1)
+        pointer = code.at(self.ahead, kind, start)
         # single tiles reach the next panel late, and rows that share sets fill the first cache
         level = 2 if p.k_blocks > 1 or p.tile_block == 1 else 1
-        lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // LINE)
+        line = self.frame.sizes.line
+        lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // line)
         for i in range(p.prefetch):
-            for line in range(lines):
-                code.prefetch(code.at(pointer, F32, i * each + line * LINE), level=level)
+            for n in range(lines):
+                code.prefetch(code.at(pointer, kind, i * each + n * line), level=level)
 
     def _step(self, a: Value, b: Value, sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
         code, plan = self.code, self.frame.plan
         a_point, b_point = (u * (x.reduced[-1] if x.reduced else 0) for x in (self.a, self.b))
         columns = [
-            self._load(b, b_point + self._column(self.b, v), None if plan.copied[1] else v[2])
+            self._load(self.b, b, b_point + self._column(self.b, v), self._lanes_there(v))
             for v in self.vectors
         ]
         found = list(sums)
         for r in range(self.rows):
             start = a_point + r * self.a.row
-            x = None if plan.vector_rows else code.load(code.at(a, F32, start), F32, self.lanes, 0)
+            one = self.a.at(code, a, start)
+            x = None if plan.vector_rows else self.a.load(code, one, self.lanes, 0)
             for j, v in enumerate(self.vectors):
                 if plan.vector_rows:
-                    x = self._load(a, start + self._column(self.a, v), v[2])
+                    x = self._load(self.a, a, start + self._column(self.a, v), v[2])
                 at = r * len(self.vectors) + j
                 found[at] = code.fma(x, columns[j], found[at])
         return found
 
-    def _load(self, pointer: Value, offset: int, lanes: int | None) -> Value:
-        return self.code.load(self.code.at(pointer, F32, offset), F32, self.lanes, 1, lanes)
+    def _lanes_there(self, vector: Vector) -> int | None:
+        """Lanes of B's vector that may be read; a copied panel has them all."""
+        return None if self.frame.plan.copied[1] else vector[2]
+
+    def _load(self, x: Steps, pointer: Value, offset: int, lanes: int | None) -> Value:
+        return x.load(self.code, x.at(self.code, pointer, offset), self.lanes, 1, lanes)
 
     @staticmethod
     def _column(x: Steps, vector: Vector) -> int:
@@ -269,8 +275,9 @@ class RegisterTile:
         if key not in starts:
             offset = self.code.affine(access.base, access.strides, where.at)
             buffer = (frame.reads if buffers is None else buffers)[access.buffer]
-            starts[key] = self.code.at(buffer, F32, offset)
+            starts[key] = self.code.at(buffer, TYPES[access.dtype], offset)
         wide = access.strides[p.outer_columns[-1]] if p.wide > 1 else 0
         step = r * (row_stride(frame.nest, p.row_loops, access) or 0)
         step += v[0] * wide + v[1] * access.strides[p.vector_loop]
-        return self.code.at(starts[key], F32, step), (access, step, v[2])
+        pointer = self.code.at(starts[key], TYPES[access.dtype], step)
+        return pointer, (access, step, v[2])
