@@ -157,7 +157,8 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
     if p.windows:
         times, elements = _windows(sizes)
         copied += 4 * times * elements
-        prologue += times * elements / p.lanes * _body_cost(sizes, a)
+        once = sizes.window.bounds_of_runs  # tested once for a whole run
+        prologue += times * elements / p.lanes * (_body_cost(sizes, a) - once)
         strided += times * elements * sizes.window.steps_apart
     for on, factor, elements, along in (
         (p.copied[0], a, rows * k * sizes.groups, p.reduced[-1] if p.reduced else -1),
@@ -211,7 +212,7 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
     one, and prefetchers follow them better.
     """
     nest, p = sizes.nest, sizes.plan
-    a, b = (f.direct for f in sizes.factors)
+    a, b = sizes.a_access, sizes.factors[1].direct
     if not p.reduced:
         return 0
     k = nest.points(p.batch) * nest.points(p.reduced)

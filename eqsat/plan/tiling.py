@@ -128,14 +128,17 @@ def _windowed(
         row_loops=row_loops,
         outer_rows=outer[-1:],
         batch=(*own.batch, *outer[:-1]),
-        reduced=_reduction_order(nest, roles, a, b),
         windows=True,
     )
+    orders = dict.fromkeys(_reduction_order(nest, roles, *x) for x in ((a, b), (b, a)))
     for n, w in _panels(nest, one, b, machine):
         for copy_b in (True,) if must_b else (False, True):
             if w == 1 and (not own.vector_rows or not copy_b):
                 sized = replace(one, vectors=n, wide=w, copied=(False, copy_b))
-                yield _blocked(nest, roles, sized, machine)
+                yield from (
+                    _blocked(nest, roles, replace(sized, reduced=order), machine)
+                    for order in orders
+                )
 
 
 def _lie_along(found: Coordinates, loop: int) -> bool:
@@ -200,7 +203,7 @@ def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
 def _reduction_order(
     nest: Nest, roles: ProductRoles, a: ProductFactor, b: ProductFactor
 ) -> tuple[int, ...]:
-    """Reduction loops, the ones of longest strides outermost; B's count before A's."""
+    """Reduction loops, those of longest strides outermost; the second factor's count first."""
 
     def key(i: int) -> tuple[int, int]:
         return (

@@ -14,7 +14,7 @@ from eqsat.plan.roles import ProductRoles
 
 def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
     """Blocks of tiles whose windows fit the cache that they are read from, for several cores."""
-    room = machine.caches[0] // 2 if one.vector_rows else machine.caches[:2][-1] // 2
+    room = machine.caches[:2][-1] // 2
     each = one.row_tiles if one.outer_rows else 1  # tiles of a point of the loop that is cut
     most = nest.points(one.outer_rows) if one.outer_rows else one.row_tiles
     stage = nest.stages[roles.root]

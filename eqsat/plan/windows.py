@@ -84,6 +84,12 @@ class WindowCopy:
         return found
 
     @property
+    def bounds_of_runs(self) -> int:
+        """Bounds of accesses that are the same along a run."""
+        accesses = self.coordinates.factor.accesses
+        return sum(not b.strides[-1] for a in accesses for b in a.bounds)
+
+    @property
     def steps_apart(self) -> int:
         """Accesses whose elements lie apart along a run: they are read one by one."""
         return sum(a.strides[-1] not in (0, 1) for a in self.coordinates.factor.accesses)
