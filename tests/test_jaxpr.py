@@ -155,13 +155,12 @@ def test_constructs(name):
 
 
 OPAQUE = {
-    "cumsum": (lambda x: jnp.cumsum(x, 1), 1, 0),
+    "cummax": (lambda x: lax.cummax(x, 1), 1, 0),
     "sort": (jnp.sort, 1, 0),
-    "argmax": (lambda x: jnp.argmax(x, -1), 1, 0),
     "scatter": (lambda x: jnp.asarray(x).at[:, np.array([0, 3])].add(1.0), 1, 0),
     "two results": (lambda x: lax.top_k(x, 3), 1, 2),
-    "equal calls are one": (lambda x: (jnp.cumsum(x, 1), jnp.cumsum(x, 1)), 1, 0),
-    "different parameters": (lambda x: (jnp.cumsum(x, 1), jnp.cumsum(x, 2)), 2, 0),
+    "equal calls are one": (lambda x: (lax.cummax(x, 1), lax.cummax(x, 1)), 1, 0),
+    "different parameters": (lambda x: (lax.cummax(x, 1), lax.cummax(x, 2)), 2, 0),
     "complex numbers inside": (lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * 2.0).real + x, 1, 0),
     "random numbers": (lambda x: x + jax.random.normal(jax.random.key(0), x.shape), 1, 0),
 }

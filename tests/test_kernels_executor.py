@@ -160,3 +160,18 @@ def test_sums_of_rows_that_are_looked_up_are_one_kernel() -> None:
     assert [len(run.schedule.dispatches), len(run.executable.calls)] == [1, 1]
     want = jax.jit(f)(word, ids, kinds)
     np.testing.assert_array_equal(run.compile()(word, ids, kinds), want)
+
+
+def test_running_sums_and_places_of_extremes_are_kernels() -> None:
+    x = np.random.default_rng(2).standard_normal((70, 37)).astype(np.float32)
+    x[33, 5], x[40, 5] = np.nan, np.nan
+
+    def function(x: jax.Array) -> tuple[jax.Array, ...]:
+        return jnp.cumsum(x, 0), jnp.argmax(x, 0), jnp.argmin(x, 1)
+
+    run = eqsat.optimize(function, x, target="avx2")
+    assert not run.execution.to_json()["declined"]
+    got, want = run.compile()(x), function(x)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(got[1], want[1])
+    np.testing.assert_array_equal(got[2], want[2])

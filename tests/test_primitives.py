@@ -340,14 +340,56 @@ def test_reduced_precision_rounds_as_the_narrow_type_does():
     check(lambda x: lax.reduce_precision(x, 8, 3), X, opaque=("reduce_precision",))
 
 
+WIDE = real(3, 70, 5)
+RUNNING = {
+    "short": lambda x: jnp.cumsum(x, 2),
+    "blocks, the last one short": lambda x: jnp.cumsum(x, 1),
+    "from behind": lambda x: lax.cumsum(x, 1, reverse=True),
+    "blocks of blocks": jnp.cumsum,
+    "products": lambda x: (lax.cumprod(x, 1), lax.cumprod(x, 2, reverse=True)),
+    "whole numbers wrap": lambda x: jnp.cumsum((x * 50).astype(np.int8), 1, dtype=np.int8),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_sums_are_loop_nests(name):
+    check(RUNNING[name], WIDE)
+
+
+def test_what_is_no_number_reaches_later_sums_alone():
+    x = WIDE.copy()
+    x[1, 33], x[2, 5, 3], x[2, 40, 3] = np.nan, np.inf, -np.inf
+    check(lambda x: (jnp.cumsum(x, 1), lax.cumsum(x, 1, reverse=True)), x)
+
+
+TIES = np.round(WIDE * 2)
+EXTREMES = {
+    "of all": lambda x: (jnp.argmax(x), jnp.argmin(x)),
+    "of each dim": lambda x: [f(x, d) for f in (jnp.argmax, jnp.argmin) for d in (0, 1, -1)],
+    "of integers": lambda x: (jnp.argmax(x.astype(np.int32), 1), jnp.argmin(x.astype(np.int8), 1)),
+    "in eight bits": lambda x: lax.argmax(x, 1, np.int8),
+    "of halves": lambda x: jnp.argmax(x.astype(jnp.bfloat16), 1),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_first_of_equal_extremes_is_found(name):
+    check(EXTREMES[name], TIES)
+
+
+def test_the_first_value_that_is_no_number_is_the_extreme():
+    x = TIES.copy()
+    x[0, 7:9], x[1, 69, 2], x[2, 3, 0], x[2, 4, 0] = np.nan, np.nan, np.inf, np.nan
+    check(lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 1), jnp.argmax(x)), x)
+
+
 KEPT = {
-    "cumsum": (lambda x: jnp.cumsum(x, 1), ["cumsum"]),
-    "cumprod, cummax": (lambda x: (lax.cumprod(x), lax.cummax(x)), ["cumprod", "cummax"]),
+    "cummax, cummin": (lambda x: (lax.cummax(x), lax.cummin(x)), ["cummax", "cummin"]),
     "cumlogsumexp": (lambda x: lax.cumlogsumexp(x, 1), ["cumlogsumexp"]),
+    "which bool": (lambda x: jnp.argmax(x > 0, 1), ["argmax"]),
     "sort": (jnp.sort, ["sort"]),
     "two sorted": (lambda x: lax.sort((x, -x), num_keys=1), ["sort"]),
     "top k": (lambda x: lax.top_k(x, 2), ["top_k"]),
-    "argmax, argmin": (lambda x: (jnp.argmax(x, 1), jnp.argmin(x)), ["argmax", "argmin"]),
     "scatter": (lambda x: x.at[0].set(1.0), ["scatter"]),
     "added": (lambda x: x.at[np.array([0, 0])].add(x[:2]), ["scatter-add"]),
     "bits": (lambda x: lax.bitcast_convert_type(x, np.int32), ["bitcast_convert_type"]),

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, dynamic_update_slice, gather, line
+from eqsat.frontends.running import extreme_place, running
 from eqsat.frontends.scalars import SAME_NAME, integer_power, power
 from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import (
@@ -277,6 +278,10 @@ PRIMITIVES: dict[str, Lower] = (
         "reduce_prod": reduction("mul"),
         "reduce_and": reduction("and"),
         "reduce_or": reduction("or"),
+        "argmax": extreme_place("max"),
+        "argmin": extreme_place("min"),
+        "cumsum": running("add"),
+        "cumprod": running("mul"),
         "reduce_window_sum": reduce_window("add"),
         "reduce_window_max": reduce_window("max"),
         "reduce_window_min": reduce_window("min"),
