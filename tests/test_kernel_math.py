@@ -22,6 +22,7 @@ from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
 from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.scalar import hold
 
 AVX2 = Machine(32, 16, (32 << 10, 1 << 20), 1, ("avx2", "fma"))
 WIDE = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
@@ -243,7 +244,7 @@ def test_integers_and_bools_are_those_of_xla():
 
 def test_conversions_are_those_of_xla():
     numbers = np.concatenate([SPECIAL, np.linspace(-300, 300, 99, dtype=F32), F32([2e9, 3e9])])
-    kinds = ["bool", "i8", "u8", "i32", "bf16", "f32"]
+    kinds = ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "f16", "bf16", "f32"]
     types = [element_dtype(k) for k in kinds]
     with np.errstate(invalid="ignore", over="ignore"):
         inputs = [np.asarray(jnp.asarray(numbers).astype(t)) for t in types]
@@ -256,6 +257,15 @@ def test_conversions_are_those_of_xla():
         flushed = np.isin(x.astype(F32), SPECIAL[DENORMAL])  # XLA's pass through f32
         fine = same(got.astype(F32), want.astype(F32)) | flushed
         assert fine.all(), (kinds[a], kinds[b], x[~fine][:4], got[~fine][:4], want[~fine][:4])
+
+
+@pytest.mark.parametrize("target", ["i8", "u16", "i32", "u32", "i64", "u64"])
+def test_numbers_of_f64_become_the_nearest_end_of_integers(target):
+    ends = [float(np.iinfo(element_dtype(target)).max), float(np.iinfo(element_dtype(target)).min)]
+    near = [np.nextafter(x, to) for x in ends for to in (-np.inf, np.inf)]
+    x = np.array([*ends, *near, np.nan, np.inf, -np.inf, -0.5, 0.99, 1e300, -7.9, 255.5])
+    (got,) = evaluated(f"ends{target}", [cast(arg(0), target)], [x], [target], AVX2, 4)
+    assert (got == hold(x, target)).all()
 
 
 def test_halves_are_rounded_after_every_function():

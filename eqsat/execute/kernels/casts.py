@@ -11,7 +11,7 @@ from typing import Any
 import llvmlite.ir as ll
 
 from eqsat.execute.kernels.ir import Code
-from eqsat.execute.kernels.kinds import Value, lanes_of, mangled, vector
+from eqsat.execute.kernels.kinds import Value, lanes_of, vector
 from eqsat.execute.kernels.lanes import F32, F64, Lanes
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES
@@ -53,20 +53,26 @@ def _to_bool(v: Lanes, x: Value, kind: str) -> Value:
 
 
 def _to_integer(v: Lanes, x: Value, kind: str, element: Any) -> Value:
-    if element.width == 8:  # no such instruction: by 32 bits, which is exact, and then the ends
-        return _to_byte(v, x, kind, element)
-    name = "llvm.fptoui.sat" if kind == "u" else "llvm.fptosi.sat"
+    """The ends by comparisons: LLVM's own saturating conversion goes lane by lane on x86."""
+    b = v.code.builder
+    if _lane(x) == ELEMENTS["f16"]:  # has no vector instructions of its own
+        return _to_integer(v, b.fpext(x, vector(F32, v.lanes)), kind, element)
+    own = Lanes(v.code, v.lanes, _lane(x))
+    bits = element.width
+    low, end = (0.0, 2.0**bits) if kind == "u" else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+    if bits <= 16:  # by 32 bits; both ends are numbers of every float type
+        number = own.select(own.test("==", x, x), x, own.c(0.0))
+        number = own.least(own.c(low), own.most(own.c(end - 1), number))
+        return b.trunc(b.fptosi(number, vector(ll.IntType(32), v.lanes)), vector(element, v.lanes))
+    inside = own.least(own.c(low), own.select(own.test("<", x, own.c(end)), x, own.c(0.0)))
     wanted = vector(element, v.lanes)
-    full = f"{name}.{mangled(wanted)}.{mangled(x.type)}"
-    return v.code.call_external(full, wanted, [x])
+    found = (b.fptoui if kind == "u" else b.fptosi)(inside, wanted)
+    last = v.code.constant(element, int(end) - 1, v.lanes)
+    return own.select(own.test(">=", x, own.c(end)), last, found)
 
 
-def _to_byte(v: Lanes, x: Value, kind: str, element: Any) -> Value:
-    wide = _to_integer(v, x, "i", ll.IntType(32))
-    low, high = (0, 255) if kind == "u" else (-128, 127)
-    wide = v.code.intrinsic("llvm.smin", wide, v.code.constant(ll.IntType(32), high, v.lanes))
-    wide = v.code.intrinsic("llvm.smax", wide, v.code.constant(ll.IntType(32), low, v.lanes))
-    return v.code.builder.trunc(wide, vector(element, v.lanes))
+def _lane(x: Value) -> Any:
+    return x.type.element if isinstance(x.type, ll.VectorType) else x.type
 
 
 def _from_integer(v: Lanes, x: Value, source: str, target: str) -> Value:
