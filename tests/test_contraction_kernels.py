@@ -31,6 +31,7 @@ from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import UNROLL
 from eqsat.plan.cores import LINE
 from eqsat.plan.planner import plan
+from eqsat.plan.tiling import STREAMED
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 
@@ -283,3 +284,21 @@ def test_a_part_of_the_columns_is_a_result_of_its_own(machine, m, at, count):
     sizes = {7: m * count, 8: m * count, RESULT: m * n}
     chosen = check(nest, "parts", known, sizes=sizes, plan=plan(nest, known))
     assert chosen.kind == "contraction"
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 70, 300), (3, 37, 515), (8, 64, 1024)])
+def test_few_rows_that_are_computed_are_copied_where_columns_stream(machine, m, k, n):
+    """Rows of B are read in order, a few side by side, whatever A's rows are made of."""
+    plain = matmul(m, k, n)
+    (stage,) = plain.stages
+    shift = Access(BIAS, "f32", (0, 0, 1))
+    body = call("mul", call("add", arg(0), arg(2)), arg(1))
+    nest = replace(plain, stages=(replace(stage, body=body, arguments=(*stage.arguments, shift)),))
+    known = MACHINES[machine]
+    if jit.why_not(known):
+        pytest.skip(jit.why_not(known))
+    chosen = check(nest, "streamed", known, plan=plan(nest, known))
+    assert chosen.copied == (True, False)
+    assert chosen.k_block <= STREAMED < k
+    assert chosen.prefetch

@@ -14,8 +14,8 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate, expressions
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
-from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM
-from eqsat.plan.roles import ProductFactor, ProductRoles, product_roles_of
+from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM, LINE
+from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
 from eqsat.plan.windowblocks import window_blocks
 from eqsat.plan.windows import Coordinates
@@ -26,6 +26,7 @@ LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not thos
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
 MANY_ROWS = 16  # of a block: they fill the registers under panels of two or three vectors
 STREAMED = 16  # rows of B that are read side by side, each in order
+STREAMED_SUMS = 4  # vectors of them that hide the latency of memory and of multiply-adds
 
 
 def plan(nest: Nest, machine: Machine) -> Tiling:
@@ -104,10 +105,11 @@ def _tiled(
                 reduced=reduced,
                 copied=(copy_a, copy_b),
             )
-            sized = [replace(one, vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
-            if _may_stream(nest, sized[0], b, machine):  # the narrowest is the steadiest
-                yield _blocked(nest, roles, sized[0], machine, streamed=True)
+            if _may_stream(nest, one, b):
+                narrow = replace(one, vectors=_streamed_vectors(nest, one, b))
+                yield _blocked(nest, roles, narrow, machine, streamed=True)
                 continue
+            sized = [replace(one, vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
             yield from (_blocked(nest, roles, x, machine) for x in sized)
 
 
@@ -239,13 +241,20 @@ def _panels(
         yield from ((along * q, q) for q in (2, 3) if nest.sizes[u] % q == 0 and along * q <= 4)
 
 
-def _may_stream(nest: Nest, own: Tiling, b: ProductFactor, machine: Machine) -> bool:
+def _may_stream(nest: Nest, own: Tiling, b: ProductFactor) -> bool:
     """Whether B is read once, and along its own rows it would be read in order."""
-    if b.direct is None or own.copied[1] or own.copied[0] or not own.reduced:
+    if b.direct is None or own.copied[1] or not own.reduced:
         return False
     rows = nest.points(own.row_loops) * nest.points(own.outer_rows)
     apart = estimate.row_bytes(b.direct, own.reduced[0]) >= LEAST_APART
-    return apart and rows * own.vectors <= machine.registers - 2 - own.vectors
+    return apart and rows < MANY_ROWS
+
+
+def _streamed_vectors(nest: Nest, own: Tiling, b: ProductFactor) -> int:
+    """Vectors of a panel that is streamed: few are steady, but a line, and enough for the sums."""
+    along = -(-nest.sizes[own.vector_loop] // own.lanes)
+    line = int(4 * LINE // (own.lanes * fetched_bytes(b)))
+    return min(along, max(-(-STREAMED_SUMS // nest.points(own.row_loops)), line))
 
 
 def _blocked(
@@ -280,14 +289,8 @@ def _panel_count(nest: Nest, one: Tiling) -> int:
 
 
 def _side_by_side(roles: ProductRoles, one: Tiling) -> int:
-    """Rows of B that are read side by side: fewer where they share cache sets, or are short."""
-    return STREAMED // 2 if _shares_sets(roles, one) or _is_short(roles, one) else STREAMED
-
-
-def _is_short(roles: ProductRoles, one: Tiling) -> bool:
-    """Whether B's elements are shorter than f32: a panel's rows are fewer lines, and prefetchers
-    start too late in each."""
-    return bool(estimate.widening(roles.factors[0] if one.swapped else roles.factors[1]))
+    """Rows of B that are read side by side: fewer where they share cache sets."""
+    return STREAMED // 2 if _shares_sets(roles, one) else STREAMED
 
 
 def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
@@ -379,8 +382,7 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
     if b is None or len(one.reduced) != 1 or one.panels == 1:
         return one
-    steady = not _shares_sets(roles, one) and not _is_short(roles, one)
-    if one.k_blocks > 1 and (one.k_block > STREAMED or steady):
+    if one.k_blocks > 1 and one.k_block > STREAMED:
         return one
     if nest.points(one.reduced) < 4 * UNROLL:
         return one
