@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock algebra sets kernels prices pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock peers algebra sets kernels prices pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
+PEERS := .venv-peers
 JOBS ?= 2
 
 help: ## print this help
@@ -74,6 +75,9 @@ bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 clock: $(DEMO) ## eqsat.jit against jax.jit, call by call, on twenty programs and one core; JSON (five minutes)
 	$(BIN)/python benchmarks/clock.py
 
+peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, docs/peers.md (hours)
+	$(BIN)/python benchmarks/peers.py --threads 1 2 --page --out results/peers.json
+
 algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found from the other? JSON (five minutes)
 	$(BIN)/python benchmarks/algebra.py
 
@@ -115,7 +119,7 @@ format: $(TEST) ## write the format that `check` wants
 	$(BIN)/ruff format .
 
 clean: ## remove .venv, results and caches
-	rm -rf $(VENV) results build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) results build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -129,3 +133,8 @@ $(DEMO): pyproject.toml | $(BIN)/python
 $(TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@ $(DEMO)
+
+$(PEERS)/.installed: benchmarks/peers.txt | $(BIN)/python
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@

@@ -15,6 +15,7 @@ import numpy as np
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 PIXELS = 224
+GAIN = 1.2  # of variances from layer to layer, ahead of an activation
 mobilenet_weights = efficientnet_weights = convnext_weights = ("params",)
 
 
@@ -73,6 +74,6 @@ def _drawn(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     if len(shape) > 1:
         is_depthwise = len(shape) == 4 and shape[-1] == 1
         inner = np.prod(shape[:2] if is_depthwise else shape[:-1])
-        return (noise * np.sqrt(2 / inner)).astype("f4")
+        return (noise * np.sqrt(GAIN / inner)).astype("f4")
     level = 1.0 if role in ("gamma", "moving_variance") or "scale" in role else 0.0
     return (level + 0.1 * np.clip(noise, -3, 3)).astype("f4")

@@ -1,0 +1,122 @@
+"""An ONNX graph that steps rewrite: nodes by what they give, constants, shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+
+
+class Graph:
+    """Nodes by what they give, constants, and shapes."""
+
+    def __init__(self, model: Any):
+        self.source = model
+        self.nodes: list[Any] = list(model.graph.node)
+        self.by_output = {n.output[0]: n for n in self.nodes}
+        self.constants = {t.name: t for t in model.graph.initializer}
+        self.values: dict[str, Array] = {}
+        self.readers = Counter(i for n in self.nodes for i in n.input)
+        self.floats: set[str] = set()  # values of f32
+        self.filters: set[str] = set()  # matrices that were filters of 1x1
+        self.shapes: dict[str, tuple[int, ...]] = {
+            k: tuple(t.dims) for k, t in self.constants.items()
+        }
+        inferred = onnx.shape_inference.infer_shapes(without_data(model)).graph
+        for v in (*inferred.value_info, *inferred.input, *inferred.output):
+            self.shapes[v.name] = tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
+            if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+                self.floats.add(v.name)
+
+    def value(self, name: str) -> Any:
+        """The array of a constant, else None."""
+        if name not in self.values and name in self.constants:
+            self.values[name] = numpy_helper.to_array(self.constants[name])
+        return self.values.get(name)
+
+    def number(self, name: str) -> float | None:
+        """The one element of a constant, else None."""
+        found = self.value(name) if prod(self.shapes.get(name, (0,))) == 1 else None
+        return None if found is None else float(found.reshape(()))
+
+    def numbers(self, name: str) -> list[int]:
+        found = self.value(name)
+        return [] if found is None else [int(v) for v in found.reshape(-1)]
+
+    def made_by(self, name: str, op: str) -> Any:
+        """The node of this op that gives a value, behind reshapes that only add or drop ones."""
+        while (n := self.by_output.get(name)) is not None and n.op_type == "Reshape" != op:
+            if [d for d in self.shapes[name] if d != 1] != [
+                d for d in self.shapes[n.input[0]] if d != 1
+            ]:
+                return None
+            name = n.input[0]
+        return n if n is not None and n.op_type == op else None
+
+    def add_constant(self, array: Array) -> str:
+        name = f"raised{len(self.values)}_{len(self.nodes)}"
+        self.values[name], self.shapes[name] = array, array.shape
+        return name
+
+    def replace(self, node: Any, *made: Any) -> None:
+        """Other nodes in the place of this one; the last gives what it gave."""
+        at = next(i for i, n in enumerate(self.nodes) if n is node)
+        self.nodes[at : at + 1] = made
+        self.by_output |= {n.output[0]: n for n in made}
+
+    def fresh(self, shape: Sequence[int]) -> str:
+        name = f"raised{len(self.shapes)}"
+        self.shapes[name] = tuple(shape)
+        return name
+
+    def model(self) -> Any:
+        """The model without what nothing reads."""
+        results = [o.name for o in self.source.graph.output]
+        needed, kept = set(results), []
+        for n in reversed(self.nodes):
+            if n.output[0] in needed:
+                needed.update(n.input)
+                kept.append(n)
+        held = [
+            self.constants[k] if k in self.constants else numpy_helper.from_array(self.values[k], k)
+            for k in (self.constants | self.values)
+            if k in needed
+        ]
+        found = onnx.ModelProto()
+        found.CopyFrom(without_data(self.source))
+        del found.graph.node[:], found.graph.initializer[:], found.graph.value_info[:]
+        found.graph.node.extend(reversed(kept))
+        found.graph.initializer.extend(held)
+        return found
+
+
+def without_data(model: Any) -> Any:
+    """The same model with large constants known by their shapes, as further inputs."""
+    found = onnx.ModelProto()
+    held = model.graph.initializer
+    small = [t for t in held if prod(t.dims) < 1024]
+    large = [t for t in held if prod(t.dims) >= 1024]
+    found.ir_version, found.producer_name = model.ir_version, model.producer_name
+    found.opset_import.extend(model.opset_import)
+    found.graph.name = model.graph.name
+    found.graph.node.extend(model.graph.node)
+    found.graph.initializer.extend(small)
+    found.graph.input.extend(model.graph.input)
+    found.graph.output.extend(model.graph.output)
+    for t in large:
+        found.graph.value_info.append(
+            helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+        )
+    return found
+
+
+def attribute(node: Any, name: str, otherwise: Any = None) -> Any:
+    found = [a for a in node.attribute if a.name == name]
+    return helper.get_attribute_value(found[0]) if found else otherwise

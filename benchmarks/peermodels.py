@@ -1,0 +1,190 @@
+"""The models of `peers.py`: their functions and values, and the files each peer reads.
+
+A model's folder holds `model.onnx` and `model.mlirbc` (StableHLO), both of the program as it was
+read, `inputs.npz`, `wanted.npz` (float64 reference) and `answer-KEY`, a saved run of eqsat; KEY
+stands for the code, rules and targets that found it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+FAN_OF_FILTERS = 3  # dims from which on a weight is a filter, [out, in, ...]
+RESOURCES = 64 * 2**20  # bytes of weights from which on they lie beside the ONNX model
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A JAX function of a module, with the ratio to `jax.jit` that is wanted of it."""
+
+    module: str
+    function: str
+    wanted: float
+
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        return getattr(self._module, self.function)
+
+    @cached_property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the arguments that are weights."""
+        return getattr(self._module, f"{self.function}_weights", ())
+
+    @cached_property
+    def values(self) -> tuple[Any, ...]:
+        """Every argument, drawn where its shape alone is known; always the same."""
+        import jax
+
+        rng = np.random.default_rng(0)
+        examples = getattr(self._module, f"{self.function}_example")()
+        return tuple(
+            jax.tree_util.tree_map(lambda s, w=w: drawn(s, rng, w), e)
+            for e, w in zip(examples, self._is_weight, strict=True)
+        )
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The arguments that are no weights."""
+        return [v for v, w in zip(self.values, self._is_weight, strict=True) if not w]
+
+    def closed(self, *inputs: Any) -> Any:
+        """The function of its inputs alone."""
+        left = iter(inputs)
+        pairs = zip(self.values, self._is_weight, strict=True)
+        return self.call(*(v if w else next(left) for v, w in pairs))
+
+    @property
+    def program(self) -> Any:
+        """The module of the function."""
+        return self._module
+
+    @cached_property
+    def _module(self) -> Any:
+        for folder in (ROOT / "benchmarks", ROOT / "experiments" / "programs"):
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+        return import_module(self.module)
+
+    @cached_property
+    def _is_weight(self) -> list[bool]:
+        code = self.call.__code__
+        return [n in self.weights for n in code.co_varnames[: code.co_argcount]]
+
+
+MODELS = {
+    "resnet50": Model("resnet50", "resnet50", 4.0),
+    "minilm": Model("minilm", "minilm", 1.5),
+    "bert": Model("bert", "bert", 1.3),
+    "mlp_784": Model("mlp", "mlp_784", 1.2),
+    "gpt2": Model("gpt2", "gpt2", 1.25),
+    "gpt2_decode": Model("gpt2", "gpt2_decode", 1.2),
+    "gpt2_decode_bf16": Model("gpt2", "gpt2_decode_bf16", 2.0),
+    "conv_qdq": Model("conv_qdq_residual", "conv_qdq_residual", 3.6),
+    "unet": Model("unet", "unet", 1.5),
+    "mobilenet": Model("kerasprograms", "mobilenet", 2.0),
+    "efficientnet": Model("kerasprograms", "efficientnet", 2.0),
+    "convnext": Model("kerasprograms", "convnext", 2.0),
+    "swin": Model("swin", "swin", 1.3),
+    "whisper": Model("whisper", "whisper", 1.3),
+    "llama_64": Model("llama", "llama_64", 1.3),
+    "train": Model("train", "step", 1.1),
+}
+
+
+def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:
+    """An array of this shape; arrays stay as they are.
+
+    Weights are scaled by their fan-in, so that values stay near 1 from layer to layer; one of one
+    dim is near 1, as a scale. Integers are ones, which every mask and position may be.
+    """
+    if isinstance(shape, np.ndarray):
+        return shape
+    dims, dtype = shape.shape, shape.dtype
+    if dtype.kind in "iub":
+        return np.ones(dims, dtype)
+    noise = rng.standard_normal(dims, "f4")
+    if is_weight and len(dims) == 1:
+        return (1 + 0.1 * noise).astype(dtype)
+    if is_weight:
+        fan = int(np.prod(dims[1:])) if len(dims) >= FAN_OF_FILTERS else dims[0]
+        noise *= np.float32((1.5 / max(1, fan)) ** 0.5)
+    return noise.astype(dtype)
+
+
+def code_key() -> str:
+    """Of everything an answer depends on: the code, the rules, the targets."""
+    found = hashlib.sha256()
+    for folder in ("eqsat", "rules", "targets"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.parent.name != "__pycache__":
+                found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str, Any]:
+    """Write what is missing of a model's folder; the facts of the answer that is there."""
+    import eqsat
+
+    folder.mkdir(parents=True, exist_ok=True)
+    answer = folder / f"answer-{target}-{code_key()}"
+    facts = answer.with_suffix(".json")
+    if not facts.exists():
+        model = MODELS[name]
+        begin = time.process_time()
+        run = eqsat.optimize(model.closed, *model.inputs, target=target, time_limit=time_limit)
+        seconds = round(time.process_time() - begin, 1)
+        _write_files(run, model, folder)
+        run.save(answer)
+        facts.write_text(json.dumps(_facts(run, seconds), indent=1), encoding="utf-8")
+    return json.loads(facts.read_text(encoding="utf-8")) | {"folder": str(answer)}
+
+
+def _facts(run: Any, cpu_seconds: float) -> dict[str, Any]:
+    declined = run.execution.to_json()["declined"]
+    return {
+        "predicted_ms": run.schedule.time_ps / 1e9,
+        "dispatches": len(run.schedule.dispatches),
+        "declined": declined,
+        "proven": run.selection.claim,
+        "search_cpu_s": cpu_seconds,
+    }
+
+
+def _write_files(run: Any, model: Model, folder: Path) -> None:
+    """What all peers share; it depends on the program alone."""
+    import jax
+    from jax import export
+    from peeronnx import raise_file
+
+    flat = [np.asarray(x) for x in jax.tree_util.tree_leaves(model.inputs)]
+    if not (folder / "inputs.npz").exists():
+        np.savez(folder / "inputs.npz", *flat)
+    if not (folder / "model.mlirbc").exists():
+        exported = export.export(jax.jit(model.closed), platforms=["cpu"])(*model.inputs)
+        (folder / "model.mlirbc").write_bytes(exported.mlir_module_serialized)
+    if not (folder / "model.onnx").exists():
+        beside = run.program.weight_bytes >= RESOURCES
+        place = "resources" if beside else "auto"
+        run.export("onnx", folder / "model.onnx", of="program", weights=place)
+        raise_file(folder / "model.onnx")
+    if not (folder / "wanted.npz").exists():
+        np.savez(folder / "wanted.npz", *_reference(run, flat))
+
+
+def _reference(run: Any, inputs: Sequence[Array]) -> list[Array]:
+    from eqsat.ops.meaning.programs import evaluate_program
+
+    return evaluate_program(run.program, inputs, run.weights, run.source.opaque)

@@ -1,0 +1,94 @@
+"""The tables of docs/peers.md from what `peers.py` wrote.
+
+python benchmarks/peerpage.py results/peers.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
+BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
+COLUMNS = {
+    "eqsat": "eqsat", "jax": "`jax.jit`", "jax_closed": "closed", "jax_nhwc": "NHWC",
+    "onnxruntime": "onnxruntime", "openvino": "OpenVINO", "iree": "IREE", "torch": "torch",
+}  # fmt: skip
+Row = Mapping[str, Any]
+
+
+def page(text: str, found: Mapping[str, Any]) -> str:
+    """The page with its tables as they are now."""
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    counts = sorted({int(t) for rows in found["models"].values() for t in rows})
+    parts = [about(found), *(table(found, threads) for threads in counts)]
+    return text[:begin] + "\n" + "\n".join(parts) + text[end:]
+
+
+def about(found: Mapping[str, Any]) -> str:
+    """Machine, date and versions in a sentence."""
+    versions: dict[str, str] = {}
+    for rows in found["models"].values():
+        for row in rows.values():
+            versions |= {k: side["version"] for k, side in row["sides"].items()}
+    told = ", ".join(
+        f"{name.strip('`')} {versions[k]}"
+        for k, name in COLUMNS.items()
+        if k in versions and k not in ("jax_closed", "jax_nhwc")
+    )
+    return f"{found['machine']}, {found['date']}, target `{found['target']}`; {told}.\n"
+
+
+def table(found: Mapping[str, Any], threads: int) -> str:
+    """One table: a row per model, milliseconds per call and side."""
+    rows = {m: r[str(threads)] for m, r in found["models"].items() if str(threads) in r}
+    used = [k for k in COLUMNS if any(k in r["sides"] for r in rows.values())]
+    heads = ["model", *(COLUMNS[k] for k in used), "of `jax.jit`", "of the best", "memory"]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    lines += [_line([m, *cells(r, used)]) for m, r in rows.items()]
+    title = "One thread" if threads == 1 else f"{threads} threads"
+    return f"### {title}\n\n" + "\n".join(lines) + "\n"
+
+
+def cells(row: Row, used: Sequence[str]) -> list[str]:
+    """A row's milliseconds, ratios with their intervals, and MiB beside the best peer's."""
+    sides, best = row["sides"], best_peer(row)
+    times = [f"{sides[k]['ms']:.3g}" if k in sides else "–" for k in used]
+    times = [f"**{t}**" if k == best else t for k, t in zip(used, times, strict=True)]
+    ratios = [_ratio(row["ratios"].get(k)) for k in ("jax", best)]
+    mib = [f"{model_mib(sides[k]):.0f}" if k in sides else "–" for k in ("eqsat", best)]
+    return [*times, *ratios, ", ".join(mib)]
+
+
+def best_peer(row: Row) -> str:
+    """The side with the least time that is not eqsat; `eqsat` if there is no other."""
+    peers = {k: side["ms"] for k, side in row["sides"].items() if k != "eqsat"}
+    return min(peers, key=lambda k: peers[k], default="eqsat")
+
+
+def model_mib(side: Mapping[str, Any]) -> float:
+    """What a model adds to a process that has loaded the library."""
+    return side["resident_mib"] - side["base_mib"]
+
+
+def _ratio(interval: Sequence[float] | None) -> str:
+    if interval is None:
+        return "–"
+    middle, low, high = interval
+    return f"{middle:.2f} ({low:.2f}–{high:.2f}){' ✓' if low > 1 else ''}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def write(found: Mapping[str, Any]) -> None:
+    """The page of the repository."""
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

@@ -1,0 +1,109 @@
+"""Functions of one value in an ONNX graph, known by what they are along a line of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from peergraph import Array, Graph, attribute
+
+FOLDED: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Div": np.divide, "Expand": lambda x, s: x + np.zeros(s, x.dtype),
+    "Identity": lambda x: x, "Max": np.maximum, "Min": np.minimum, "Mul": np.multiply,
+    "Neg": np.negative, "Reciprocal": np.reciprocal, "Reshape": lambda x, s: x.reshape(s),
+    "Sqrt": np.sqrt, "Sub": np.subtract,
+}  # fmt: skip
+LINE = np.linspace(-6, 6, 49, dtype=np.float32)  # where functions of one value are compared
+SCALAR: dict[str, Callable[..., Any]] = FOLDED | {
+    "Erf": np.vectorize(erf, otypes=[np.float32]), "Tanh": np.tanh,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Exp": np.exp, "Pow": np.power,
+    "Round": np.round, "IsNaN": np.isnan, "Where": np.where, "Clip": np.clip,
+    "Relu": lambda x: np.maximum(x, 0),
+    "HardSigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),  # as `FUNCTIONS` writes it
+}  # fmt: skip
+
+
+def function(graph: Graph, node: Any) -> None:
+    """A function of one value that is a known one wherever it is looked at."""
+    if node.op_type not in ("Mul", "Div"):
+        return
+    for leaf in _leaves(graph, node, 3):
+        found = _line(graph, node.output[0], leaf, {})
+        if found is None:
+            continue
+        for op, attributes, known in FUNCTIONS:
+            if np.allclose(found, known(LINE), rtol=2e-4, atol=2e-6):
+                graph.replace(node, helper.make_node(op, [leaf], list(node.output), **attributes))
+                return
+
+
+def quantise(graph: Graph, node: Any) -> None:
+    """Rounding to multiples of a number that fit i8, and back to f32."""
+    numbers = [s for i in node.input if (s := graph.number(i)) is not None]
+    if node.op_type not in ("Mul", "Div") or len(numbers) != 1 or numbers[0] == 0:
+        return
+    scale = np.float32(numbers[0] if node.op_type == "Mul" else 1 / numbers[0])
+    line = LINE * np.float32(100) * scale
+    wanted = np.clip(np.round(line / scale), -128, 127) * scale
+    for leaf in _leaves(graph, node, 14):
+        above = graph.by_output.get(leaf)
+        if above is not None and above.op_type in ("Round", "Cast"):
+            continue
+        found = _line(graph, node.output[0], leaf, {}, line)
+        if found is not None and np.array_equal(found, wanted):
+            _write_quantised(graph, node, leaf, scale)
+            return
+
+
+def _write_quantised(graph: Graph, node: Any, leaf: str, scale: np.float32) -> None:
+    step = graph.add_constant(np.asarray(scale))
+    zero = graph.add_constant(np.zeros((), np.int8))
+    small = graph.fresh(graph.shapes[leaf])
+    graph.replace(
+        node,
+        helper.make_node("QuantizeLinear", [leaf, step, zero], [small]),
+        helper.make_node("DequantizeLinear", [small, step, zero], list(node.output)),
+    )
+
+
+def _leaves(graph: Graph, node: Any, depth: int = 2) -> list[str]:
+    """Values up to so many steps above a node that it may be a function of."""
+    found = [i for i in node.input if graph.number(i) is None]
+    for i in list(found):
+        above = graph.by_output.get(i)
+        if depth and above is not None and above.op_type in (*SCALAR, "Cast", "Relu"):
+            found += _leaves(graph, above, depth - 1)
+    return list(dict.fromkeys(found))
+
+
+def _line(graph: Graph, name: str, leaf: str, known: dict[str, Any], line: Array = LINE) -> Any:
+    """The value where the leaf is this line, if it is a function of it and of numbers."""
+    if name == leaf:
+        return line
+    if (number := graph.number(name)) is not None:
+        return np.asarray(number, np.float32)
+    if name not in known:
+        known[name] = None
+        node = graph.by_output.get(name)
+        xs = [] if node is None else [_line(graph, i, leaf, known, line) for i in node.input]
+        if node is not None and all(x is not None for x in xs):
+            if node.op_type == "Cast":  # beyond i8 only what is clipped before
+                to = helper.tensor_dtype_to_np_dtype(attribute(node, "to"))
+                known[name] = xs[0].astype(to)
+            elif node.op_type in SCALAR and node.op_type != "Reshape":
+                with np.errstate(all="ignore"):
+                    known[name] = SCALAR[node.op_type](*xs)
+    return known[name]
+
+
+FUNCTIONS: tuple[tuple[str, dict[str, Any], Callable[..., Any]], ...] = (
+    ("Gelu", {"approximate": "none"},
+     lambda x: 0.5 * x * (1 + SCALAR["Erf"](x / np.sqrt(np.float32(2))))),
+    ("Gelu", {"approximate": "tanh"},
+     lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    ("HardSwish", {}, lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, lambda x: np.clip(x + 3, 0, 6) / 6),
+)  # fmt: skip

@@ -1,0 +1,310 @@
+"""One peer in a process of its own: it reads a model's folder, then runs calls when it is told.
+
+    python benchmarks/peersides.py SIDE MODEL FOLDER ANSWER CORES
+
+`base_mib` is what is in memory before the model is: the library, and what it starts.
+
+Orders are JSON lines on the standard input, answers JSON lines on the standard output: first
+`{"version", "error", "prepare_s", …}` or `{"failed": why}`, then per order `{"calls": n}` the
+`{"wall", "cpu"}` seconds of a batch. Runs in the environment of eqsat or in that of the peers, so
+this file imports neither at its top.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MIB = 2**20
+Results = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready: a call, and how to make arrays of what the call gives."""
+
+    call: Callable[[], Any]
+    arrays: Callable[[Any], Sequence[Any]]
+    wait: Callable[[Any], Any] = lambda found: found  # until it is computed
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a side is to load."""
+
+    model: str
+    folder: Path
+    answer: Path  # the saved run of eqsat
+    threads: int
+
+    @property
+    def inputs(self) -> list[Any]:
+        import numpy as np
+
+        with np.load(self.folder / "inputs.npz") as held:
+            return [held[k] for k in held.files]
+
+    @property
+    def wanted(self) -> list[Any]:
+        import numpy as np
+
+        with np.load(self.folder / "wanted.npz") as held:
+            return [held[k] for k in held.files]
+
+
+def eqsat_side(job: Job) -> Loaded:
+    """The saved answer, on its executor."""
+    import jax
+
+    import eqsat
+
+    given = jax.device_put(job.inputs)
+    facts = {"version": eqsat.__version__, "base_mib": round(resident_mib(), 1)}
+    run = eqsat.load(job.answer)
+    call = run.compile()
+    jax.block_until_ready(call(*given))
+    held = sum(x.nbytes for x in run.executable.packed.values())
+    facts["weights_mib"] = round(held / MIB, 1)
+    return Loaded(lambda: call(*given), list, jax.block_until_ready, facts)
+
+
+def jax_side(job: Job) -> Loaded:
+    """`jax.jit` of the function as it is written, weights as arguments where it takes them."""
+    from peermodels import MODELS
+
+    model = MODELS[job.model]
+    return _jitted(model.call, model.values)
+
+
+def jax_closed_side(job: Job) -> Loaded:
+    """`jax.jit` of the function of its inputs alone: weights are constants of what XLA compiles."""
+    from peermodels import MODELS
+
+    model = MODELS[job.model]
+    return _jitted(model.closed, tuple(model.inputs))
+
+
+def jax_nhwc_side(job: Job) -> Loaded:
+    """ResNet-50 written over NHWC images by hand."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    import numpy as np
+    from peermodels import MODELS, ROOT
+
+    spec = spec_from_file_location("by_hand", ROOT / "benchmarks" / "resnet50.py")
+    assert spec is not None and spec.loader is not None
+    by_hand = module_from_spec(spec)  # its name is that of the program, too
+    spec.loader.exec_module(by_hand)
+    model = MODELS[job.model]
+    image, params = model.values
+    function = by_hand.by_hand(model.program)
+    image = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+    return _jitted(function, (image, by_hand.channels_last(params)))
+
+
+def _jitted(function: Callable[..., Any], values: tuple[Any, ...]) -> Loaded:
+    import jax
+
+    jax.block_until_ready(jax.device_put(0.0))  # its client has started
+    facts = {"version": jax.__version__, "base_mib": round(resident_mib(), 1)}
+    held = jax.device_put(values)
+    call = jax.jit(function)
+    return Loaded(lambda: call(*held), jax.tree_util.tree_leaves, jax.block_until_ready, facts)
+
+
+def onnxruntime_side(job: Job) -> Loaded:
+    import onnxruntime
+
+    facts = {"version": onnxruntime.__version__, "base_mib": round(resident_mib(), 1)}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = job.threads, 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    path = str(job.folder / "model.onnx")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = dict(zip([i.name for i in session.get_inputs()], job.inputs, strict=True))
+    return Loaded(lambda: session.run(None, given), list, facts=facts)
+
+
+def openvino_side(job: Job) -> Loaded:
+    """f32 throughout: on CPUs with bf16 units its default is bf16."""
+    import openvino  # pyright: ignore[reportMissingImports]
+
+    options = {
+        "INFERENCE_NUM_THREADS": job.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False,
+    }  # fmt: skip
+    facts = {"version": openvino.__version__.split("-")[0], "base_mib": round(resident_mib(), 1)}
+    core = openvino.Core()
+    compiled = core.compile_model(str(job.folder / "model.onnx"), "CPU", options)
+    request = compiled.create_infer_request()
+    for port, x in zip(compiled.inputs, job.inputs, strict=True):
+        request.set_tensor(port, openvino.Tensor(x, shared_memory=False))
+    return Loaded(
+        request.infer, lambda _: [o.data.copy() for o in request.output_tensors], facts=facts
+    )
+
+
+def torch_side(job: Job) -> Loaded:
+    """The ONNX graph as torch ops under `torch.compile`, weights frozen into it."""
+    import torch  # pyright: ignore[reportMissingImports]
+    import torch._inductor.config as inductor  # pyright: ignore[reportMissingImports]
+    from peertorch import module_of
+
+    facts = {"version": torch.__version__, "base_mib": round(resident_mib(), 1)}
+    torch.set_num_threads(job.threads)
+    inductor.freezing = True
+    given = [torch.from_numpy(x) for x in job.inputs]
+    module = module_of(job.folder / "model.onnx").eval()
+    with torch.no_grad():
+        flat = torch.export.export(module, tuple(given), strict=False).module()
+        compiled = torch.compile(flat)
+        compiled(*given)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return compiled(*given)
+
+    return Loaded(call, lambda found: [x.float().numpy() for x in found], facts=facts)
+
+
+def iree_side(level: str, tiled: bool) -> Callable[[Job], Loaded]:
+    """IREE on StableHLO; level: `O1` … `O3`; tiled: with data tiling."""
+
+    def side(job: Job) -> Loaded:
+        import iree.compiler.version as about
+        from iree import runtime
+
+        facts = {"version": about.VERSION, "base_mib": round(resident_mib(), 1)}
+        threads = f"--task_topology_group_count={job.threads}"
+        runtime.flags.parse_flags(threads)
+        config = runtime.Config("local-sync" if job.threads == 1 else "local-task")
+        name = f"iree-{level}{'-tiled' if tiled else ''}.vmfb"
+        path = job.folder / name
+        if not path.exists():
+            path.write_bytes(_iree_compiled(job.folder / "model.mlirbc", level, tiled))
+        module = runtime.VmModule.mmap(config.vm_instance, str(path))
+        bound = runtime.load_vm_module(module, config)
+        given = [runtime.asdevicearray(config.device, x) for x in job.inputs]
+        facts["weights_mib"] = round(path.stat().st_size / MIB, 1)
+        return Loaded(lambda: bound.main(*given), _iree_arrays, facts=facts)
+
+    return side
+
+
+def _iree_compiled(path: Path, level: str, tiled: bool) -> bytes:
+    from iree.compiler.tools import compile_file
+
+    flags = [
+        "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=host", f"--iree-opt-level={level}",
+        f"--iree-opt-data-tiling={'true' if tiled else 'false'}",
+    ]  # fmt: skip
+    found = compile_file(str(path), input_type="stablehlo", extra_args=flags)
+    assert found is not None
+    return found
+
+
+def _iree_arrays(found: Any) -> list[Any]:
+    listed = found if isinstance(found, tuple | list) else [found]
+    return [x.to_host() for x in listed]
+
+
+SIDES: dict[str, Callable[[Job], Loaded]] = {
+    "eqsat": eqsat_side,
+    "jax": jax_side,
+    "jax_closed": jax_closed_side,
+    "jax_nhwc": jax_nhwc_side,
+    "onnxruntime": onnxruntime_side,
+    "openvino": openvino_side,
+    "torch": torch_side,
+    "iree_o1": iree_side("O1", False),
+    "iree_o3": iree_side("O3", False),
+    "iree_o1_tiled": iree_side("O1", True),
+    "iree_o3_tiled": iree_side("O3", True),
+}
+
+
+def error_of(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    """The largest difference, relative to the largest element of its result."""
+    import numpy as np
+
+    if len(found) != len(wanted):
+        raise ValueError(f"{len(found)} results, not {len(wanted)}")
+    worst = 0.0
+    for x, y in zip(found, wanted, strict=True):
+        a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        if a.size != b.size:
+            raise ValueError(f"a result has {a.size} elements, not {b.size}")
+        scale = float(np.abs(b).max()) or 1.0
+        worst = max(worst, float(np.abs(a.reshape(b.shape) - b).max()) / scale)
+    return worst
+
+
+def resident_mib() -> float:
+    """Pages of this process that are in memory now, mapped files included."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / MIB
+
+
+def batch(loaded: Loaded, calls: int) -> dict[str, float]:
+    """Seconds on the wall and of process time for so many calls, after one that is not counted."""
+    loaded.wait(loaded.call())
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = None
+    for _ in range(calls):
+        found = loaded.call()
+    loaded.wait(found)
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+
+
+def ready(side: str, job: Job) -> tuple[Loaded, dict[str, Any]]:
+    """The loaded model, and what is known of it before a round."""
+    begin = time.perf_counter()
+    loaded = SIDES[side](job)
+    found = loaded.call()
+    error = error_of(loaded.arrays(loaded.wait(found)), job.wanted)
+    seconds = round(time.perf_counter() - begin, 1)
+    clock = "cpu" if job.threads == 1 else "wall"
+    one = min(batch(loaded, 1)[clock] for _ in range(3))
+    return loaded, {"error": error, "prepare_s": seconds, "call_s": one} | loaded.facts
+
+
+def memory() -> dict[str, float]:
+    """MiB in memory now, and the most since the process began."""
+    now = resident_mib()
+    peak = max(now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return {"resident_mib": round(now, 1), "peak_mib": round(peak, 1)}
+
+
+def main() -> None:
+    side, model, folder, answer, cores = sys.argv[1:6]
+    os.sched_setaffinity(0, {int(c) for c in cores.split(",")})
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # libraries may print
+
+    def tell(what: dict[str, Any]) -> None:
+        answers.write(json.dumps(what) + "\n")
+
+    job = Job(model, Path(folder), Path(answer), len(cores.split(",")))
+    try:
+        loaded, about = ready(side, job)
+    except Exception as e:  # whatever a peer says is what the table shows
+        tell({"failed": f"{type(e).__name__}: {e}"[:600]})
+        return
+    tell(about | memory())
+    for line in sys.stdin:
+        order = json.loads(line)
+        tell(batch(loaded, order["calls"]) if "calls" in order else memory())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Peers on the clock: what is exported for them, how they are asked, what the table says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import onnx_oracle
+import peermodels
+import peerpage
+import peers
+import pytest
+from peeronnx import raise_ops
+
+import eqsat
+
+RNG = np.random.default_rng(0)
+
+
+def real(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype("f4")
+
+
+def convolved(x: Any, w: Any, form: str, stride: int = 1) -> Any:
+    filters = "OIHW" if form == "NCHW" else "HWIO"
+    pads = ((w.shape[2 if form == "NCHW" else 0] // 2,) * 2,) * 2
+    return jax.lax.conv_general_dilated(
+        x, w, (stride,) * 2, pads, dimension_numbers=(form, filters, form)
+    )
+
+
+def normed(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def quantised(x: Any) -> Any:
+    small = jnp.clip(jnp.round(x * 32), -128, 127).astype(jnp.int8)
+    return small.astype(jnp.float32) / 32
+
+
+def pooled(x: Any) -> Any:
+    window, pads = (1, 1, 3, 3), ((0, 0), (0, 0), (1, 1), (1, 1))
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, (1, 1, 2, 2), pads)
+
+
+W1, W3, LAST, ROW = real(6, 4, 1, 1), real(6, 4, 3, 3), real(1, 1, 4, 6), real(8)
+IMAGE, PLACES, TABLE = (1, 4, 9, 9), (1, 9, 9, 4), (5, 8)
+# what is written, the shape of its argument, the ops that must come of it
+CASES: dict[str, tuple[Any, tuple[int, ...], set[str]]] = {
+    "pads": (lambda x: jax.nn.relu(convolved(x, W3, "NCHW", 2)), IMAGE, {"Conv", "Relu"}),
+    "pointwise": (lambda x: convolved(x, W1, "NCHW"), IMAGE, {"Conv"}),
+    "strided pointwise": (lambda x: convolved(x, W1, "NCHW", 2), IMAGE, {"Conv"}),
+    "pointwise, channels last": (
+        lambda x: convolved(x, LAST, "NHWC"), PLACES, {"Conv", "Transpose"},
+    ),
+    "pool": (pooled, IMAGE, {"MaxPool"}),
+    "softmax": (lambda x: jax.nn.softmax(x, axis=-1), TABLE, {"Softmax"}),
+    "norm": (lambda x: normed(x) * ROW + ROW, TABLE, {"LayerNormalization"}),
+    "gelu": (lambda x: jax.nn.gelu(x, approximate=False), TABLE, {"Gelu"}),
+    "gelu by tanh": (jax.nn.gelu, TABLE, {"Gelu"}),
+    "hard swish": (jax.nn.hard_swish, TABLE, {"HardSwish"}),
+    "rounded": (lambda x: jnp.maximum(x, 1), (5,), {"Max"}),
+}  # fmt: skip
+
+
+def exported(function: Any, x: Any) -> Any:
+    run = eqsat.optimize(function, x, target="reference", stop_after="program")
+    return onnx.load_from_string(run.export("onnx", of="program").data)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exports_are_raised_to_the_ops_that_runtimes_fuse(name: str) -> None:
+    function, shape, ops = CASES[name]
+    x = real(*shape)
+    model = raise_ops(exported(function, x))
+    assert {n.op_type for n in model.graph.node} - {"Identity"} == ops
+    found = onnx_oracle.run(model.SerializeToString(), [x])
+    np.testing.assert_allclose(found[0], function(x), rtol=1e-4, atol=1e-5)
+
+
+def test_rounding_to_bytes_becomes_qdq_and_stays_exact() -> None:
+    x = np.concatenate([real(64) * 3, np.float32([-99, 99, 0.015625, -0.015625, 0])])
+    model = raise_ops(exported(lambda x: quantised(x) * 1, x))
+    assert {"QuantizeLinear", "DequantizeLinear"} <= {n.op_type for n in model.graph.node}
+    found = onnx_oracle.run(model.SerializeToString(), [x])
+    np.testing.assert_array_equal(found[0], np.asarray(quantised(x)))
+
+
+def test_what_only_looks_like_one_stays() -> None:
+    """A norm over other places than its mean's, a maximum with one, a sum that is no softmax's."""
+
+    def norm(x: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * jax.lax.rsqrt((centred**2).mean(0, keepdims=True) + 1e-5)
+
+    def shares(x: Any) -> Any:
+        e = jnp.exp(x - x.max(0, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    for function in (norm, shares, lambda x: jnp.maximum(x, 1) * 0.5):
+        x = real(*TABLE)
+        model = raise_ops(exported(function, x))
+        known = {n.op_type for n in model.graph.node}
+        assert not known & {"LayerNormalization", "Softmax", "Relu", "Gelu"}
+        found = onnx_oracle.run(model.SerializeToString(), [x])
+        np.testing.assert_allclose(found[0], function(x), rtol=1e-5, atol=1e-6)
+
+
+# ---- sides -------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The smallest model by the sides that this environment has, with very few rounds."""
+    place = tmp_path_factory.mktemp("peers")
+    settings = peers.Settings(place, Path(sys.executable), "avx512-xla", 60.0, (0,), None, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "ROUNDS_SECONDS", 0.0)
+        patch.setattr(peers, "BATCH_SECONDS", 0.001)
+        patch.setattr(peers, "FAMILIES", peers.FAMILIES | {"iree": ("iree_o1",)})
+        names = ("eqsat", "jax", "onnxruntime", "iree", "openvino")
+        return peers.measure("mlp_784", names, settings)
+
+
+def test_sides_are_compared_with_the_reference_and_timed_in_turn(measured: Any) -> None:
+    installed = {"eqsat", "jax", "onnxruntime", "iree"}
+    assert installed <= measured["sides"].keys()
+    for name in installed:
+        side = measured["sides"][name]
+        assert side["error"] < 1e-5 and side["ms"] > 0 and side["rounds"] == peers.LEAST_ROUNDS
+        assert side["peak_mib"] >= side["resident_mib"] > side["base_mib"] > 0
+    for name in installed - {"eqsat"}:
+        middle, low, high = measured["ratios"][name]
+        assert 0 < low <= middle <= high
+
+
+def test_a_side_that_is_not_installed_says_so(measured: Any) -> None:
+    if "openvino" in measured["sides"]:
+        pytest.skip("openvino is installed here")
+    assert "openvino" in measured["others"]["openvino"]["openvino"]["failed"]
+
+
+def test_a_side_with_other_results_is_not_timed(tmp_path: Path, measured: Any) -> None:
+    source = Path(measured["answer"]["folder"]).parent
+    place = tmp_path / "mlp_784"
+    place.mkdir()
+    for file in ("inputs.npz", "model.onnx"):
+        (place / file).write_bytes((source / file).read_bytes())
+    with np.load(source / "wanted.npz") as wanted:
+        np.savez(place / "wanted.npz", *(wanted[k] * 1.01 for k in wanted.files))
+    settings = peers.Settings(tmp_path, Path(sys.executable), "avx512-xla", 60.0, (0,), None, 0)
+    side = peers.start("onnxruntime", "mlp_784", str(source), settings)
+    assert "computes something else" in side.about["failed"]
+
+
+def test_a_side_ends_with_its_orders(measured: Any) -> None:
+    folder = Path(measured["answer"]["folder"])
+    file = Path(peers.__file__).with_name("peersides.py")
+    command = [
+        sys.executable,
+        str(file),
+        "onnxruntime",
+        "train",
+        str(folder.parent),
+        str(folder),
+        "0",
+    ]
+    found = subprocess.run(
+        command, input='{"calls": 2}\n{}\n', capture_output=True, text=True, timeout=120, check=True
+    )
+    ready, batch, memory = map(json.loads, found.stdout.splitlines())
+    assert ready["error"] < 1e-5
+    assert set(batch) == {"wall", "cpu"}
+    assert memory["resident_mib"] > 0
+
+
+# ---- table -------------------------------------------------------------------------------------
+def test_the_table_marks_wins_and_the_best_side(measured: Any) -> None:
+    row = {
+        "sides": {
+            "eqsat": {"ms": 1.0, "resident_mib": 30, "base_mib": 10, "version": "1"},
+            "jax": {"ms": 2.0, "resident_mib": 40, "base_mib": 10, "version": "2"},
+            "openvino": {"ms": 0.9, "resident_mib": 25, "base_mib": 10, "version": "3"},
+        },
+        "ratios": {"jax": [2.0, 1.9, 2.1], "openvino": [0.9, 0.8, 1.1]},
+    }
+    found = {"machine": "M", "date": "D", "target": "T", "models": {"small": {"1": row}}}
+    text = peerpage.page(f"a\n{peerpage.BEGIN}old\n{peerpage.END}b\n", found)
+    assert "old" not in text and text.startswith("a\n") and text.endswith("b\n")
+    assert "| small | 1 | 2 | **0.9** | 2.00 (1.90–2.10) ✓ | 0.90 (0.80–1.10) | 20, 15 |" in text
+    real_row = peerpage.page(
+        peerpage.BEGIN + peerpage.END, found | {"models": {"mlp_784": {"1": measured}}}
+    )
+    assert "| mlp_784 |" in real_row
+
+
+def test_drawn_values_keep_arrays_and_scale_weights() -> None:
+    given = np.ones(3, "f4")
+    assert peermodels.drawn(given, RNG, True) is given
+    wide = peermodels.drawn(jax.ShapeDtypeStruct((1000, 50), jnp.float32), RNG, True)
+    assert 0.8 < np.std(wide @ np.ones(50)) / np.std(wide) / 50**0.5 < 1.2
+    assert (peermodels.drawn(jax.ShapeDtypeStruct((4,), jnp.int32), RNG, False) == 1).all()
+
+
+def test_every_model_is_there() -> None:
+    for model in peermodels.MODELS.values():
+        assert callable(model.call)
+        assert set(model.weights) <= set(model.call.__code__.co_varnames)
