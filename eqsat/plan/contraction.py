@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
+from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
 from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.windows import WindowCopy
@@ -59,6 +60,7 @@ class Tiling(Plan):
     # two) for the same; of panels copied from columns, columns: each of the turns for others
     prefetch: int = 0
     prefetch_turns: int = 1
+    fused: int = 1  # points of the reduction that one instruction multiplies and adds
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1
     k_blocks: int = 1
@@ -72,6 +74,7 @@ class Tiling(Plan):
             f"contraction: vectors along {vector}, rows {rows}, tile {self.rows}x{self.vectors}, "
             f"blocks of {self.tile_block} tiles x {self.panel_block} panels x k {self.k_block}"
             + (f", copied {' and '.join(copies)}" if copies else "")
+            + (f", {self.fused} products at once" if self.fused > 1 else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
 
@@ -156,9 +159,20 @@ class Blocking:
         return self.plan.k_block * self.inner_k
 
     @cached_property
+    def copied_dtype(self) -> str:
+        """Element type of copies in scratch: that of the sums, or what is multiplied in groups."""
+        return {1: self.roles.dtype, 2: "i16", 4: "i8"}[self.plan.fused]
+
+    @cached_property
+    def copied_bytes(self) -> int:
+        """Of an element of a copy."""
+        return DTYPES[self.copied_dtype][0] // 8
+
+    @cached_property
     def a_row(self) -> int:
         """Elements between rows of a copied block: off powers of two, which share cache sets."""
-        return -(-self.block_k // 16) * 16 + 16
+        line = 4 * LINE // self.copied_bytes
+        return -(-self.block_k // line) * line + line
 
     @cached_property
     def panel_row(self) -> int:
@@ -210,10 +224,11 @@ class Blocking:
         p = self.plan
         a = p.tile_block * p.rows * self.a_row if p.copied[0] else 0
         a = self.window.elements if p.windows else a
-        b = self.block_k * self.panel_row if p.copied[1] else 0
+        b = -(-self.block_k // p.fused) * p.fused * self.panel_row if p.copied[1] else 0
         tiles = p.tile_block * p.panel_block if p.k_blocks > 1 else 1
         c = tiles * p.rows * p.vectors * p.lanes if self.has_partials else 0
-        ends = itertools.accumulate(-(-4 * n // 64) * 64 for n in (a, b, c))
+        sizes = self.copied_bytes * a, self.copied_bytes * b, 4 * c
+        ends = itertools.accumulate(-(-n // 64) * 64 for n in sizes)
         first, second, third = ends
         return 0, first, second, third
 

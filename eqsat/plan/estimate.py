@@ -25,7 +25,7 @@ PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; of a copy, per byte
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
 # additions per vector of f32: to spread the elements, then to convert or shift them
-WIDENING = {"f32": 0, "bf16": 1, "f16": 1, "i8": 1, "u8": 1, "i16": 1, "u16": 1}
+WIDENING = {"f32": 0, "i32": 0, "bf16": 1, "f16": 1, "i8": 1, "u8": 1, "i16": 1, "u16": 1}
 LEVELS = (4, 10, 25, 50)  # picoseconds per byte, innermost first: some 250 to 20 GB/s
 
 
@@ -62,8 +62,9 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     p, nest = sizes.plan, sizes.nest
     if p.dot:
         return _dots(sizes, items)
-    k = nest.points(p.reduced)
+    k = -(-nest.points(p.reduced) // p.fused)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
+    more = 1 if p.fused == 4 else 0  # sums of columns are taken off
     columns = nest.points(p.outer_columns) // p.wide
     fma = loads = tiles = vectors = converted = 0.0
     of_a, of_b = (
@@ -73,7 +74,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         for panels, width in _panels(sizes):
             across = -(-width // p.lanes) * p.wide
             times = points * columns * count * panels
-            fma += times * k * max(rows * across, CHAINS)
+            fma += times * k * max((rows + more) * across, CHAINS)
             from_a = rows * (across if p.vector_rows else 1)
             loads += times * k * (across + from_a)
             converted += times * k * (across * of_b + from_a * of_a)
@@ -165,7 +166,7 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
         (p.copied[1], b, columns * k * sizes.row_blocks, p.vector_loop),
     ):
         if on:
-            copied += 4 * elements
+            copied += sizes.copied_bytes * elements
             prologue += elements / p.lanes * _body_cost(sizes, factor)
             strided += elements * _strided(factor, along, p.reduced)
     return copied, prologue, strided
@@ -243,7 +244,8 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)
     fetched = sizes.fetched_bytes
-    of_a, of_b = (4.0 if on else n for n, on in zip(fetched, sizes.in_scratch, strict=True))
+    own = float(sizes.copied_bytes)
+    of_a, of_b = (own if on else n for n, on in zip(fetched, sizes.in_scratch, strict=True))
     panel = of_b * sizes.block_k * sizes.panel_row
     row_tile = of_a * p.rows * sizes.block_k
     block = row_tile * p.tile_block

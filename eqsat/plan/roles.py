@@ -13,8 +13,11 @@ from eqsat.ops.meaning.scalar import result_dtype
 from eqsat.plan.stages import access_loops, needed
 from eqsat.plan.windows import Coordinates, coordinates_of
 
-# element types that vector loads turn into f32 without a rounding
-WIDENED = frozenset({"f32", "bf16", "f16", "i8", "u8", "i16", "u16"})
+# element type of the sums -> those that vector loads turn into it without a rounding
+WIDENED = {
+    "f32": frozenset({"f32", "bf16", "f16", "i8", "u8", "i16", "u16"}),
+    "i32": frozenset({"i32", "i8", "u8", "i16", "u16"}),
+}
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,9 @@ class ProductFactor:
     """One side of the product: a body over accesses and earlier stages.
 
     loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
-    direct: the same, also where a cast of a short element type to f32 is all that is done to it:
-    a kernel may read it where it lies and convert what it loads.
+    direct: the same, also where a cast of a short element type to that of the sum is all that is
+    done to it: a kernel may read it where it lies and convert what it loads. narrow: that element
+    type, also of an access with conditions.
     """
 
     body: Expr
@@ -31,6 +35,7 @@ class ProductFactor:
     loops: frozenset[int]
     accesses: tuple[Access, ...]  # all that its value needs, through earlier stages too
     direct: Access | None = None
+    narrow: str = ""
 
     @cached_property
     def plain(self) -> Access | None:
@@ -44,7 +49,8 @@ class ProductFactor:
 class ProductRoles:
     """root: the stage that is the contraction. Loops by what depends on them: `batch` both factors,
     `only[i]` factor i alone, `extra` neither (values are written several times), `reduced`.
-    epilogue: stages computed from the root on, in order. coordinates: of factors with pads."""
+    epilogue: stages computed from the root on, in order. coordinates: of factors with pads.
+    dtype: of the sums."""
 
     root: int
     factors: tuple[ProductFactor, ProductFactor]
@@ -54,6 +60,7 @@ class ProductRoles:
     extra: tuple[int, ...]
     epilogue: tuple[int, ...]
     coordinates: tuple[Coordinates | None, Coordinates | None] = (None, None)
+    dtype: str = "f32"
 
 
 def product_roles_of(nest: Nest) -> ProductRoles:
@@ -62,8 +69,10 @@ def product_roles_of(nest: Nest) -> ProductRoles:
     if len(sums) != 1:
         raise NoNest(f"{len(sums)} reductions are not one contraction")
     stage = nest.stages[sums[0]]
-    if stage.combine != "add" or stage.dtype != "f32":
-        raise NoNest(f"contractions are sums of f32, this is {stage.combine} of {stage.dtype}")
+    if stage.combine != "add" or stage.dtype not in WIDENED:
+        raise NoNest(
+            f"contractions are sums of f32 or i32, this is {stage.combine} of {stage.dtype}"
+        )
     factors = both_factors(nest, stage)
     parallel = [i for i in stage.loops if nest.sizes[i] > 1]
     a, b = (f.loops for f in factors)
@@ -85,6 +94,7 @@ def product_roles_of(nest: Nest) -> ProductRoles:
         extra=tuple(sorted({i for i in parallel if i not in a | b} | (written - whole))),
         epilogue=epilogue,
         coordinates=(coordinates_of(nest, factors[0]), coordinates_of(nest, factors[1])),
+        dtype=stage.dtype,
     )
 
 
@@ -100,33 +110,38 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor
     given = [nest.stages[a].dtype if isinstance(a, int) else a.dtype for a in arguments]
     if result_dtype(body, given) not in (stage.dtype, None):
         raise NoNest(f"the products are no {stage.dtype}, as their sum is")
-    one, other = (_factor(nest, x, arguments) for x in body.args)
+    one, other = (_factor(nest, x, arguments, stage.dtype) for x in body.args)
     return one, other
 
 
-def _factor(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> ProductFactor:
+def _factor(
+    nest: Nest, body: Expr, arguments: tuple[Access | int, ...], dtype: str
+) -> ProductFactor:
     accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
     loops = frozenset(i for a in accesses for i in access_loops(a))
-    return ProductFactor(body, arguments, loops, accesses, _direct(nest, body, arguments))
+    found = _cast_only(nest, body, arguments, dtype)
+    if found is None:
+        return ProductFactor(body, arguments, loops, accesses)
+    direct = None if found.bounds or found.lookups else found
+    return ProductFactor(body, arguments, loops, accesses, direct, found.dtype)
 
 
-def _direct(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Access | None:
-    """The access that a body is but for a cast to f32, through stages that only cast."""
+def _cast_only(
+    nest: Nest, body: Expr, arguments: tuple[Access | int, ...], dtype: str
+) -> Access | None:
+    """The access that a body is but for a cast to `dtype`, through stages that only cast."""
     while True:
-        while body.fn == "cast" and body.value == "f32":
+        while body.fn == "cast" and body.value == dtype:
             (body,) = body.args
         if body.fn != "arg":
             return None
         found = arguments[body.value]
         if isinstance(found, Access):
-            break
+            return found if found.dtype in WIDENED[dtype] else None
         stage = nest.stages[found]
-        if stage.combine or stage.bounds or stage.dtype != "f32":
+        if stage.combine or stage.bounds or stage.dtype != dtype:
             return None
         body, arguments = stage.body, stage.arguments
-    if found.bounds or found.lookups or found.dtype not in WIDENED:
-        return None
-    return found
 
 
 def fetched_bytes(factor: ProductFactor) -> float:

@@ -15,6 +15,7 @@ from eqsat.model.plan import Machine
 from eqsat.plan import estimate, expressions
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
 from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM, LINE
+from eqsat.plan.fused import products_at_once
 from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes, product_roles_of
 from eqsat.plan.stages import access_loops, accesses_read, additions
 from eqsat.plan.windowblocks import window_blocks
@@ -62,6 +63,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
                 outer_columns=tuple(i for i in columns if i != v),
             )
             yield from _tiled(nest, roles, own, rows, machine)
+            yield from _fused(nest, roles, own, rows, machine)
             yield from _windowed(nest, roles, own, rows, machine)
             yield from _dots(nest, roles, own, rows, machine)
 
@@ -113,12 +115,34 @@ def _tiled(
             yield from (_blocked(nest, roles, x, machine) for x in sized)
 
 
+def _fused(
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
+    """Integers whose products are multiplied and added in groups, both factors copied in these."""
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    reduced = _reduction_order(nest, roles, a, b)
+    together = products_at_once(nest, a, b, reduced, machine)
+    if roles.dtype != "i32" or own.vector_rows or together == 1:
+        return
+    row_loops, outer = _rows(nest, a, rows, copied=True)
+    one = replace(
+        own,
+        row_loops=row_loops,
+        outer_rows=outer,
+        reduced=reduced,
+        copied=(True, True),
+        fused=together,
+    )
+    for n, w in _panels(nest, one, b, machine):
+        yield _blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
+
+
 def _windowed(
     nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
 ) -> Iterator[Tiling]:
     """A is copied by windows; rows of tiles are along one loop, blocks along it or the next."""
     a, b = roles.factors[::-1] if own.swapped else roles.factors
-    found = roles.coordinates[own.swapped]
+    found = roles.coordinates[own.swapped] if roles.dtype == "f32" else None
     if found is None or (own.vector_rows and not _lie_along(found, own.vector_loop)):
         return
     must_b = _must_copy(nest, b, own, ()) or (b.direct and b.direct.strides[own.vector_loop] != 1)
@@ -158,7 +182,13 @@ def _dots(
     x, y = a.direct, b.direct
     both = [i for i in roles.reduced if x and y and x.strides[i] == y.strides[i] == 1]
     count = nest.points(rows)
-    if not both or len(rows) > 1 or count > MOST_DOT_ROWS or own.outer_columns:
+    if (
+        roles.dtype != "f32"
+        or not both
+        or len(rows) > 1
+        or count > MOST_DOT_ROWS
+        or own.outer_columns
+    ):
         return
     order = _reduction_order(nest, roles, a, b)
     reduced = (*(i for i in order if i != both[0]), both[0])
@@ -264,6 +294,7 @@ def _blocked(
     count = nest.points(own.row_loops)
     per_row = own.vectors * (2 if own.vector_rows else 1)
     free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
+    free -= own.vectors if own.fused > 1 else 0  # sums of columns
     most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
     panels = _panel_count(nest, own)
@@ -276,7 +307,8 @@ def _blocked(
     l2 = machine.caches[:2][-1]
     # to copy panels again for another block of rows costs more than rows that leave the cache
     share = l2 if one.copied == (False, True) else l2 / 2
-    room = max(1.0, share / (4 * one.rows * max(sizes.block_k, 1)))
+    element = sizes.copied_bytes if one.copied[0] else 4
+    room = max(1.0, share / (element * one.rows * max(sizes.block_k, 1)))
     tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
     panel_block = one.panels if one.copied[0] or streamed else 1
     one = replace(one, tile_block=tile_block, panel_block=panel_block)
@@ -309,12 +341,15 @@ def _reduction_blocks(
     first = nest.sizes[one.reduced[0]]
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
-    room = l2 // 4 // (4 * one.vectors * one.lanes * inner)
+    element = Blocking(nest, one, roles).copied_bytes
+    room = l2 // 4 // (element * one.vectors * one.lanes * inner)
     room = min(room, _side_by_side(roles, one)) if streamed else room
     k_block = first
     if room < first:
         blocks = -(-first // max(room, 1))
         k_block = _multiple(-(-first // blocks), UNROLL if inner == 1 else 1)
+    if roles.dtype != "f32":  # exact however long
+        return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, k_block))
     level = len(one.reduced) - 1
     points = nest.sizes[one.reduced[level]] if level else k_block
     while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
@@ -380,7 +415,7 @@ def _split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Ti
 def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
     b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
-    if b is None or len(one.reduced) != 1 or one.panels == 1:
+    if b is None or len(one.reduced) != 1 or one.panels == 1 or one.fused > 1:
         return one
     if one.k_blocks > 1 and one.k_block > STREAMED:
         return one

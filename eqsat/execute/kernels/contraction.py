@@ -77,13 +77,14 @@ class CacheBlocks:
         """Zero the sums of an item."""
         p, code = self.frame.plan, self.frame.code
         each = p.rows * p.vectors * p.lanes
-        zero = code.zero(F32, p.lanes)
+        kind = self.frame.sum_kind
+        zero = code.zero(kind, p.lanes)
         code.loop(
             0,
             code.mul(tiles, each),
             p.lanes,
             [],
-            lambda i: code.store(zero, code.at(self.sums, F32, i), F32),
+            lambda i: code.store(zero, code.at(self.sums, kind, i), kind),
         )
 
     # ---- panels ----------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class CacheBlocks:
             return self.sums
         each = p.rows * p.vectors * p.lanes
         at = code.mul(code.sub(n, panels[0]), p.tile_block * each)
-        return code.at(self.sums, F32, at)
+        return code.at(self.sums, frame.sum_kind, at)
 
     # ---- tiles -----------------------------------------------------------------------------------
     def _at_tile(self, frame: Frame, t: Index) -> tuple[Frame, Index, Index]:
@@ -187,9 +188,10 @@ class CacheBlocks:
         here, number, row = self._at_tile(frame, t)
         done = code.sub(t, first)
         each = p.rows * p.vectors * p.lanes
-        mine = code.at(sums, F32, code.mul(done, each)) if p.k_blocks > 1 else sums
+        kind = frame.sum_kind
+        mine = code.at(sums, kind, code.mul(done, each)) if p.k_blocks > 1 else sums
         if p.copied[0]:
-            a = code.at(self.a, F32, code.mul(done, p.rows * s.a_row))
+            a = code.at(self.a, frame.copied_kind, code.mul(done, p.rows * s.a_row))
         else:
             a = self._rows(here, first, row, k)
         if p.prefetch:
@@ -252,7 +254,8 @@ class CacheBlocks:
         def variant(last: bool) -> None:
             def tile(t: Index) -> None:
                 here, number, row = self._at_tile(panel, t)
-                mine = code.at(sums, F32, code.mul(code.sub(t, tiles[0]), each))
+                done = code.sub(t, tiles[0])
+                mine = code.at(sums, frame.sum_kind, code.mul(done, each))
                 part = self._part(write_finish, last)
                 self._by_rows(here, number, lambda rows: here.call(part, [mine, rows, row]))
 

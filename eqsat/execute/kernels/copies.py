@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, as_f32, first_row
+from eqsat.execute.kernels.frame import Frame, converted, first_row
+from eqsat.execute.kernels.fused import biased, interleaved
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import Value, lanes_of
 from eqsat.execute.kernels.points import Points
@@ -39,7 +41,7 @@ def copy_rows(
         def row(r: Index) -> None:
             here = frame.moved(frame.rows_at(code.add(start, r)))
             at = code.add(base, code.mul(r, s.a_row))
-            _copy_run(here, factor, code.at(to, F32, at), first, count)
+            _copy_run(here, factor, code.at(to, frame.copied_kind, at), first, count)
 
         code.loop(0, rows, 1, [], row)
 
@@ -51,7 +53,7 @@ def _copy_run(frame: Frame, factor: ProductFactor, to: Value, first: Index, coun
     code, p, nest = frame.code, frame.plan, frame.nest
     if not p.reduced:
         x = _value(frame, Points(code, nest, frame.reads), factor, None)
-        code.store(x, to, F32)
+        code.store(x, to, frame.copied_kind)
         return
     _over_reduction(frame, to, (first, count), 1, lambda *run: _vectors(factor, *run))
 
@@ -79,7 +81,7 @@ def _over_reduction(
 
         def turn(i: Index) -> None:
             moved = here.moved({loop: code.add(start, i)})
-            level(n + 1, moved, code.at(to, F32, code.mul(i, width)))
+            level(n + 1, moved, code.at(to, frame.copied_kind, code.mul(i, width)))
 
         code.loop(0, size, 1, [], turn)
 
@@ -93,35 +95,34 @@ def _vectors(factor: ProductFactor, frame: Frame, to: Value, start: Index, size:
     if isinstance(size, int) and size < lanes:
         lanes = 1 << (size - 1).bit_length()
     points = Points(code, nest, frame.reads, along if lanes > 1 else -1, lanes)
+    kind = frame.copied_kind
 
     def vector(i: Index, mask: Mask = None) -> None:
         here = frame.moved({along: code.add(start, i)})
-        code.store(_value(here, points, factor, mask), code.at(to, F32, i), F32, mask=mask)
+        x = biased(here, _value(here, points, factor, mask))
+        code.store(x, code.at(to, kind, i), kind, mask=mask)
 
     code.strips(size, lanes, vector)
 
 
 def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> Value:
-    """The factor at these points; 0 where the nest has no such point."""
+    """The factor at these points, as copies hold it; 0 where the nest has no such point."""
     code = frame.code
     there = points.holds(_own_bounds(frame, factor), frame.at)
+    zero = code.zero(frame.copied_kind, points.lanes)
+
+    def value(mask: Mask) -> Value:
+        sums, own = frame.sizes.roles.dtype, frame.sizes.copied_dtype
+        x = points.body(factor.body, factor.arguments, frame.at, {}, mask, sums)
+        return converted(code, code.broadcast(x, points.lanes), sums, own)
+
     if there is True:
-        return code.broadcast(
-            points.body(factor.body, factor.arguments, frame.at, {}, mask), points.lanes
-        )
+        return value(mask)
     if isinstance(there, bool):
-        return code.zero(F32, points.lanes)
-    both = code.within(there, mask, points.lanes)
-    zero = code.zero(F32, points.lanes)
+        return zero
     if lanes_of(there) == 1:
-
-        def inside() -> Sequence[Value]:
-            x = points.body(factor.body, factor.arguments, frame.at, {}, mask)
-            return [code.broadcast(x, points.lanes)]
-
-        return code.when(there, inside, lambda: [zero])[0]
-    x = points.body(factor.body, factor.arguments, frame.at, {}, both)
-    return code.select(there, code.broadcast(x, points.lanes), zero)
+        return code.when(there, lambda: [value(mask)], lambda: [zero])[0]
+    return code.select(there, value(code.within(there, mask, points.lanes)), zero)
 
 
 def _own_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
@@ -149,13 +150,17 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
     )
 
     def rows(here: Frame, to: Value, start: Index, size: Index) -> None:
+        if p.fused > 1:
+            _grouped(here, factor, to, vectors, start, size)
+            return
         if turned:
             _turned(here, factor, to, vectors, start, size)
             return
 
         def row(i: Index) -> None:
             moved = here.moved({p.reduced[-1]: code.add(start, i)})
-            _one_row(moved, factor, code.at(to, F32, code.mul(i, s.panel_row)), vectors)
+            at = code.at(to, frame.copied_kind, code.mul(i, s.panel_row))
+            _one_row(moved, factor, at, vectors)
 
         code.loop(0, size, 1, [], row)
 
@@ -163,6 +168,45 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
         _over_reduction(frame, to, (first, count), s.panel_row, rows)
     else:
         _one_row(frame, factor, to, vectors)
+
+
+def _grouped(
+    frame: Frame,
+    factor: ProductFactor,
+    to: Value,
+    vectors: Sequence[tuple[int, int, int | None]],
+    start: Index,
+    size: Index,
+) -> None:
+    """Rows that one instruction sums, element by element side by side; 0 beyond the last."""
+    code, p, s = frame.code, frame.plan, frame.sizes
+    kind, together = frame.copied_kind, p.fused
+
+    def group(i: Index, left: int | Value | None) -> None:
+        for v in vectors:
+            rows = [one_row(v, code.add(start, i, n), n, left) for n in range(together)]
+            at = code.add(code.mul(i, s.panel_row), code.mul(frame.slot(0, v), together))
+            code.store(interleaved(code, rows), code.at(to, kind, at), kind)
+
+    def one_row(v: tuple[int, int, int | None], k: Index, n: int, left: Any) -> Value:
+        def value() -> Value:
+            here = _at_vector(frame.moved({p.reduced[-1]: k}), v)
+            points = Points(code, frame.nest, frame.reads, p.vector_loop, p.lanes)
+            return _value(here, points, factor, v[2])
+
+        zero = code.zero(kind, p.lanes)
+        if left is None:
+            return value()
+        there = code.compare("<", n, left)
+        return code.when(there, lambda: [value()], lambda: [zero])[0]
+
+    whole = code.mul(code.div(size, together), together)
+    code.loop(0, whole, together, [], lambda i: group(i, None))
+    left = code.sub(size, whole)
+    if not isinstance(left, int):
+        code.when(code.compare("<", 0, left), lambda: group(whole, left))
+    elif left:
+        group(whole, left)
 
 
 def _at_vector(frame: Frame, vector: tuple[int, int, int | None]) -> Frame:
@@ -181,7 +225,7 @@ def _one_row(
     points = Points(code, frame.nest, frame.reads, p.vector_loop, p.lanes)
     for v in vectors:
         x = _value(_at_vector(frame, v), points, factor, v[2])
-        code.store(x, code.at(to, F32, frame.slot(0, v)), F32)
+        code.store(x, code.at(to, frame.copied_kind, frame.slot(0, v)), frame.copied_kind)
 
 
 def _turned(
@@ -197,6 +241,7 @@ def _turned(
     source = factor.direct
     assert source is not None
     lanes, along, kind = p.lanes, p.reduced[-1], frame.source_kind(1)
+    own = frame.copied_kind
 
     def square(i: Index, mask: Mask = None) -> None:
         for v in vectors:
@@ -205,17 +250,17 @@ def _turned(
             columns = []
             for n in range(lanes):
                 if v[2] is not None and n >= v[2]:
-                    columns.append(code.zero(F32, lanes))
+                    columns.append(code.zero(own, lanes))
                     continue
                 one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
                 x = points.access(source, one.at, mask)
-                columns.append(as_f32(code, x, source.dtype))
+                columns.append(converted(code, x, source.dtype, s.copied_dtype))
                 if mask is None:  # no prefetcher follows so many streams
                     far = code.add(points.offset(source, one.at), AHEAD * lanes)
                     code.prefetch(code.at(frame.reads[source.buffer], kind, far), level=2)
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
-                row = lambda x=x, at=at: code.store(x, code.at(to, F32, at), F32)  # noqa: E731
+                row = lambda x=x, at=at: code.store(x, code.at(to, own, at), own)  # noqa: E731
                 if mask is None:
                     row()
                 elif isinstance(mask, int):

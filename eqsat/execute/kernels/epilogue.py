@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels import casts
-from eqsat.execute.kernels.frame import F32, Frame
+from eqsat.execute.kernels.frame import Frame
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import Points
@@ -69,11 +69,14 @@ class Column:
             where[u] = code.add(self.outer.at[u], self.vector[0])
         frame = self.outer.moved(where)
         steady = self._steady(frame)
-        source = code.at(sums, F32, self.slot)
+        kind = frame.sum_kind
+        source = code.at(sums, kind, self.slot)
 
         def row(r: Index) -> None:
             at = frame.moved(frame.rows_at(code.add(first, r)))
-            total = code.load(code.at(source, F32, code.mul(r, p.vectors * p.lanes)), F32, p.lanes)
+            total = code.load(
+                code.at(source, kind, code.mul(r, p.vectors * p.lanes)), kind, p.lanes
+            )
             known = dict(steady) | {frame.sizes.roles.root: total}
             self._point(at, known)
 

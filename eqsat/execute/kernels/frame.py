@@ -45,6 +45,16 @@ class Frame:
         source = self.sizes.factors[which].direct
         return TYPES[source.dtype] if source else F32
 
+    @property
+    def sum_kind(self) -> Any:
+        """Element type of the sums."""
+        return TYPES[self.sizes.roles.dtype]
+
+    @property
+    def copied_kind(self) -> Any:
+        """Element type of copies in scratch."""
+        return TYPES[self.sizes.copied_dtype]
+
     def moved(self, where: dict[int, Index]) -> Frame:
         """The frame with other indices of these loops."""
         return replace(self, at=tuple(where.get(i, x) for i, x in enumerate(self.at)))
@@ -100,22 +110,22 @@ class Steps:
     vector: int  # per element of the vector loop
     wide: int  # per point of the loop a panel is wide over
     reduced: tuple[int, ...]
-    dtype: str = "f32"  # of the elements there; the tile converts what it loads
+    dtype: str  # of the elements there
+    sums: str  # what the tile makes of them
 
     def at(self, code: Code, pointer: Value, offset: Index) -> Value:
         """The address so many elements on."""
         return code.at(pointer, TYPES[self.dtype], offset)
 
     def load(self, code: Code, pointer: Value, lanes: int, stride: int, mask: Mask = None) -> Value:
-        """A vector of f32, of elements that follow each other, or (stride 0) of one."""
+        """A vector for the sums, of elements that follow each other, or (stride 0) of one."""
         kind = TYPES[self.dtype]
-        return as_f32(code, code.load(pointer, kind, lanes, stride, mask), self.dtype)
+        return converted(code, code.load(pointer, kind, lanes, stride, mask), self.dtype, self.sums)
 
 
-def as_f32(code: Code, x: Value, dtype: str) -> Value:
-    """What was loaded of this element type as f32."""
-    lanes = lanes_of(x)
-    return x if dtype == "f32" else casts.lane_convert(Lanes(code, lanes), x, dtype, "f32")
+def converted(code: Code, x: Value, dtype: str, wanted: str) -> Value:
+    """What was loaded of an element type as another one."""
+    return x if dtype == wanted else casts.lane_convert(Lanes(code, lanes_of(x)), x, dtype, wanted)
 
 
 def operands(frame: Frame) -> tuple[Steps, Steps]:
@@ -123,12 +133,13 @@ def operands(frame: Frame) -> tuple[Steps, Steps]:
     p, s, nest = frame.plan, frame.sizes, frame.nest
     linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
     a, b = s.a_access, s.factors[1].direct
-    rows = Steps(s.a_row, 0, 0, linear) if p.copied[0] else _stepping(p, a)
+    own, sums = s.copied_dtype, s.roles.dtype
+    rows = Steps(s.a_row, 0, 0, linear, own, sums) if p.copied[0] else _stepping(s, a)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
-        columns = Steps(0, 1, each, tuple(n * s.panel_row for n in linear))
+        columns = Steps(0, 1, each, tuple(n * s.panel_row for n in linear), own, sums)
     else:
-        columns = _stepping(p, b)
+        columns = _stepping(s, b)
     return rows, columns
 
 
@@ -161,12 +172,14 @@ def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     return row, 0, p.prefetch * row
 
 
-def _stepping(p: Tiling, access: Access | None) -> Steps:
+def _stepping(s: Blocking, access: Access | None) -> Steps:
     assert access is not None
+    p = s.plan
     return Steps(
         access.strides[p.row_loops[-1]] if p.row_loops else 0,
         access.strides[p.vector_loop],
         access.strides[p.outer_columns[-1]] if p.wide > 1 else 0,
         tuple(access.strides[i] for i in p.reduced),
         access.dtype,
+        s.roles.dtype,
     )

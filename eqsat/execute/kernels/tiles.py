@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.kernels.frame import F32, Frame, Steps, ahead_steps, operands
+from eqsat.execute.kernels.fused import FusedSums
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
@@ -55,11 +56,17 @@ class RegisterTile:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
             self._ask_written()
-        zero = [self.code.zero(F32, self.lanes)] * (self.rows * len(self.vectors))
+        zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
         if whole:
-            sums = self._chain(0, self.a_start, self.b_start, self.count, zero)
+            if p.fused > 1:
+                points = self.code.mul(self.count, sizes.inner_k)
+                sums = FusedSums(self.frame, self.rows, self.vectors, self.a, self.b).write(
+                    self.a_start, self.b_start, points
+                )
+            else:
+                sums = self._chain(0, self.a_start, self.b_start, self.count, zero)
             if p.k_blocks > 1:
                 self._add(sums)
             elif sizes.has_partials:
@@ -94,7 +101,7 @@ class RegisterTile:
             )
             return
         even = isinstance(size, int) and size % length == 0
-        zero = [code.zero(F32, self.lanes)] * (self.rows * len(self.vectors))
+        zero = [code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
 
         def part(i: Index) -> None:
             points = length if even else code.min(length, code.sub(size, i))
@@ -191,8 +198,18 @@ class RegisterTile:
                 if plan.vector_rows:
                     x = self._load(self.a, a, start + self._column(self.a, v), v[2])
                 at = r * len(self.vectors) + j
-                found[at] = code.fma(x, columns[j], found[at])
+                found[at] = self._plus_product(x, columns[j], found[at])
         return found
+
+    def _plus_product(self, a: Value, b: Value, total: Value) -> Value:
+        if self.frame.sizes.roles.dtype == "f32":
+            return self.code.fma(a, b, total)
+        return self._plus(total, self.code.builder.mul(a, b))
+
+    def _plus(self, a: Value, b: Value) -> Value:
+        builder = self.code.builder
+        add = builder.fadd if self.frame.sizes.roles.dtype == "f32" else builder.add
+        return add(a, b)
 
     def _lanes_there(self, vector: Vector) -> int | None:
         """Lanes of B's vector that may be read; a copied panel has them all."""
@@ -208,22 +225,23 @@ class RegisterTile:
     # ---- sums in memory --------------------------------------------------------------------------
     def _slots(self) -> list[Value]:
         return [
-            self.code.at(self.partial, F32, self.frame.slot(r, v))
+            self.code.at(self.partial, self.frame.sum_kind, self.frame.slot(r, v))
             for r in range(self.rows)
             for v in self.vectors
         ]
 
     def _kept(self) -> list[Value]:
-        return [self.code.load(x, F32, self.lanes) for x in self._slots()]
+        kind = self.frame.sum_kind
+        return [self.code.load(x, kind, self.lanes) for x in self._slots()]
 
     def _keep(self, sums: Sequence[Value]) -> None:
         for pointer, x in zip(self._slots(), sums, strict=True):
-            self.code.store(x, pointer, F32)
+            self.code.store(x, pointer, self.frame.sum_kind)
 
     def _add(self, sums: Sequence[Value]) -> None:
         for pointer, x in zip(self._slots(), sums, strict=True):
-            before = self.code.load(pointer, F32, self.lanes)
-            self.code.store(self.code.builder.fadd(before, x), pointer, F32)
+            before = self.code.load(pointer, self.frame.sum_kind, self.lanes)
+            self.code.store(self._plus(before, x), pointer, self.frame.sum_kind)
 
     # ---- the epilogue in registers ---------------------------------------------------------------
     def _store(self, sums: Sequence[Value]) -> None:

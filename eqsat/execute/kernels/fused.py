@@ -1,0 +1,124 @@
+"""Integer products that one instruction multiplies and adds up in groups of two or four.
+
+`vpmaddwd` multiplies pairs of i16 and adds the two products, `vpdpbusd` (VNNI) multiplies four u8
+by four i8 and adds the products to a sum of i32, both without saturation: sums are exact, as i32
+wraps. Copies in scratch hold the points of a group side by side: of rows as they follow each other,
+of columns `[k / group, n, group]`, zeros beyond the last.
+
+Rows of i8 are copied with 128 added, as `vpdpbusd` takes them unsigned; 128 times the sum of the
+columns is taken off again, from one more sum for each vector of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import llvmlite.ir as ll
+
+from eqsat.execute.kernels.frame import Frame, Steps
+from eqsat.execute.kernels.ir import Code, Index
+from eqsat.execute.kernels.kinds import I8, I32, Value, constants, lanes_of, vector
+
+BYTES = 4  # products of `vpdpbusd`
+BIAS = 128
+Vector = tuple[int, int, int | None]
+
+
+def biased(frame: Frame, x: Value) -> Value:
+    """What is copied of the rows' factor: i8 with 128 added, all else as it is."""
+    if frame.plan.fused != BYTES or frame.sizes.factors[0].narrow != "i8":
+        return x
+    lanes = lanes_of(x)
+    return frame.code.builder.xor(x, constants(I8, [-BIAS] * lanes))
+
+
+def interleaved(code: Code, rows: Sequence[Value]) -> Value:
+    """Vectors of one width as one: element 0 of each, element 1 of each …; two or four of them."""
+    if len(rows) == 1:
+        return rows[0]
+    even, odd = interleaved(code, rows[::2]), interleaved(code, rows[1::2])
+    count = lanes_of(even)
+    order = [x for i in range(count) for x in (i, count + i)]
+    return code.builder.shuffle_vector(even, odd, ll.Constant(vector(I32, 2 * count), order))
+
+
+@dataclass(frozen=True)
+class FusedSums:
+    """The sums of a register tile over copies in scratch."""
+
+    frame: Frame
+    rows: int
+    vectors: list[Vector]
+    a: Steps
+    b: Steps
+
+    def write(self, a: Value, b: Value, points: Index) -> list[Value]:
+        """Per row and vector, the sum over so many points of the reduction."""
+        code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
+        together = p.fused
+        zero = code.zero(I32, p.lanes)
+        taken_off = len(self.vectors) if self._is_biased else 0
+        count = self.rows * len(self.vectors)
+        row = together * self.frame.sizes.panel_row
+
+        def turn(_: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
+            found = self._step(a, b, sums[:count])
+            found += self._columns_of(b, sums[count:])
+            return [code.at(a, kind, together), code.at(b, kind, row), *found]
+
+        turns = code.div(code.add(points, together - 1), together)
+        start = [a, b, *[zero] * (count + taken_off)]
+        sums = code.loop(0, turns, 1, start, turn)[2:]
+        if not taken_off:
+            return sums
+        more = sums[count:]
+        return [code.builder.sub(x, more[i % taken_off]) for i, x in enumerate(sums[:count])]
+
+    @property
+    def _is_biased(self) -> bool:
+        return self.frame.plan.fused == BYTES and self.frame.sizes.factors[0].narrow == "i8"
+
+    def _step(self, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
+        """The products of one group."""
+        code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
+        columns = self._loaded(b)
+        found = list(sums)
+        for r in range(self.rows):
+            one = code.builder.load(code.at(a, kind, r * self.a.row), typ=I32, align=1)
+            x = code.broadcast(one, p.lanes)
+            for j, y in enumerate(columns):
+                at = r * len(columns) + j
+                found[at] = self._plus_products(found[at], x, y)
+        return found
+
+    def _columns_of(self, b: Value, sums: Sequence[Value]) -> list[Value]:
+        """128 times the columns added up, where rows are 128 too high."""
+        if not sums:
+            return []
+        every = int.from_bytes([BIAS] * BYTES, "little", signed=True)
+        x = self.frame.code.constant(I32, every, self.frame.plan.lanes)
+        return [
+            self._plus_products(total, x, y) for total, y in zip(sums, self._loaded(b), strict=True)
+        ]
+
+    def _loaded(self, b: Value) -> list[Value]:
+        """A group of every vector of columns, as i32 of its points."""
+        code, p = self.frame.code, self.frame.plan
+        starts = (
+            code.at(b, self.frame.copied_kind, p.fused * self._column(v)) for v in self.vectors
+        )
+        return [code.load(x, I32, p.lanes) for x in starts]
+
+    def _column(self, v: Vector) -> int:
+        return v[0] * self.b.wide + v[1] * self.b.vector
+
+    def _plus_products(self, total: Value, x: Value, y: Value) -> Value:
+        code, lanes = self.frame.code, self.frame.plan.lanes
+        if self.frame.plan.fused == BYTES:
+            name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+            return code.call_external(name, total.type, [total, x, y])
+        pairs = vector(ll.IntType(16), 2 * lanes)
+        name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 16 else "llvm.x86.avx2.pmadd.wd"
+        both = [code.builder.bitcast(z, pairs) for z in (x, y)]
+        return code.builder.add(total, code.call_external(name, total.type, both))

@@ -1,0 +1,30 @@
+"""How many integer products a machine's instructions multiply and add at once."""
+
+from __future__ import annotations
+
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Machine
+from eqsat.plan.roles import ProductFactor
+
+BYTES = frozenset({"i8", "u8"})
+
+
+def products_at_once(
+    nest: Nest, a: ProductFactor, b: ProductFactor, reduced: tuple[int, ...], machine: Machine
+) -> int:
+    """4, 2 or 1 points of the reduction, for rows of factor `a` and columns of factor `b`.
+
+    Both are copied to scratch in groups, which are parts of the innermost loop: it ends with one,
+    or it is the only loop of the reduction.
+    """
+    if not reduced or a.narrow not in BYTES or b.narrow not in BYTES:
+        return 1
+    found = _at_once(machine) if b.narrow == "i8" else min(_at_once(machine), 2)
+    return found if len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0 else 1
+
+
+def _at_once(machine: Machine) -> int:
+    has, lanes = set(machine.features), machine.lanes(4)
+    if "avx512vnni" in has and (lanes == 16 or (lanes == 8 and "avx512vl" in has)):
+        return 4
+    return 2 if ("avx512bw" in has and lanes == 16) or ("avx2" in has and lanes == 8) else 1

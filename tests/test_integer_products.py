@@ -1,0 +1,120 @@
+"""Sums of i32 of 8-bit products as kernels: exact at the ends of their types, whatever the size."""
+
+from dataclasses import replace
+
+import guarded
+import numpy as np
+import pytest
+from contracted import AVX2, AVX512, convolution, matmul
+
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.kernel import generate
+from eqsat.model.expr import arg, call, cast, const
+from eqsat.model.nest import Access, Stage, Store
+from eqsat.plan.planner import plan
+
+VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))
+MACHINES = {"vnni": VNNI, "avx512": AVX512, "avx2": AVX2}
+TYPES = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "i16": np.int16, "f32": np.float32}
+
+
+def drawn(rng, shape, dtype):
+    """Every number of the type, its ends more often than the others."""
+    held = np.iinfo(TYPES[dtype])
+    x = rng.integers(held.min, held.max, shape, TYPES[dtype], endpoint=True)
+    ends = rng.integers(0, 4, shape)
+    return np.where(ends == 0, held.min, np.where(ends == 1, held.max, x)).astype(TYPES[dtype])
+
+
+def run(nest, machine, inputs, shape, dtype="i32"):
+    if jit.why_not(machine):
+        pytest.skip(jit.why_not(machine))
+    kernel = generate(nest, plan(nest, machine), machine, "kernel")
+    (found,) = guarded.run(kernel, machine, inputs, [(shape, TYPES[dtype])])
+    return found
+
+
+def product(x, y):
+    """In i32, which wraps."""
+    return x.astype(np.int32) @ y.astype(np.int32)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form", "dtypes"),
+    [
+        (37, 70, 43, {}, ("i8", "i8")),  # tails of groups, of rows and of vectors
+        (30, 801, 33, {}, ("u8", "i8")),
+        (14, 6, 70, {"a": "km"}, ("i8", "u8")),  # unsigned columns, rows that lie apart
+        (9, 64, 18, {"b": "nk"}, ("u8", "u8")),
+        (1, 50, 1030, {}, ("i8", "i8")),  # rows of B side by side
+        (5, 3, 3, {"result": "nm"}, ("i8", "i8")),
+        (20, 2500, 40, {}, ("i8", "i8")),  # several blocks of the reduction
+    ],
+)
+def test_products_of_bytes_are_exact(machine, m, k, n, form, dtypes):
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (m, k), dtypes[0]), drawn(rng, (k, n), dtypes[1])
+    nest = matmul(m, k, n, dtypes=(*dtypes, "i32"), **form)
+    given = [
+        np.ascontiguousarray(x.T if form.get("a") == "km" else x),
+        np.ascontiguousarray(y.T if form.get("b") == "nk" else y),
+    ]
+    shape = (n, m) if form.get("result") == "nm" else (m, n)
+    found = run(nest, MACHINES[machine], given, shape)
+    assert (found == (product(x, y).T if shape != (m, n) else product(x, y))).all()
+
+
+def test_groups_are_as_large_as_the_machine_and_the_types_permit():
+    def together(machine, *dtypes):
+        return plan(matmul(64, 128, 96, dtypes=(*dtypes, "i32")), machine).fused
+
+    assert together(VNNI, "i8", "i8") == together(VNNI, "u8", "i8") == 4
+    assert together(VNNI, "i8", "u8") == 2  # the other way round the result is written apart
+    assert together(VNNI, "u8", "u8") == together(AVX512, "i8", "i8") == 2
+    assert together(AVX2, "i8", "u8") == 2
+    assert together(VNNI, "i8", "i16") == together(VNNI, "i32", "i32") == 1
+
+
+@pytest.mark.parametrize(("machine", "dtypes"), [("vnni", ("i16", "i8")), ("avx2", ("i32", "i32"))])
+def test_other_integers_wrap(machine, dtypes):
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (13, 45), dtypes[0]), drawn(rng, (45, 21), dtypes[1])
+    found = run(matmul(13, 45, 21, dtypes=(*dtypes, "i32")), MACHINES[machine], [x, y], (13, 21))
+    assert (found == product(x, y)).all()
+
+
+@pytest.mark.parametrize("channels", [8, 6])  # in whole groups, and not
+def test_convolution_of_bytes_pads_with_zeros(channels):
+    nest = convolution(7, channels, 20, 3, stride=2)
+    (stage,) = nest.stages
+    x, w = stage.arguments
+    given = (replace(x, dtype="i8", fill=0), replace(w, dtype="i8"))
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    stage = replace(stage, body=body, arguments=given, dtype="i32")
+    (store,) = nest.stores
+    store = replace(store, access=replace(store.access, dtype="i32"))
+    nest = replace(nest, stages=(stage,), stores=(store,))
+    assert plan(nest, VNNI).fused == (4 if channels % 4 == 0 else 1)
+    rng = np.random.default_rng(0)
+    x, w = drawn(rng, (7, 7, channels), "i8"), drawn(rng, (3, 3, channels, 20), "i8")
+    padded = np.pad(x.astype(np.int32), ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    expected = np.einsum("hwckl,klcf->hwf", windows[::2, ::2], w.astype(np.int32))
+    assert (run(nest, VNNI, [x, w], (4, 4, 20)) == expected).all()
+
+
+def test_requantised_result_is_that_of_numpy():
+    """i8 = clamp(round(f32(sum) * scale[n]) + zero): scales in the epilogue, ties to even."""
+    nest = matmul(21, 40, 33, dtypes=("u8", "i8", "i32"))
+    scaled = call("round_even", call("mul", cast(arg(0), "f32"), arg(1)))
+    body = cast(call("clamp", const(-128.0), call("add", scaled, const(3.0)), const(127.0)), "i8")
+    scale = Access(2, "f32", (0, 1, 0))
+    written = replace(nest.stores[0].access, dtype="i8")
+    stages = (*nest.stages, Stage(4, (0, 1), body, (0, scale), "i8"))
+    nest = replace(nest, stages=stages, stores=(Store(written, 1, (0, 1)),))
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (21, 40), "u8"), drawn(rng, (40, 33), "i8")
+    scales = (2.0 ** -rng.integers(9, 14, 33)).astype(np.float32)  # so that there are ties
+    expected = np.clip(np.round(product(x, y).astype(np.float32) * scales) + 3, -128, 127)
+    assert (run(nest, VNNI, [x, y, scales], (21, 33), "i8") == expected.astype(np.int8)).all()
