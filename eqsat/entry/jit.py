@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
+from eqsat.borders import labels_of
 from eqsat.entry.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
+from eqsat.ops.programs.weightnames import argument_numbers
 from eqsat.reading import shape_of
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ def jit(
     weights: Sequence[str] = (),
     goals: Sequence[str] = DEFAULT_GOALS,
     derivatives: str = OWN,
+    donate: Sequence[str] = (),
     **options: Any,
 ) -> Optimized | Callable[[Callable[..., Any]], Optimized]:
     """Optimize a JAX function on its first call for each set of argument shapes.
@@ -65,9 +69,11 @@ def jit(
     arguments that are packed ahead of time, once per array. Where the answer is the input, the
     function itself runs. The result can be called under `jax.grad`, `jax.vmap` and `jax.jit`.
     derivatives: `own` are those of the original function, in both modes. With `searched` the two
-    passes of `jax.grad` are searched like the function, and JAX refuses forward mode. EqsatError
-    (E400) for an option `eqsat.optimize` does not have; a call that has to be traced raises the
-    errors of `eqsat.optimize`.
+    passes of `jax.grad` are searched like the function, and JAX refuses forward mode. donate: names
+    of arguments that a call uses up, as `donate_argnames` of `jax.jit`; a result that is one of
+    them with some elements changed, such as a cache, is written in its place. EqsatError (E400) for
+    an option `eqsat.optimize` does not have, or what cannot be donated, E324 for a name in `donate`
+    that is no argument; a call that has to be traced raises the errors of `eqsat.optimize`.
     """
     known = set(inspect.signature(optimize).parameters)
     for name in options:
@@ -78,18 +84,48 @@ def jit(
     if derivatives not in DERIVATIVES:
         message = f"no derivatives `{derivatives}`"
         raise fail("E400", message, help=did_you_mean(derivatives, DERIVATIVES))
+    donated = tuple(donate)
+    _check_donated(donated, weights, derivatives)
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
     if function is None:
-        return lambda f: _jitted(f, settings | options, derivatives)
-    return _jitted(function, settings | options, derivatives)
+        return lambda f: _jitted(f, settings | options, derivatives, donated)
+    return _jitted(function, settings | options, derivatives, donated)
 
 
-def _jitted(function: Callable[..., Any], options: dict[str, Any], derivatives: str) -> Any:
+def _check_donated(donate: Sequence[str], weights: Sequence[str], derivatives: str) -> None:
+    """EqsatError E400 for what cannot be donated."""
+    both = [name for name in donate if name in weights]
+    if both:
+        message = f"`{both[0]}` is among `weights`, which are kept, and in `donate`"
+        raise fail("E400", message, help="leave it out of one of them")
+    if donate and derivatives == SEARCHED:
+        message = '`derivatives="searched"` keeps arguments for the backward pass'
+        raise fail("E400", message, help="leave out `donate`")
+
+
+def _check_named(function: Callable[..., Any], donate: Sequence[str]) -> None:
+    """EqsatError E324 for a name that is no parameter of a function that lists its own."""
+    parameters = inspect.signature(function).parameters if donate else {}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in donate:
+        if name not in parameters:
+            message = f"`donate` names `{name}`, which is no argument of the function"
+            raise fail("E324", message, help=did_you_mean(name, parameters))
+
+
+def _jitted(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    derivatives: str,
+    donate: tuple[str, ...] = (),
+) -> Any:
     import jax
 
     from eqsat.execute.calls import Packing
 
-    searches = Searches(function, options)
+    _check_named(function, donate)
+    searches = Searches(function, options, donate)
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -105,9 +141,9 @@ def _jitted(function: Callable[..., Any], options: dict[str, Any], derivatives: 
             return _jitted(f, options | {"weights": weights}, OWN)
 
         compiled = in_reverse(function, traced, jit_of, options["weights"])
-    jitted = jax.jit(compiled)
+    jitted = jax.jit(compiled, donate_argnames=donate)
     whole = derivatives == OWN
-    packing = Packing(jitted, searches.callee, whole) if options["weights"] else None
+    packing = Packing(jitted, searches.callee, whole, donate) if options["weights"] else None
     found: Any = jitted if packing is None else packing.function
     found.optimize, found.runs = searches.optimize, searches.runs
     return found
@@ -116,9 +152,11 @@ def _jitted(function: Callable[..., Any], options: dict[str, Any], derivatives: 
 class Searches:
     """A function and the runs made for it, one per set of argument shapes."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], donate: tuple[str, ...] = ()
+    ):
         self.function = function
-        self.options = options
+        self.options, self.donate = options, donate
         self.runs: dict[Any, Run] = {}
 
     def optimize(self, *args: Any, **kwargs: Any) -> Run:
@@ -145,10 +183,27 @@ class Searches:
         args, kwargs = jax.tree_util.tree_map(shape_of, (args, kwargs))  # a run outlives its call
         with jax.ensure_compile_time_eval():  # the search may compute, e.g. to verify its answer
             run = optimize(self.function, *args, keywords=kwargs, **self.options)
+            run = _with_donated(run, self.donate)
         assert run.source.traced is not None
         if key is not None and not run.source.traced.captured:
             self.runs[key] = run
         return run
+
+
+def _with_donated(run: Run, names: Sequence[str]) -> Run:
+    """The run whose schedule writes in place of these arguments where it can.
+
+    EqsatError E324 for a name that is no argument.
+    """
+    from eqsat.schedule.inplace import with_donated
+
+    numbers = argument_numbers(run.program, names, labels_of(run.source), "donate")
+    if not numbers or run.schedule is None:
+        return run
+    inputs = [run.schedule.program.inputs[n] for n in numbers]
+    schedule = with_donated(run.schedule, inputs)
+    schedule.verify()
+    return replace(run, schedule=schedule)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

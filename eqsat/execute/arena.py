@@ -167,6 +167,8 @@ class Buffers:
             )
         self.arena[:] = POISON
         self.bytes = {b.node: self._place(b) for b in schedule.buffers}
+        self.in_place = {argument: result for result, argument in schedule.in_place}
+        self.bytes |= {r: self.bytes[a] for a, r in self.in_place.items()}
         self.taken: set[int] = set()  # whose writer has begun
         self.written: set[int] = set()
         self.gone: set[int] = set()
@@ -225,6 +227,9 @@ class Buffers:
         n = self.nodes[node]
         if node not in self.written:
             raise ArenaFault(f"{self.who} reads %{node} ({n.op}), which was not written")
+        if self.in_place.get(node) in self.written:
+            what = f"%{self.in_place[node]} was written in its place"
+            raise ArenaFault(f"{self.who} reads %{node} ({n.op}), but {what}")
         return from_bytes(self.bytes[node], n.type)
 
     def write(self, node: int, x: Array) -> None:

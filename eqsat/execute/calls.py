@@ -153,13 +153,22 @@ class Packing:
     it is this object, or the jitted function alone once it turns out that nothing is packed.
     """
 
-    def __init__(self, plain: Any, find: Callable[..., Callee], looks_under_traces: bool = True):
+    def __init__(
+        self,
+        plain: Any,
+        find: Callable[..., Callee],
+        looks_under_traces: bool = True,
+        donate: tuple[str, ...] = (),
+    ):
         """plain: the jitted function; find: the callee for (args, kwargs), arrays or tracers.
+
+        donate: names of arguments that every call uses up.
 
         looks_under_traces: whether a call with some tracers takes packed weights, too; if not, it
         is the jitted function's, which may have derivatives of its own.
         """
         self.plain, self.find, self.looks_under_traces = plain, find, looks_under_traces
+        self.donate = donate
         # tree of a call → which of its leaves are weights
         self.weights: dict[Any, tuple[bool, ...]] = {}
         # a call's weights and the forms of its inputs → function, weak references
@@ -244,7 +253,8 @@ class Packing:
             return now(args, kwargs, packed if now is callee else None)
 
         if callee not in self.mains:
-            self.mains[callee] = jax.jit(functools.wraps(self.plain)(main))
+            wrapped = functools.wraps(self.plain)(main)
+            self.mains[callee] = jax.jit(wrapped, donate_argnames=self.donate)
         return self.mains[callee]
 
 

@@ -126,12 +126,21 @@ class Store:
     a bound of the access fails its `fill` is written (None: anything): the lanes a pack leaves
     open. Where one of `bounds` fails nothing is written. Most stores have none, as `Nest.bounds`
     cut such points; one of several stores may cover fewer points than the others.
+
+    in_place: the buffer of an argument whose bytes the written one has, -1: none. It is read at
+    nothing but the point that is written there.
     """
 
     access: Access
     stage: int
     loops: tuple[int, ...]
     bounds: tuple[Bound, ...] = ()
+    in_place: int = -1
+
+    def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Store:
+        """The same store of other nodes."""
+        own = self.in_place if self.in_place < 0 else numbers[self.in_place]
+        return Store(self.access.renumbered(numbers), self.stage, self.loops, self.bounds, own)
 
 
 @dataclass(frozen=True)
@@ -169,9 +178,7 @@ class Nest:
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Nest:
         """The same nest of other nodes: `numbers[i]` instead of node i."""
         stages = [s.renumbered(numbers) for s in self.stages]
-        stores = [
-            Store(s.access.renumbered(numbers), s.stage, s.loops, s.bounds) for s in self.stores
-        ]
+        stores = [s.renumbered(numbers) for s in self.stores]
         return Nest(self.sizes, tuple(stages), tuple(stores), self.bounds)
 
     def to_text(self) -> str:
@@ -191,7 +198,8 @@ class Nest:
             )
         for s in self.stores:
             only = f" only where {' and '.join(map(_bound, s.bounds))}" if s.bounds else ""
-            lines.append(f"store {_access(s.access)} = s{s.stage}{only}")
+            where = f" in place of %{s.in_place}" if s.in_place >= 0 else ""
+            lines.append(f"store {_access(s.access)} = s{s.stage}{where}{only}")
         return "\n".join(lines) + "\n"
 
     __str__ = to_text

@@ -26,6 +26,7 @@ class Schedule(Printed):
     ahead: tuple[int, ...]  # nodes computed once, from weights only
     target: str
     originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
+    in_place: tuple[tuple[int, int], ...] = ()  # (result, argument): one buffer has both
 
     def verify(self) -> None:
         """ValueError if a dispatch reads what was not written, or a temporary when it is not live.
@@ -49,7 +50,21 @@ class Schedule(Printed):
                 if not live[r].first <= d.step <= live[r].last:
                     raise ValueError(f"dispatch {i} reads %{r} after its buffer is gone")
             ready.update(d.members)
+        self._verify_in_place()
         self._verify_arena()
+
+    def _verify_in_place(self) -> None:
+        """A donated argument is read by the writer of its result, and by none after that."""
+        for result, argument in self.in_place:
+            t = self.program.nodes[result].type
+            if self.program.nodes[argument].type != t or argument not in self.program.inputs:
+                raise ValueError(f"%{result} is no value in place of the argument %{argument}")
+            writers = [d.step for d in self.dispatches if result in d.writes]
+            late = [
+                d.step for d in self.dispatches if argument in d.reads and result not in d.writes
+            ]
+            if len(writers) != 1 or any(step >= writers[0] for step in late):
+                raise ValueError(f"%{argument} is read after %{result} was written in its place")
 
     def _verify_arena(self) -> None:
         """Every pair of placed temporaries, as it is written; none may be left out."""
@@ -114,9 +129,17 @@ class Schedule(Printed):
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Arguments + results + weights + temporaries at the worst step."""
+        """Arguments + results + weights + temporaries at the worst step.
+
+        Also of what is in place: that is known once an answer is chosen, see `donated_bytes`.
+        """
         fixed = sum(b.nbytes for b in self.buffers if b.role != "temporary")
         return fixed + self.arena_bound
+
+    @cached_property
+    def donated_bytes(self) -> int:
+        """Bytes of results that lie where arguments lay: so many fewer are needed."""
+        return sum(self.program.nodes[r].type.nbytes for r, _ in self.in_place)
 
     @cached_property
     def time_ps(self) -> int:
@@ -314,6 +337,7 @@ class Schedule(Printed):
             "ahead": list(self.ahead),
             "target": self.target,
             "originals": self.originals,
+            "in_place": [list(pair) for pair in self.in_place],
         }
 
     @classmethod
@@ -340,6 +364,11 @@ class Schedule(Printed):
         for b in self.buffers:
             name, steps = self.program.value_name(b.node), f"{b.first}..{b.last}"
             where = "" if b.offset is None else f", offset {b.offset}"
+            where += "".join(
+                f", in place of {self.program.value_name(a)}"
+                for r, a in self.in_place
+                if r == b.node
+            )
             lines.append(f"buffer {name} {b.nbytes} bytes, {b.role}, steps {steps}{where}")
         if self.temporaries and self.arena_bytes is not None:
             live = f"{self.arena_bound} of them live at once"

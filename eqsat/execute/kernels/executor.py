@@ -104,10 +104,12 @@ class KernelsExecutable(JaxExecutable):
         d, nodes = self.schedule.dispatches[number], self.schedule.program.nodes
         types = [nodes[w].types[0] for w in found.writes]
         avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
+        aliases = dict(found.aliases)
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
-            given = jax.ffi.ffi_call(found.target, avals)(*(held[r] for r in found.reads))
+            call = jax.ffi.ffi_call(found.target, avals, input_output_aliases=aliases)
+            given = call(*(held[r] for r in found.reads))
             made = dict(zip(found.writes, given, strict=True))
             return tuple(made[w] for w in d.writes)
 

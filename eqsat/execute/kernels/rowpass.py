@@ -17,6 +17,7 @@ from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
+from eqsat.plan.inplace import kept_where
 from eqsat.plan.passes import Sweep
 from eqsat.plan.rows import Pass
 from eqsat.plan.stages import access_loops
@@ -107,7 +108,8 @@ class RowPass:
         """What does not change within the pass, computed before it."""
         nest, passes = self.section.nest, self.section.passes
         points = replace(row.points, there=self.there)
-        stages = [i for i in passes.evaluated(self.group) if i not in self.there]
+        late = {nest.stores[n].stage for n in self.group.stores if kept_where(nest, nest.stores[n])}
+        stages = [i for i in passes.evaluated(self.group) if i not in self.there | late]
         same = [i for i in stages if not self._moves(i)]
         for i in same:
             points.stage(i, row.at, row.known, row.mask)
@@ -396,6 +398,9 @@ class RowPass:
                 points.keep(i, points.stage(i, at, known, mask), at, mask)
         for n in self.group.stores:
             store = self.section.nest.stores[n]
+            if kept_where(self.section.nest, store):
+                self.section.change(store, points, at, known, mask)
+                continue
             x = points.stage(store.stage, at, known, mask)
             self.section.store(store, x, points, at, mask)
         return known

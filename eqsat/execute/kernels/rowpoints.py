@@ -13,6 +13,7 @@ from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Nest, Store
 from eqsat.plan import passes as analysis
+from eqsat.plan.inplace import kept_where
 from eqsat.plan.rows import Part, scratch_of, square_slots, widest_lanes
 
 
@@ -72,6 +73,29 @@ class RowCode:
         pointer = code.at(self.writes[a.buffer], kind, points.offset(a, at))
         step = a.strides[points.along] if points.lanes > 1 else 1
         code.store(x, pointer, kind, step, _vector_mask(code, mask, points.lanes))
+
+    def change(
+        self,
+        store: Store,
+        points: Points,
+        at: Sequence[Index],
+        known: Mapping[Any, Value],
+        mask: Mask,
+    ) -> None:
+        """Write in place what is no element of the argument; the others are not even read."""
+        code, s = self.code, self.nest.stages[store.stage]
+        found = kept_where(self.nest, store)
+        assert found is not None
+        condition, value, holds = found
+        own = dict(known)
+        there = points.body(condition, s.arguments, at, own, mask, "bool")
+        there = there if holds else code.builder.not_(there)
+
+        def write() -> None:
+            x = points.body(value, s.arguments, at, dict(own), mask, s.dtype)
+            self.store(store, x, points, at, code.within(there, mask, points.lanes))
+
+        code.when(code.any_lane(there), write)
 
     def filled(self, store: Store, x: Value, points: Points, at: Sequence[Index]) -> Value:
         """The value as it is stored, its fill where the access has no element."""

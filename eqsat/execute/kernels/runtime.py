@@ -16,6 +16,7 @@ from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
+from eqsat.plan.inplace import in_place
 from eqsat.plan.planner import plan
 
 WORKER_PS = 5_000_000  # that a thread should have to do: to wake one takes some microseconds
@@ -41,6 +42,7 @@ class KernelCall:
     target: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    aliases: tuple[tuple[int, int], ...] = ()  # places in both of what is written in place
 
 
 def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatch:
@@ -57,6 +59,9 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
     if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
         raise NoNest("one of its buffers is empty")
     nest = nest_of_dispatch(schedule, d)
+    for result, argument in schedule.in_place:
+        if result in d.writes:
+            nest = in_place(nest, argument, result)
     chosen = d.plan or plan(nest, machine)
     workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
     own, names = _numbered(nest)
@@ -93,11 +98,17 @@ def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, KernelCall], 
             names[i],
             tuple(p.nodes[b] for b in p.nest.reads),
             tuple(p.nodes[b] for b in p.nest.writes),
+            _aliases(p.nest),
         )
         for i, p in found.items()
         if i not in refused
     }
     return made, refused
+
+
+def _aliases(nest: Nest) -> tuple[tuple[int, int], ...]:
+    found = [(s.in_place, s.access.buffer) for s in nest.stores if s.in_place >= 0]
+    return tuple((nest.reads.index(a), nest.writes.index(r)) for a, r in found)
 
 
 def _name(p: PlannedDispatch, machine: Machine) -> str:

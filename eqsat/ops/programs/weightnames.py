@@ -23,14 +23,14 @@ def first_name(label: str) -> str:
 
 
 def argument_numbers(
-    program: Program, names: Iterable[str], labels: Sequence[str] = ()
+    program: Program, names: Iterable[str], labels: Sequence[str] = (), option: str = "weights"
 ) -> tuple[int, ...]:
     """The numbers of the arguments that these names mean, ascending.
 
-    labels: what the caller knows each argument as, if not by the program's names; a path such as
-    `params['w1']` is found by its argument, too. `%w` is `w`; `arg1` is the second argument where
-    none has that name. A name that is a weight already means no argument. Raises EqsatError (E324)
-    for a name that is neither.
+    option: what lists the names. labels: what the caller knows each argument as, if not by the
+    program's names; a path such as `params['w1']` is found by its argument, too. `%w` is `w`;
+    `arg1` is the second argument where none has that name. A name that is a weight already means no
+    argument. Raises EqsatError (E324) for a name that is neither.
     """
     known = list(labels) or [program.leaf(i).name for i in program.inputs]
     held = {_plain(program.leaf(i).name) for i in program.weights}
@@ -38,7 +38,7 @@ def argument_numbers(
     for name in names:
         numbers = _numbers(name, known)
         if not numbers and _plain(name) not in held:
-            raise _unknown(name, program.name, known)
+            raise _unknown(name, program.name, known, option)
         found.update(numbers)
     return tuple(sorted(found))
 
@@ -59,9 +59,9 @@ def _plain(name: str) -> str:
     return _NO_WORD.sub("_", name.strip().removeprefix("%")).strip("_")
 
 
-def _unknown(name: str, program: str, known: Sequence[str]) -> Exception:
+def _unknown(name: str, program: str, known: Sequence[str], option: str) -> Exception:
     roots = list(dict.fromkeys(map(first_name, known)))
-    message = f"`weights` names `{name}`, which is no argument of `{program}`"
+    message = f"`{option}` names `{name}`, which is no argument of `{program}`"
     listed = ", ".join(f"`{k}`" for k in roots[:12]) or "none"
     more = f" and {len(roots) - 12} more" if len(roots) > 12 else ""
     near = did_you_mean(name, roots) if roots else ""
