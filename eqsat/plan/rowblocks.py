@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.plan import expressions
+from eqsat.plan import estimate, expressions
 from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
@@ -277,7 +277,7 @@ def _work(sizes: RowExtents) -> Work:
         + each * epilogue
         + prologue,
         strided=strided + _strided_ends(sizes),
-        pages=_pages(sizes),
+        pages=_pages(sizes) + _pages_of_ends(sizes),
         tiles=tiles,
         items=p.items,
         copied=copied,
@@ -355,6 +355,17 @@ def _body_cost(nest: Nest, factor: ProductFactor) -> float:
 
 def _strided_ends(sizes: RowExtents) -> float:
     """Elements along rows and results that no vector reads or writes."""
+    return sum(n for _, n in _far_ends(sizes))
+
+
+def _pages_of_ends(sizes: RowExtents) -> float:
+    """Those whose line leaves the cache before the next row reads of it: they share cache sets."""
+    length = sizes.length
+    return sum(n for step, n in _far_ends(sizes) if estimate.aliased(step, length))
+
+
+def _far_ends(sizes: RowExtents) -> list[tuple[int, float]]:
+    """(elements from one to the next, how many) of what no vector reads or writes."""
     nest, roles = sizes.nest, sizes.roles
     rows = sizes.batch * sizes.row_count
     ends: list[tuple[Access, int]] = []
@@ -366,7 +377,7 @@ def _strided_ends(sizes: RowExtents) -> float:
         along = roles.along if s.stage in roles.values else roles.wide
         ends += [(s.access, along)] if along in s.loops else []
     each = {roles.along: sizes.length, roles.wide: sizes.width}
-    return sum(float(rows * each[i]) for a, i in ends if a.strides[i] not in (0, 1))
+    return [(a.strides[i], float(rows * each[i])) for a, i in ends if a.strides[i] not in (0, 1)]
 
 
 def _streams(sizes: RowExtents) -> Iterator[tuple[float, float]]:
