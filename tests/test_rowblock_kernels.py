@@ -101,6 +101,25 @@ def test_what_is_no_row_block_says_why():
         plan(nest_of_program(parse_program(exact)), AVX512)
 
 
+def test_rows_across_cache_sets_fetch_lines_again():
+    """Elements 4 KiB apart share sets of a cache; 64 B more, and their lines stay for other rows."""
+    text = """
+    program across
+    input x: f32[320, LINE]
+    input w: f32[320, 64]
+    c = generic(x, loops=[320, LINE], maps=[[d0, d1]], body=exp(x0), rank=2)
+    s = generic(c, loops=[LINE, 320], maps=[[d1, d0]], body=x0, combine=add, rank=1)
+    n = generic(c, s, loops=[LINE, 320], maps=[[d1, d0], [d0]], body=div(x0, x1), rank=2)
+    y = matmul(n, w)
+    return y
+    """
+    pages = []
+    for line in (1024, 1040):
+        program = parse_program(text.replace("LINE", str(line)))
+        pages.append(plan(nest_of_program(program), AVX512).work.pages / (320 * line))
+    assert pages[0] >= 1 > 0.1 > pages[1]
+
+
 @pytest.mark.parametrize(
     ("machine", "triple", "cpu"),
     [
