@@ -19,6 +19,7 @@ from eqsat.execute.kernels.kinds import (
     I1,
     I32,
     I64,
+    POINTER,
     Value,
     lanes_of,
     mangled,
@@ -326,6 +327,11 @@ class Code:
         if isinstance(offset, int) and offset == 0:
             return pointer
         return self.builder.gep(pointer, [self.index(offset)], source_etype=kind)
+
+    def opaque(self, pointer: Value) -> Value:
+        """The same address, but LLVM does not know that: loads through it are made again."""
+        kind = ll.FunctionType(POINTER, [POINTER])
+        return self.builder.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [pointer])
 
     def first_lanes(self, count: Index, lanes: int) -> Mask:
         """The mask of the first `count` lanes: None where all are, an int where it is known."""

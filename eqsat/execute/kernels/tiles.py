@@ -190,6 +190,8 @@ class RegisterTile:
             for v in self.vectors
         ]
         found = list(sums)
+        if self._overlaps():
+            a = code.opaque(a)
         for r in range(self.rows):
             start = a_point + r * self.a.row
             one = self.a.at(code, a, start)
@@ -210,6 +212,18 @@ class RegisterTile:
         builder = self.code.builder
         add = builder.fadd if self.frame.sizes.roles.dtype == "f32" else builder.add
         return add(a, b)
+
+    def _overlaps(self) -> bool:
+        """Whether a row is another row some points on: windows of neighbouring pixels.
+
+        LLVM keeps what it has read of it. Of vectors that saves loads; elements in every lane
+        would take the registers that the sums need.
+        """
+        step, row = self.a.reduced[-1] if self.a.reduced else 0, self.a.row
+        if not row or self.frame.plan.vector_rows:
+            return False
+        far = abs(row) * (self.rows - 1)
+        return any(u * step % row == 0 and abs(u * step) <= far for u in range(1, 2 * UNROLL))
 
     def _lanes_there(self, vector: Vector) -> int | None:
         """Lanes of B's vector that may be read; a copied panel has them all."""

@@ -9,7 +9,7 @@ from eqsat.execute.kernels.frame import F32, Frame, first_row
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.points import Points
-from eqsat.model.nest import Access, Bound, Nest
+from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.plan.roles import ProductFactor
 from eqsat.plan.windows import WindowCopy
 
@@ -140,15 +140,20 @@ def _checked(inside: Nest, factor: ProductFactor) -> _Checked:
     if found is None:
         return _Checked(inside, factor)
     holder = found if isinstance(found, Access) else inside.stages[found]
-    tests = tuple(b for b in holder.bounds if innermost not in _coordinates(b))
-    rest = tuple(b for b in holder.bounds if b not in tests)
-    if not isinstance(found, Access) and len(inside.stages[found].arguments) != 1:
+    if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
         return _Checked(inside, factor)
-    fill = float(holder.fill or 0.0)
-    if isinstance(found, Access):
-        arguments = list(factor.arguments)
-        arguments[factor.body.value] = replace(found, bounds=rest)
-        return _Checked(inside, replace(factor, arguments=tuple(arguments)), tests, fill)
-    stages = list(inside.stages)
-    stages[found] = replace(stages[found], bounds=rest)
-    return _Checked(replace(inside, stages=tuple(stages)), factor, tests, fill)
+    tests = tuple(b for b in holder.bounds if innermost not in _coordinates(b))
+
+    def untested(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
+        return tuple(b for b in bounds if b not in tests)
+
+    def arguments(of: Stage | ProductFactor) -> tuple[Access | int, ...]:
+        return tuple(
+            a if isinstance(a, int) else replace(a, bounds=untested(a.bounds)) for a in of.arguments
+        )
+
+    stages = tuple(
+        replace(s, bounds=untested(s.bounds), arguments=arguments(s)) for s in inside.stages
+    )
+    checked = replace(factor, arguments=arguments(factor))
+    return _Checked(replace(inside, stages=stages), checked, tests, float(holder.fill or 0.0))
