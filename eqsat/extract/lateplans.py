@@ -16,7 +16,7 @@ from eqsat.extract.ragged import Ints, Mask
 from eqsat.extract.solve.relax import Relaxation
 
 LEAST = 64  # plans between two relaxations
-PART = 16  # or this part of those that are not made
+PART = 8  # or this part of those that are not made
 
 
 class Planned(Protocol):

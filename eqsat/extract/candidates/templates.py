@@ -251,7 +251,25 @@ class Templates:
             return True
         if not self._follows_a_root[node]:
             return False
-        return legality.count_roots((node, *state.inside.values())) == state.roots
+        if legality.count_roots((node, *state.inside.values())) != state.roots:
+            return False
+        return not self._is_apart(state, node)
+
+    def _is_apart(self, state: Grown, node: int) -> bool:
+        """Whether an op is a root of its own for sure, as no contraction would read a root's rows.
+
+        That is a first contraction which reads nothing inside. `fits` finds it, too, but late.
+        """
+        space, legality = self.grower.space, self.grower.legality
+        inside, relaxed = state.inside, self._relaxed
+        if not legality.is_contraction(node):
+            return False
+        if any(b in inside or b in relaxed for b in space.operands[node]):
+            return False
+        roots = [n for n in inside.values() if legality.is_root(n)]
+        if any(legality.is_contraction(n) for n in roots):
+            return False
+        return legality.count_apart((node, *roots)) > legality.fusion.roots
 
     @cached_property
     def _follows_a_root(self) -> tuple[bool, ...]:
