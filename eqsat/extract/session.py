@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
-from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.life import small_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.joint import with_best_order, within_budget
@@ -207,9 +207,11 @@ def prepare(
     own_enough = max(share(OWN_ENOUGH), time.monotonic() + least / 2)
     baseline_end = max(share(BASELINE), time.monotonic() + least)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
+    small = 0 if whole else small_bytes(target, goals)
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
+    of = partial(choices, space, target, goals=linear, asked=asked, small_bytes=small)
     with uncollected():
-        found = choices(space, target, True, linear, enough=own_enough, asked=asked)
+        found = of(input_only=True, enough=own_enough)
     own, baseline = _input_only(sides, found, baseline_end)
     if stop is not None and baseline is not None:
         stop.has_answer = True
@@ -219,8 +221,7 @@ def prepare(
     progress.phase("candidates")
     try:
         with uncollected(), until(share(STATED), stop):
-            known, enough = found.variants.every, share(ENOUGH)
-            every = choices(space, target, False, linear, known=known, enough=enough, asked=asked)
+            every = of(input_only=False, known=found.variants.every, enough=share(ENOUGH))
             progress.phase("relaxation")
             session = sides.session(every, baseline, share(STATED))
     except OutOfTime:
@@ -246,8 +247,10 @@ def baseline_of(
     end = time.monotonic() + time_limit
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
+    small = small_bytes(target, goals)
+    of = partial(choices, Space(egraph), target, goals=linear, asked=asked, small_bytes=small)
     with uncollected():
-        found = choices(Space(egraph), target, True, linear, enough=end, asked=asked)
+        found = of(input_only=True, enough=end)
     sides = _Asked(egraph, target, linear, goals, seed, stop, False)
     return _input_only(sides, found, end)[1]
 
@@ -320,7 +323,7 @@ def _floors(session: Session, deadline: float) -> dict[str, int]:
     """Proven lower bounds; nothing if there is no time for them."""
     pool, space = session.assembly.pool, session.assembly.pool.space
     if pool.input_only:
-        pool = Pool(Legality(space, session.target), False, pool.asked)
+        pool = replace(pool, input_only=False)
     with suppress(OutOfTime), until(deadline, session.stop):
         return floors(pool, Costs(space, session.target))
     return {}

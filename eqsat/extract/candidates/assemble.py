@@ -185,15 +185,16 @@ def choices(
     enough: float = math.inf,
     asked: frozenset[str] = frozenset(),
     keep_all: bool = False,
+    small_bytes: int = 0,
 ) -> Choices:
     """Dispatches of all nodes, or of those of the input program.
 
     known: the input program's candidates, which stay if there is no time for all. enough: when (of
     time.monotonic()) no further candidates are looked for. asked: names of the goals and budgets,
     on which it depends what is worth making from weights in every run. keep_all: with those that
-    are in no best answer.
+    are in no best answer. small_bytes: see `Pool`.
     """
-    pool = Pool(Legality(space, target), input_only, asked, keep_all)
+    pool = Pool(Legality(space, target), input_only, asked, keep_all, small_bytes)
     costs = Costs(space, target)
     with until(enough):
         found = enumerated(pool, costs, known)

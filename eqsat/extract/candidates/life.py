@@ -10,14 +10,17 @@ be cut out of is nothing else: no answer needs both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.cover import values_behind
+from eqsat.model.devices import PS_PER_SECOND
+from eqsat.model.selection import GoalRequest
 from eqsat.model.target import DROPPED, HELD
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
+    from eqsat.model.target import Target
 
 CALLER = -1  # who reads results
 AGAIN = -2  # who reads a second time what is made from a weight
@@ -30,7 +33,11 @@ def found_optional(pool: Pool) -> frozenset[int]:
     space, target = pool.space, pool.legality.target
     if target.devices:
         return frozenset()
-    made = {b for b in pool.resident - frozenset(space.roots) if pool.producers.get(b)}
+    made = {
+        b
+        for b in pool.resident - frozenset(space.roots)
+        if pool.producers.get(b) and space.nbytes(b) > pool.small_bytes
+    }
     if not made:
         return frozenset()
     if target.originals == HELD and KEEPING & pool.asked:
@@ -44,6 +51,20 @@ def found_optional(pool: Pool) -> frozenset[int]:
         if space.nbytes(b) > sum(space.nbytes(s) for s in sources[b])
         or any(len(users[s]) > 1 for s in sources[b])
     )
+
+
+def small_bytes(target: Target, goals: Sequence[GoalRequest]) -> int:
+    """Bytes of what is not worth a dispatch that makes it in every run, where time comes first.
+
+    Reading it from the slowest memory takes no longer than the launch of that dispatch. 0 where
+    bytes of weights may decide: they come first or have a budget, or time has a tolerance or a
+    weight.
+    """
+    first = goals[0]
+    if first != GoalRequest("time") or KEEPING & dict(target.budget).keys() or not target.memory:
+        return 0
+    slowest = min(m.bandwidth for m in target.memory)
+    return int(target.launch_ps * slowest / PS_PER_SECOND)
 
 
 def sources_of(pool: Pool) -> dict[int, frozenset[int]]:

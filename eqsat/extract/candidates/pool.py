@@ -21,12 +21,14 @@ class Pool:
     """Candidates of one extraction; `input_only` leaves the nodes of the input program.
 
     keeps_all: with groups that are in no best answer, for questions about worse ones.
+    small_bytes: buffers made from weights of at most so many bytes are there in every answer.
     """
 
     legality: Legality
     input_only: bool
     asked: frozenset[str] = frozenset()  # names of the goals and budgets
     keeps_all: bool = False
+    small_bytes: int = 0
 
     @property
     def space(self) -> Space:
