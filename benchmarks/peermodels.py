@@ -169,6 +169,7 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
     from jax import export
     from peeronnx import raise_file
 
+    _forget_others(run, folder)
     flat = [np.asarray(x) for x in jax.tree_util.tree_leaves(model.inputs)]
     if not (folder / "inputs.npz").exists():
         np.savez(folder / "inputs.npz", *flat)
@@ -182,6 +183,19 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
         raise_file(folder / "model.onnx")
     if not (folder / "wanted.npz").exists():
         np.savez(folder / "wanted.npz", *_reference(run, flat))
+
+
+def _forget_others(run: Any, folder: Path) -> None:
+    """Remove what was written of another program or of other weights."""
+    text = json.dumps([run.program.to_json(), sorted(run.weights)])
+    told = hashlib.sha256(text.encode()).hexdigest()
+    mark = folder / "program.sha256"
+    if mark.exists() and mark.read_text(encoding="ascii") == told:
+        return
+    for pattern in ("model.*", "*.npz", "*.vmfb"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    mark.write_text(told, encoding="ascii")
 
 
 def _reference(run: Any, inputs: Sequence[Array]) -> list[Array]:
