@@ -147,6 +147,7 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
         run = eqsat.optimize(model.closed, *model.inputs, target=target, time_limit=time_limit)
         seconds = round(time.process_time() - begin, 1)
         _write_files(run, model, folder)
+        run.executable.compile()  # packs the weights, which are saved with the answer
         run.save(answer)
         facts.write_text(json.dumps(_facts(run, seconds), indent=1), encoding="utf-8")
     return json.loads(facts.read_text(encoding="utf-8")) | {"folder": str(answer)}

@@ -97,6 +97,18 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
         packing.read_packed(tmp_path / "bad", schedule)
 
 
+def test_saved_arrays_are_mapped_and_outlive_their_file(tmp_path):
+    written = {"a": real(3, 5), "none": real(0, 4), "one": np.float32(7).reshape(())}
+    file = tmp_path / "w.safetensors"
+    packing.write_arrays(file, written)
+    found = packing.read_arrays(file)
+    file.rename(tmp_path / "other")
+    (tmp_path / "other").unlink()
+    for k, array in written.items():
+        assert found[k].dtype == array.dtype and np.array_equal(found[k], array)
+        assert not found[k].flags.writeable and not found[k].flags.owndata
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -239,17 +240,32 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Undo `write_arrays`; EqsatError E504 if the file is not one of these."""
+    """Undo `write_arrays`; EqsatError E504 if the file is not one of these.
+
+    Arrays are read-only and mapped: what nobody reads takes no memory. The file may be renamed or
+    removed meanwhile, but not written to.
+    """
     from safetensors import SafetensorError, safe_open
 
     found = {}
     try:
-        with safe_open(str(path), framework="numpy") as file:
+        with safe_open(str(path), framework="numpy") as file:  # checks the whole header
             types = file.metadata() or {}
-            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
-                t = TensorType.parse(types[key])
-                array = file.get_tensor(key)
-                found[key] = array.view(element_dtype(t.dtype)).reshape(t.shape)
+            keys = list(file.keys())
+        mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
+        places = _places(mapped)
+        for key in keys:
+            t = TensorType.parse(types[key])
+            begin, end = places[key]
+            found[key] = mapped[begin:end].view(element_dtype(t.dtype)).reshape(t.shape)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise fail("E504", f"cannot read weights from {path}: {error}") from error
     return found
+
+
+def _places(mapped: np.ndarray[Any, Any]) -> dict[str, tuple[int, int]]:
+    """Name → first byte and end of its array in a safetensors file: length, header, arrays."""
+    length = int.from_bytes(mapped[:8].tobytes(), "little")
+    header = json.loads(mapped[8 : 8 + length].tobytes())
+    arrays = {k: v["data_offsets"] for k, v in header.items() if k != "__metadata__"}
+    return {k: (8 + length + begin, 8 + length + end) for k, (begin, end) in arrays.items()}
