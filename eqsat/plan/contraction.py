@@ -20,6 +20,7 @@ from eqsat.plan.cores import LINE
 from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.windows import WindowCopy
 
+ASKED_BYTES = 12 << 10  # of streams, between what is read and what is asked for
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -103,6 +104,15 @@ class Blocking:
     def line(self) -> int:
         """Elements of B's source in a cache line."""
         return int(4 * LINE // self.fetched_bytes[1])
+
+    @cached_property
+    def panels_ahead(self) -> int:
+        """How far on the panel is that is asked for: streams need bytes on the way to be quick."""
+        p = self.plan
+        if p.k_blocks == 1:
+            return 1
+        panel = self.block_k * self.panel_row * self.fetched_bytes[1]
+        return max(1, min(round(ASKED_BYTES / panel), p.panel_block))
 
     @cached_property
     def in_scratch(self) -> tuple[bool, bool]:

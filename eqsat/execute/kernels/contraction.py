@@ -128,7 +128,7 @@ class CacheBlocks:
                 copy_panel(here, self.b, k, count, last)
             if p.windows and p.vector_rows:
                 copy_window(here, self.a, tiles, last)
-            ahead = self._source(self._at_panel(frame, code.add(number, 1)), k)
+            ahead = self._ahead(frame, panels, number, k)
             code.loop(
                 *tiles,
                 1,
@@ -137,6 +137,17 @@ class CacheBlocks:
             )
 
         code.when(self._is_last(here), lambda: variant(True), lambda: variant(False))
+
+    def _ahead(self, frame: Frame, panels: tuple[Index, Index], number: Index, k: Index) -> Value:
+        """Where the panel starts that is asked for: behind a stream's last, the next block's."""
+        p, code = frame.plan, frame.code
+        after = code.add(number, frame.sizes.panels_ahead)
+        if p.k_blocks == 1:
+            return self._source(self._at_panel(frame, after), k)
+        beyond = code.compare(">=", after, panels[1])
+        back = code.select(beyond, code.index(code.sub(*panels[::-1])), code.index(0))
+        down = code.select(beyond, code.index(p.k_block), code.index(0))
+        return self._source(self._at_panel(frame, code.sub(after, back)), code.add(k, down))
 
     def _columns(self, frame: Frame, k: Index) -> Value:
         """Where the panel's first vector of B is."""
