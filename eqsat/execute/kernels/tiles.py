@@ -13,6 +13,7 @@ from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import UNROLL, row_stride
+from eqsat.plan.stages import accesses_read
 
 Vector = tuple[int, int, int | None]
 # a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row
@@ -55,7 +56,7 @@ class RegisterTile:
     def write(self) -> None:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
-            self._ask_written()
+            self._ask_for_ends()
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -153,17 +154,27 @@ class RegisterTile:
 
         return code.loop(0, code.rem(size, UNROLL), 1, [a, b, *sums], single)[2:]
 
-    def _ask_written(self) -> None:
-        """Prefetch the lines that the tile writes in the end: stores wait for them in order."""
+    def _ask_for_ends(self) -> None:
+        """Prefetch the lines that the tile writes in the end, and those it adds to its sums.
+
+        Stores wait for them in order, and an epilogue is too short to fetch what it reads early.
+        """
         p, frame = self.frame.plan, self.frame
         starts: dict[tuple[Access, bool], Value] = {}
-        for a in (s.access for s in frame.nest.stores):
-            even = row_stride(frame.nest, p.row_loops, a) is not None
-            if a.strides[p.vector_loop] == 1 and even and not p.extra:
-                for r in range(self.rows):
-                    for v in self.vectors:
-                        pointer, _ = self._address(a, r, v, starts, frame.writes)
-                        self.code.prefetch(pointer, write=True)
+        stages = [frame.nest.stages[i] for i in frame.sizes.roles.epilogue]
+        read = [a for s in stages for a in accesses_read(s.arguments)]
+        read = [a for a in dict.fromkeys(read) if not a.bounds and not a.lookups]
+        written = [s.access for s in frame.nest.stores]
+        ends = [(a, None) for a in read] + [(a, frame.writes) for a in written]
+        for a, buffers in ends:
+            step = row_stride(frame.nest, p.row_loops, a)
+            is_same = buffers is None and step == 0 and self.rows > 1  # for every row, such as biases
+            if a.strides[p.vector_loop] != 1 or step is None or is_same or p.extra:
+                continue
+            for r in range(self.rows):
+                for v in self.vectors:
+                    pointer, _ = self._address(a, r, v, starts, buffers)
+                    self.code.prefetch(pointer, write=buffers is not None)
 
     def _ask_ahead(self, turn: Index) -> None:
         """Prefetch this turn's part of this tile's share of the next panel."""
