@@ -13,22 +13,28 @@ from eqsat.plan.roles import ProductRoles
 
 
 def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
-    """Blocks of tiles whose windows fit the cache that they are read from, for several cores."""
+    """Blocks of tiles whose windows fit the cache that they are read from, for several cores.
+
+    Cores share out what is larger, the panels or the window; of the other each has all.
+    """
     room = machine.caches[:2][-1] // 2
     each = one.row_tiles if one.outer_rows else 1  # tiles of a point of the loop that is cut
     most = nest.points(one.outer_rows) if one.outer_rows else one.row_tiles
+
+    def of(points: int) -> Tiling:
+        panel_block = 1 if one.vector_rows else one.panels
+        return replace(one, tile_block=points * each, panel_block=panel_block)
+
+    def elements(points: int) -> int:
+        return Blocking(nest, of(points), roles).window.elements
+
+    fitting = bisect_left(range(1, most + 1), True, key=lambda n: 4 * elements(n) > room)
+    blocks = -(-most // max(fitting, 1))
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
     cells = nest.points(one.batch) * (one.panels if one.vector_rows else 1)
-    wanted = min(max(machine.cores, 2), max(worth, 1), cells * most)
-    blocks = -(-wanted // cells)
-    panel_block = 1 if one.vector_rows else one.panels
-
-    def of(points: int) -> Tiling:
-        return replace(one, tile_block=points * each, panel_block=panel_block)
-
-    def is_large(points: int) -> bool:
-        return 4 * Blocking(nest, of(points), roles).window.elements > room
-
-    fitting = bisect_left(range(1, -(-most // blocks) + 1), True, key=is_large)
-    return of(-(-most // -(-most // max(fitting, 1))))
+    missing = -(-min(max(machine.cores, 2), max(worth, 1)) // (cells * blocks))
+    panels = nest.points(one.reduced) * one.panels * one.vectors * one.lanes
+    if not one.vector_rows and one.panels >= missing and panels > elements(-(-most // blocks)):
+        return replace(of(-(-most // blocks)), panel_block=-(-one.panels // missing))
+    return of(-(-most // min(most, blocks * missing)))

@@ -168,7 +168,9 @@ class RegisterTile:
         ends = [(a, None) for a in read] + [(a, frame.writes) for a in written]
         for a, buffers in ends:
             step = row_stride(frame.nest, p.row_loops, a)
-            is_same = buffers is None and step == 0 and self.rows > 1  # for every row, such as biases
+            is_same = (
+                buffers is None and step == 0 and self.rows > 1
+            )  # for every row, such as biases
             if a.strides[p.vector_loop] != 1 or step is None or is_same or p.extra:
                 continue
             for r in range(self.rows):
