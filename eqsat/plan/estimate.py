@@ -155,6 +155,7 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
     copied = prologue = strided = 0.0
     rows = batch * sizes.row_count * nest.points(p.outer_rows)
     columns = batch * p.panels * p.vectors * p.lanes
+    innermost = p.reduced[-1] if p.reduced else -1
     if p.windows:
         times, elements = _windows(sizes)
         copied += 4 * times * elements
@@ -162,7 +163,7 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
         prologue += times * elements / p.lanes * (_body_cost(sizes, a) - once)
         strided += times * elements * sizes.window.steps_apart
     for on, factor, elements, along in (
-        (p.copied[0], a, rows * k * sizes.groups, p.reduced[-1] if p.reduced else -1),
+        (p.copied[0], a, rows * _in_vectors(sizes) * sizes.groups, innermost),
         (p.copied[1], b, columns * k * sizes.row_blocks, p.vector_loop),
     ):
         if on:
@@ -170,6 +171,15 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
             prologue += elements / p.lanes * _body_cost(sizes, factor)
             strided += elements * _strided(factor, along, p.reduced)
     return copied, prologue, strided
+
+
+def _in_vectors(sizes: Blocking) -> int:
+    """Elements of a copied row, each run of it along the innermost loop in whole vectors."""
+    nest, p = sizes.nest, sizes.plan
+    if not p.reduced:
+        return 1
+    run = -(-nest.sizes[p.reduced[-1]] // p.lanes) * p.lanes
+    return nest.points(p.reduced[:-1]) * run
 
 
 def _windows(sizes: Blocking) -> tuple[float, float]:
