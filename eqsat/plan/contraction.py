@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
-from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes
+from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.windows import WindowCopy
 
 ASKED_BYTES = 12 << 10  # of streams, between what is read and what is asked for
@@ -99,6 +100,15 @@ class Blocking:
         """Of the rows' factor and the columns' where they are fetched."""
         a, b = self.factors
         return fetched_bytes(a), fetched_bytes(b)
+
+    @cached_property
+    def columns_in_place(self) -> InlineBody:
+        """What tiles read of columns that are not copied, and what they compute of it."""
+        b = self.factors[1]
+        if b.inline is not None:
+            return b.inline
+        assert b.direct is not None
+        return InlineBody(cast(arg(0), self.roles.dtype), (b.direct,))
 
     @cached_property
     def line(self) -> int:

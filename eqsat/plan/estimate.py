@@ -15,7 +15,7 @@ from eqsat.model.plan import Machine, Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
 from eqsat.plan.cores import CHAINS, PAGE_BYTES
-from eqsat.plan.roles import ProductFactor
+from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
 if TYPE_CHECKING:
@@ -96,7 +96,10 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
 
 
 def widening(factor: ProductFactor) -> float:
-    """Additions per vector that is loaded, to make f32 of a shorter element type."""
+    """Additions per vector that is loaded, to make of it what is multiplied."""
+    if factor.inline:  # its other parts are loaded, too
+        body, leaves = factor.inline.body, factor.inline.leaves
+        return expressions.additions_of(body) + len(leaves) - 1
     return 0 if factor.direct is None else WIDENING[factor.direct.dtype]
 
 
@@ -223,7 +226,7 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
     one, and prefetchers follow them better.
     """
     nest, p = sizes.nest, sizes.plan
-    a, b = sizes.a_access, sizes.factors[1].direct
+    a, b = sizes.a_access, source_access(sizes.factors[1])
     if not p.reduced:
         return 0
     k = nest.points(p.batch) * nest.points(p.reduced)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.expr import Expr
+from eqsat.model.expr import Expr, arg, cast, rebuilt
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.model.tensor import DTYPES
-from eqsat.ops.meaning.scalar import result_dtype
+from eqsat.ops.meaning.scalar import result_dtype, typing
 from eqsat.plan.stages import access_loops, needed
 from eqsat.plan.windows import Coordinates, coordinates_of
 
@@ -21,13 +21,22 @@ WIDENED = {
 
 
 @dataclass(frozen=True)
+class InlineBody:
+    """A body over accesses alone; the first is the one whose elements are most."""
+
+    body: Expr
+    leaves: tuple[Access, ...]
+
+
+@dataclass(frozen=True)
 class ProductFactor:
     """One side of the product: a body over accesses and earlier stages.
 
     loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
     direct: the same, also where a cast of a short element type to that of the sum is all that is
     done to it: a kernel may read it where it lies and convert what it loads. narrow: that element
-    type, also of an access with conditions.
+    type, also of an access with conditions. inline: where it is more, all that is done to accesses
+    without conditions as one body.
     """
 
     body: Expr
@@ -36,6 +45,7 @@ class ProductFactor:
     accesses: tuple[Access, ...]  # all that its value needs, through earlier stages too
     direct: Access | None = None
     narrow: str = ""
+    inline: InlineBody | None = None
 
     @cached_property
     def plain(self) -> Access | None:
@@ -121,7 +131,8 @@ def _factor(
     loops = frozenset(i for a in accesses for i in access_loops(a))
     found = _cast_only(nest, body, arguments, dtype)
     if found is None:
-        return ProductFactor(body, arguments, loops, accesses)
+        inline = _inlined(nest, body, arguments)
+        return ProductFactor(body, arguments, loops, accesses, inline=inline)
     direct = None if found.bounds or found.lookups else found
     return ProductFactor(body, arguments, loops, accesses, direct, found.dtype)
 
@@ -144,9 +155,43 @@ def _cast_only(
         body, arguments = stage.body, stage.arguments
 
 
+def _inlined(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> InlineBody | None:
+    """The body with those of earlier stages in it, each rounded as its stage is."""
+    leaves = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
+    if not leaves or any(a.bounds or a.lookups for a in leaves):
+        return None
+    leaves = tuple(sorted(leaves, key=lambda a: -nest.points(access_loops(a))))
+    place = {a: arg(i) for i, a in enumerate(leaves)}
+    dtype = typing([a.dtype for a in leaves])
+
+    def expanded(e: Expr, arguments: tuple[Access | int, ...]) -> Expr | None:
+        if e.fn == "arg":
+            found = arguments[e.value]
+            if isinstance(found, Access):
+                return place[found]
+            stage = nest.stages[found]
+            if stage.combine or stage.bounds:
+                return None
+            inner = expanded(stage.body, stage.arguments)
+            if inner is None or dtype(inner) in (None, stage.dtype):
+                return inner
+            return cast(inner, stage.dtype)
+        parts = [expanded(x, arguments) for x in e.args]
+        return None if None in parts else rebuilt(e, [x for x in parts if x is not None])
+
+    whole = expanded(body, arguments)
+    return None if whole is None else InlineBody(whole, leaves)
+
+
 def fetched_bytes(factor: ProductFactor) -> float:
-    """Bytes of an element where it is fetched; of a body over several accesses, those of f32."""
-    return DTYPES[factor.direct.dtype][0] / 8 if factor.direct else 4
+    """Bytes of an element where it is fetched; of other bodies than inline ones, those of f32."""
+    source = source_access(factor)
+    return DTYPES[source.dtype][0] / 8 if source else 4
+
+
+def source_access(factor: ProductFactor) -> Access | None:
+    """What is read where the factor is not copied: all of it, or its largest part."""
+    return factor.inline.leaves[0] if factor.inline else factor.direct
 
 
 def _below(nest: Nest, arguments: Iterable[Access | int]) -> Iterator[Access]:

@@ -16,7 +16,13 @@ from eqsat.plan import estimate, expressions
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
 from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, LEAST_ITEM, LINE
 from eqsat.plan.fused import products_at_once
-from eqsat.plan.roles import ProductFactor, ProductRoles, fetched_bytes, product_roles_of
+from eqsat.plan.roles import (
+    ProductFactor,
+    ProductRoles,
+    fetched_bytes,
+    product_roles_of,
+    source_access,
+)
 from eqsat.plan.stages import access_loops, accesses_read, additions
 from eqsat.plan.windowblocks import window_blocks
 from eqsat.plan.windows import Coordinates
@@ -88,9 +94,11 @@ def _tiled(
     nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
 ) -> Iterator[Tiling]:
     a, b = roles.factors[::-1] if own.swapped else roles.factors
-    must_a, must_b = _must_copy(nest, a, own, rows), _must_copy(nest, b, own, ())
-    strided = b.direct is None or b.direct.strides[own.vector_loop] != 1
-    if own.vector_rows and (must_a or must_b):
+    must_a = _must_copy(nest, a, own, rows)
+    must_b = not _may_compute(nest, own, b) and _must_copy(nest, b, own, ())
+    source = source_access(b)
+    strided = source is None or source.strides[own.vector_loop] != 1
+    if own.vector_rows and (must_a or must_b or b.inline):
         return
     reduced = _reduction_order(nest, roles, a, b)
     for copy_a in (False, True):
@@ -223,6 +231,16 @@ def _must_copy(nest: Nest, factor: ProductFactor, own: Tiling, rows: tuple[int, 
     return any(access_loops(b) & (factor.loops | set(rows)) for b in nest.bounds)
 
 
+def _may_compute(nest: Nest, own: Tiling, b: ProductFactor) -> bool:
+    """Whether tiles may compute B from what lies in memory: vectors, and what they share."""
+    if b.inline is None or own.outer_columns:
+        return False
+    along = (a.strides[own.vector_loop] for a in b.inline.leaves)
+    return all(x in (0, 1) for x in along) and not any(
+        access_loops(x) & b.loops for x in nest.bounds
+    )
+
+
 def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
     """Whether copying rows could pay: several loops of rows, rows that share cache sets, or
     elements that every panel would convert again."""
@@ -273,10 +291,11 @@ def _panels(
 
 def _may_stream(nest: Nest, own: Tiling, b: ProductFactor) -> bool:
     """Whether B is read once, and along its own rows it would be read in order."""
-    if b.direct is None or own.copied[1] or not own.reduced:
+    source = source_access(b)
+    if source is None or own.copied[1] or not own.reduced:
         return False
     rows = nest.points(own.row_loops) * nest.points(own.outer_rows)
-    apart = estimate.row_bytes(b.direct, own.reduced[0]) >= LEAST_APART
+    apart = estimate.row_bytes(source, own.reduced[0]) >= LEAST_APART
     return apart and rows < MANY_ROWS
 
 
@@ -326,7 +345,8 @@ def _side_by_side(roles: ProductRoles, one: Tiling) -> int:
 
 
 def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
-    b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
+    factor = roles.factors[0] if one.swapped else roles.factors[1]
+    b = factor.direct if one.copied[1] else source_access(factor)
     if b is None or not one.reduced:
         return False
     return estimate.aliased(estimate.row_bytes(b, one.reduced[-1]), STREAMED)
@@ -343,7 +363,7 @@ def _reduction_blocks(
     l2 = machine.caches[:2][-1]
     element = Blocking(nest, one, roles).copied_bytes
     room = l2 // 4 // (element * one.vectors * one.lanes * inner)
-    room = min(room, _side_by_side(roles, one)) if streamed else room
+    room = min(room, max(1, _side_by_side(roles, one) // inner)) if streamed else room
     k_block = first
     if room < first:
         blocks = -(-first // max(room, 1))
@@ -414,7 +434,8 @@ def _split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Ti
 
 def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
-    b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
+    factor = roles.factors[0] if one.swapped else roles.factors[1]
+    b = factor.direct if one.copied[1] else source_access(factor)
     if b is None or len(one.reduced) != 1 or one.panels == 1 or one.fused > 1:
         return one
     if one.k_blocks > 1 and one.k_block > STREAMED:

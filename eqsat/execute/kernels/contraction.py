@@ -11,13 +11,13 @@ from eqsat.execute.kernels.epilogue import write_finish
 from eqsat.execute.kernels.frame import F32, Frame, ahead_start, first_row
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
-from eqsat.execute.kernels.kinds import I8, Value
+from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.tiles import write_tile
 from eqsat.execute.kernels.windows import block_start, copy_window
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.roles import product_roles_of
+from eqsat.plan.roles import product_roles_of, source_access
 
 
 def emit(head: Head, nest: Nest, plan: Tiling, machine: Machine) -> None:
@@ -143,25 +143,28 @@ class CacheBlocks:
         p, code = frame.plan, frame.code
         after = code.add(number, frame.sizes.panels_ahead)
         if p.k_blocks == 1:
-            return self._source(self._at_panel(frame, after), k)
+            return self._sources(self._at_panel(frame, after), k)[0]
         beyond = code.compare(">=", after, panels[1])
         back = code.select(beyond, code.index(code.sub(*panels[::-1])), code.index(0))
         down = code.select(beyond, code.index(p.k_block), code.index(0))
-        return self._source(self._at_panel(frame, code.sub(after, back)), code.add(k, down))
+        behind = self._at_panel(frame, code.sub(after, back))
+        return self._sources(behind, code.add(k, down))[0]
 
-    def _columns(self, frame: Frame, k: Index) -> Value:
-        """Where the panel's first vector of B is."""
-        return self.b if frame.plan.copied[1] else self._source(frame, k)
+    def _columns(self, frame: Frame, k: Index) -> list[Value]:
+        """Where the panel's first vector of B is, or of all that B is computed from."""
+        return [self.b] if frame.plan.copied[1] else self._sources(frame, k)
 
-    def _source(self, frame: Frame, k: Index) -> Value:
-        """Where the panel starts in B's own buffer, if it lies there as it is."""
-        p, code = frame.plan, frame.code
-        source = frame.sizes.factors[1].direct
-        if source is None:
-            return self.b
+    def _sources(self, frame: Frame, k: Index) -> list[Value]:
+        """Where the panel starts in B's own buffers, if tiles could read it there."""
+        p, code, b = frame.plan, frame.code, frame.sizes.factors[1]
+        if source_access(b) is None:
+            return [self.b]
         at = frame.moved({p.reduced[0]: k} if p.reduced else {}).at
-        offset = code.affine(source.base, source.strides, at)
-        return code.at(frame.reads[source.buffer], frame.source_kind(1), offset)
+        found: list[Value] = []
+        for x in frame.sizes.columns_in_place.leaves:
+            offset = code.affine(x.base, x.strides, at)
+            found.append(code.at(frame.reads[x.buffer], TYPES[x.dtype], offset))
+        return found
 
     def _sums(
         self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
@@ -188,7 +191,7 @@ class CacheBlocks:
         frame: Frame,
         first: Index,
         t: Index,
-        b: Value,
+        b: list[Value],
         ahead: Value,
         sums: Value,
         k: Index,
@@ -207,7 +210,7 @@ class CacheBlocks:
             a = self._rows(here, first, row, k)
         if p.prefetch:
             ahead = code.at(ahead, frame.source_kind(1), ahead_start(frame, done))
-        own = [a, b, mine, ahead, count, row]
+        own = [a, *b, mine, ahead, count, row]
 
         def variant(rows: int) -> None:
             here.call(self._part(write_dots if p.dot else write_tile, rows, last), own)

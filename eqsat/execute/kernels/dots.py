@@ -8,15 +8,15 @@ from typing import Any
 from eqsat.execute.kernels.frame import F32, Frame, operands
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import Value
-from eqsat.execute.kernels.tiles import KINDS
+from eqsat.execute.kernels.tiles import argument_kinds
 
 
 def write_dots(outer: Frame, rows: int, last: bool) -> Any:
     """The function that sums a panel's columns, a few at a time, for so many rows."""
-    frame, (a, b, sums, *_) = outer.begin(f"dots{rows}{'.last' if last else ''}", KINDS)
+    frame, (a, b, sums, *_) = outer.begin(f"dots{rows}{'.last' if last else ''}", argument_kinds(1))
     code, p, s = frame.code, frame.plan, frame.sizes
     columns = s.last_width if last else s.width
-    columns_of = operands(frame)[1]
+    (columns_of,) = operands(frame)[1]
 
     def group(count: int, first: Index) -> None:
         start = columns_of.at(code, b, code.mul(first, columns_of.vector))
@@ -56,7 +56,7 @@ class Dots:
         size = self.frame.nest.sizes[p.reduced[level]]
         if level == len(p.reduced) - 1:
             return self._innermost(a, b, size, sums)
-        rows, columns = operands(self.frame)
+        rows, (columns,) = operands(self.frame)
 
         def turn(i: Index, *sums: Value) -> list[Value]:
             x = rows.at(code, a, code.mul(i, rows.reduced[level]))
@@ -67,7 +67,7 @@ class Dots:
 
     def _innermost(self, a: Value, b: Value, size: int, sums: list[Value]) -> list[Value]:
         code, lanes = self.code, self.frame.plan.lanes
-        rows, columns = operands(self.frame)
+        rows, (columns,) = operands(self.frame)
 
         def turn(i: Index, *sums: Value) -> list[Value]:
             x, y = rows.at(code, a, i), columns.at(code, b, i)
@@ -83,7 +83,7 @@ class Dots:
 
     def _ask_ahead(self, b: Value) -> None:
         """The same place in the next columns: no prefetcher follows so few and short streams."""
-        columns = operands(self.frame)[1]
+        (columns,) = operands(self.frame)[1]
         for c in range(self.columns):
             there = (self.columns + c) * columns.vector
             self.code.prefetch(columns.at(self.code, b, there), level=2)
@@ -91,7 +91,7 @@ class Dots:
     def _step(self, a: Value, b: Value, sums: list[Value], mask: Mask) -> list[Value]:
         """A vector of every row and column; lanes out of the mask are 0 on both sides."""
         code, lanes = self.code, self.frame.plan.lanes
-        rows, columns = operands(self.frame)
+        rows, (columns,) = operands(self.frame)
         ys = [
             columns.load(code, columns.at(code, b, c * columns.vector), lanes, 1, mask)
             for c in range(self.columns)

@@ -12,6 +12,7 @@ from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value, lanes_of
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.model.nest import Access, Nest
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
+from eqsat.plan.roles import source_access
 
 F32 = TYPES["f32"]
 
@@ -42,7 +43,7 @@ class Frame:
 
     def source_kind(self, which: int) -> Any:
         """Element type in memory of the rows' factor (0) or the columns' (1); f32 of a body."""
-        source = self.sizes.factors[which].direct
+        source = source_access(self.sizes.factors[which])
         return TYPES[source.dtype] if source else F32
 
     @property
@@ -128,19 +129,17 @@ def converted(code: Code, x: Value, dtype: str, wanted: str) -> Value:
     return x if dtype == wanted else casts.lane_convert(Lanes(code, lanes_of(x)), x, dtype, wanted)
 
 
-def operands(frame: Frame) -> tuple[Steps, Steps]:
-    """Of the rows' and of the columns' factor: as the access steps, or as its copy in scratch."""
+def operands(frame: Frame) -> tuple[Steps, list[Steps]]:
+    """Of the rows' factor and of what the columns' is made of: as an access steps, or as its copy
+    in scratch."""
     p, s, nest = frame.plan, frame.sizes, frame.nest
     linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
-    a, b = s.a_access, s.factors[1].direct
     own, sums = s.copied_dtype, s.roles.dtype
-    rows = Steps(s.a_row, 0, 0, linear, own, sums) if p.copied[0] else _stepping(s, a)
+    rows = Steps(s.a_row, 0, 0, linear, own, sums) if p.copied[0] else _stepping(s, s.a_access)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
-        columns = Steps(0, 1, each, tuple(n * s.panel_row for n in linear), own, sums)
-    else:
-        columns = _stepping(s, b)
-    return rows, columns
+        return rows, [Steps(0, 1, each, tuple(n * s.panel_row for n in linear), own, sums)]
+    return rows, [_stepping(s, x) for x in s.columns_in_place.leaves]
 
 
 def first_row(frame: Frame, t: Index) -> Index:
@@ -164,7 +163,7 @@ def ahead_start(frame: Frame, done: Index) -> Index:
 
 def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     """Elements of B's buffer between prefetches of a turn, turns of a group, and groups."""
-    source, p = frame.sizes.factors[1].direct, frame.plan
+    source, p = source_access(frame.sizes.factors[1]), frame.plan
     assert source is not None
     column, row = source.strides[p.vector_loop], source.strides[p.reduced[-1]]
     if p.copied[1]:  # a line of each column, other columns every turn

@@ -16,17 +16,23 @@ from eqsat.plan.contraction import UNROLL, row_stride
 from eqsat.plan.stages import accesses_read
 
 Vector = tuple[int, int, int | None]
-# a, b, partial sums, what to prefetch, points of the outermost reduction loop, first row
-KINDS = [POINTER, POINTER, POINTER, POINTER, I64, I64]
+
+
+def argument_kinds(columns: int) -> list[Any]:
+    """Of a tile's function: a, all of b, partial sums, what to prefetch, points of the outermost
+    reduction loop, first row."""
+    return [POINTER] * (3 + columns) + [I64, I64]
 
 
 def write_tile(outer: Frame, rows: int, last: bool) -> Any:
     """The function of the tiles with so many rows, of the last panel or the others."""
-    frame, arguments = outer.begin(f"tile{rows}{'.last' if last else ''}", KINDS)
-    a, b = operands(frame)
-    count: Index = arguments[4] if frame.plan.k_blocks > 1 else frame.plan.k_block
-    starts = arguments[0], arguments[1], arguments[2], arguments[3]
-    RegisterTile(frame, rows, frame.vectors(last), a, b, *starts, count, arguments[5]).write()
+    a, b = operands(outer)
+    name = f"tile{rows}{'.last' if last else ''}"
+    frame, (start, *rest) = outer.begin(name, argument_kinds(len(b)))
+    b_starts, (sums, ahead, points, row) = rest[: len(b)], rest[len(b) :]
+    count: Index = points if frame.plan.k_blocks > 1 else frame.plan.k_block
+    vectors = frame.vectors(last)
+    RegisterTile(frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row).write()
     frame.code.end()
     return frame.code.function
 
@@ -37,9 +43,9 @@ class RegisterTile:
     rows: int
     vectors: list[Vector]
     a: Steps
-    b: Steps
+    b: list[Steps]  # of all that B is computed from
     a_start: Value
-    b_start: Value
+    b_starts: list[Value]
     partial: Value
     ahead: Value
     count: Index  # points of the outermost reduction loop
@@ -63,11 +69,11 @@ class RegisterTile:
         if whole:
             if p.fused > 1:
                 points = self.code.mul(self.count, sizes.inner_k)
-                sums = FusedSums(self.frame, self.rows, self.vectors, self.a, self.b).write(
-                    self.a_start, self.b_start, points
+                sums = FusedSums(self.frame, self.rows, self.vectors, self.a, self.b[0]).write(
+                    self.a_start, self.b_starts[0], points
                 )
             else:
-                sums = self._chain(0, self.a_start, self.b_start, self.count, zero)
+                sums = self._chain(0, self.a_start, self.b_starts, self.count, zero)
             if p.k_blocks > 1:
                 self._add(sums)
             elif sizes.has_partials:
@@ -77,7 +83,7 @@ class RegisterTile:
             return
         if p.k_blocks == 1:
             self._keep(zero)
-        self._parts(0, self.a_start, self.b_start)
+        self._parts(0, self.a_start, self.b_starts)
         if p.k_blocks == 1 and p.in_registers:
             self._store(self._kept())
 
@@ -86,13 +92,13 @@ class RegisterTile:
         reduced = self.frame.plan.reduced
         return self.count if level == 0 else self.frame.nest.sizes[reduced[level]]
 
-    def _moved(self, level: int, a: Value, b: Value, i: Index) -> tuple[Value, Value]:
+    def _moved(self, level: int, a: Value, b: list[Value], i: Index) -> tuple[Value, list[Value]]:
         code = self.code
         x = self.a.at(code, a, code.mul(i, self.a.reduced[level]))
-        y = self.b.at(code, b, code.mul(i, self.b.reduced[level]))
+        y = [s.at(code, q, code.mul(i, s.reduced[level])) for s, q in zip(self.b, b, strict=True)]
         return x, y
 
-    def _parts(self, level: int, a: Value, b: Value) -> None:
+    def _parts(self, level: int, a: Value, b: list[Value]) -> None:
         """Sum part by part, each added to the sums in memory: rounding errors stay short."""
         code, (last, length) = self.code, self.frame.plan.chain
         size = self._size(level)
@@ -111,7 +117,7 @@ class RegisterTile:
         code.loop(0, size, length, [], part)
 
     def _chain(
-        self, level: int, a: Value, b: Value, size: Index, sums: list[Value], first: Index = 0
+        self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index = 0
     ) -> list[Value]:
         """The sum over `size` points of a reduction loop and all loops inside it, in registers.
 
@@ -123,36 +129,49 @@ class RegisterTile:
         if level == len(reduced) - 1:
             return self._innermost(level, a, b, size, sums, first)
 
-        def turn(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            inner = self._chain(level + 1, a, b, self._size(level + 1), list(sums))
-            return [*self._moved(level, a, b, 1), *inner]
+        def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
+            b, sums = self._apart(carried)
+            inner = self._chain(level + 1, a, b, self._size(level + 1), sums)
+            return self._carried(*self._moved(level, a, b, 1), inner)
 
-        return code.loop(0, size, 1, [a, b, *sums], turn)[2:]
+        return self._apart(code.loop(0, size, 1, self._carried(a, b, sums), turn)[1:])[1]
+
+    @staticmethod
+    def _carried(a: Value, b: list[Value], sums: list[Value]) -> list[Value]:
+        """What loops hand on from turn to turn."""
+        return [a, *b, *sums]
+
+    def _apart(self, carried: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """B's places and the sums."""
+        return list(carried[: len(self.b)]), list(carried[len(self.b) :])
 
     def _innermost(
-        self, level: int, a: Value, b: Value, size: Index, sums: list[Value], first: Index
+        self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index
     ) -> list[Value]:
         code, ahead = self.code, self.frame.plan.prefetch
 
-        def turn(i: Index, a: Value, b: Value, *carried: Value) -> list[Value]:
-            sums = list(carried)
+        def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
+            b, sums = self._apart(carried)
             if ahead:
                 self._ask_ahead(code.add(code.div(first, UNROLL), i))
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
-            return [*self._moved(level, a, b, UNROLL), *sums]
+            return self._carried(*self._moved(level, a, b, UNROLL), sums)
 
         turns = code.div(size, UNROLL)
-        a, b, *sums = code.loop(0, turns, 1, [a, b, *sums], turn)
+        a, *carried = code.loop(0, turns, 1, self._carried(a, b, sums), turn)
+        b, sums = self._apart(carried)
         if isinstance(size, int):
             for u in range(size % UNROLL):
                 sums = self._step(a, b, sums, u)
             return sums
 
-        def single(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            return [*self._moved(level, a, b, 1), *self._step(a, b, list(sums), 0)]
+        def single(i: Index, a: Value, *carried: Value) -> list[Value]:
+            b, sums = self._apart(carried)
+            return self._carried(*self._moved(level, a, b, 1), self._step(a, b, sums, 0))
 
-        return code.loop(0, code.rem(size, UNROLL), 1, [a, b, *sums], single)[2:]
+        left = code.rem(size, UNROLL)
+        return self._apart(code.loop(0, left, 1, self._carried(a, b, sums), single)[1:])[1]
 
     def _ask_for_ends(self) -> None:
         """Prefetch the lines that the tile writes in the end, and those it adds to its sums.
@@ -194,14 +213,11 @@ class RegisterTile:
             for n in range(lines):
                 code.prefetch(code.at(pointer, kind, i * each + n * line), level=level)
 
-    def _step(self, a: Value, b: Value, sums: list[Value], u: int) -> list[Value]:
+    def _step(self, a: Value, b: list[Value], sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
         code, plan = self.code, self.frame.plan
-        a_point, b_point = (u * (x.reduced[-1] if x.reduced else 0) for x in (self.a, self.b))
-        columns = [
-            self._load(self.b, b, b_point + self._column(self.b, v), self._lanes_there(v))
-            for v in self.vectors
-        ]
+        a_point = u * (self.a.reduced[-1] if self.a.reduced else 0)
+        columns = [self._columns_of(b, v, u) for v in self.vectors]
         found = list(sums)
         if self._overlaps():
             a = code.opaque(a)
@@ -215,6 +231,23 @@ class RegisterTile:
                 at = r * len(self.vectors) + j
                 found[at] = self._plus_product(x, columns[j], found[at])
         return found
+
+    def _columns_of(self, b: list[Value], v: Vector, u: int) -> Value:
+        """A vector of B, read or computed."""
+        lanes, s = self._lanes_there(v), self.frame.sizes
+        found: list[Value] = []
+        for x, pointer in zip(self.b, b, strict=True):
+            offset = u * (x.reduced[-1] if x.reduced else 0) + self._column(x, v)
+            if s.factors[1].inline is None or self.frame.plan.copied[1]:
+                return self._load(x, pointer, offset, lanes)
+            place = x.at(self.code, pointer, offset)
+            step = x.vector
+            kind = TYPES[x.dtype]
+            found.append(self.code.load(place, kind, self.lanes, step, lanes if step else None))
+        inline, dtypes = s.columns_in_place, dict(enumerate(x.dtype for x in self.b))
+        given = dict(enumerate(found))
+        x = lower_body(self.code, inline.body, given, self.lanes, dtypes, s.roles.dtype)
+        return self.code.broadcast(x, self.lanes)
 
     def _plus_product(self, a: Value, b: Value, total: Value) -> Value:
         if self.frame.sizes.roles.dtype == "f32":
