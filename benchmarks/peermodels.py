@@ -55,6 +55,12 @@ class Model:
             for e, w in zip(examples, self._is_weight, strict=True)
         )
 
+    def take_values(self) -> tuple[Any, ...]:
+        """The values, which are not kept here any longer."""
+        found = self.values
+        vars(self).pop("values")
+        return found
+
     @property
     def inputs(self) -> list[Any]:
         """The arguments that are no weights."""

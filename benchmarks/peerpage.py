@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peermodels import MODELS
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 COLUMNS = {
@@ -90,5 +92,15 @@ def write(found: Mapping[str, Any]) -> None:
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
 
 
+def merged(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several runs on one machine found, in the order of the models."""
+    rows: dict[str, dict[str, Any]] = {}
+    for found in files:
+        for model, threads in found["models"].items():
+            rows.setdefault(model, {}).update(threads)
+    order = [m for m in MODELS if m in rows]
+    return dict(files[-1]) | {"models": {m: rows[m] for m in order}}
+
+
 if __name__ == "__main__":
-    write(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    write(merged([json.loads(Path(p).read_text(encoding="utf-8")) for p in sys.argv[1:]]))

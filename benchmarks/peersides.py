@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 MIB = 2**20
+STACK = "--iree-llvmcpu-stack-allocation-limit=262144"  # bytes; the default refuses fused norms
 Results = Callable[[], Any]
 
 
@@ -81,7 +82,7 @@ def jax_side(job: Job) -> Loaded:
     from peermodels import MODELS
 
     model = MODELS[job.model]
-    return _jitted(model.call, model.values)
+    return _jitted(model.call, model.take_values)
 
 
 def jax_closed_side(job: Job) -> Loaded:
@@ -89,7 +90,7 @@ def jax_closed_side(job: Job) -> Loaded:
     from peermodels import MODELS
 
     model = MODELS[job.model]
-    return _jitted(model.closed, tuple(model.inputs))
+    return _jitted(model.closed, lambda: tuple(model.inputs))
 
 
 def jax_nhwc_side(job: Job) -> Loaded:
@@ -104,18 +105,21 @@ def jax_nhwc_side(job: Job) -> Loaded:
     by_hand = module_from_spec(spec)  # its name is that of the program, too
     spec.loader.exec_module(by_hand)
     model = MODELS[job.model]
-    image, params = model.values
-    function = by_hand.by_hand(model.program)
-    image = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-    return _jitted(function, (image, by_hand.channels_last(params)))
+
+    def values() -> tuple[Any, ...]:
+        image, params = model.take_values()
+        image = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+        return image, by_hand.channels_last(params)
+
+    return _jitted(by_hand.by_hand(model.program), values)
 
 
-def _jitted(function: Callable[..., Any], values: tuple[Any, ...]) -> Loaded:
+def _jitted(function: Callable[..., Any], values: Callable[[], tuple[Any, ...]]) -> Loaded:
     import jax
 
     jax.block_until_ready(jax.device_put(0.0))  # its client has started
     facts = {"version": jax.__version__, "base_mib": round(resident_mib(), 1)}
-    held = jax.device_put(values)
+    held = jax.device_put(values())
     call = jax.jit(function)
     return Loaded(lambda: call(*held), jax.tree_util.tree_leaves, jax.block_until_ready, facts)
 
@@ -207,6 +211,7 @@ def _iree_compiled(path: Path, level: str, tiled: bool) -> bytes:
         "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
         "--iree-llvmcpu-target-cpu=host", f"--iree-opt-level={level}",
         f"--iree-opt-data-tiling={'true' if tiled else 'false'}",
+        STACK,
     ]  # fmt: skip
     found = compile_file(str(path), input_type="stablehlo", extra_args=flags)
     assert found is not None

@@ -200,6 +200,16 @@ def test_the_table_marks_wins_and_the_best_side(measured: Any) -> None:
     assert "| mlp_784 |" in real_row
 
 
+def test_files_of_several_runs_are_one_table_in_the_order_of_the_models() -> None:
+    first = {"date": "1", "models": {"train": {"1": "old"}, "swin": {"1": "a"}}}
+    second = {"date": "2", "models": {"train": {"1": "new"}, "resnet50": {"2": "b"}}}
+    found = peerpage.merged([first, second])
+    assert found["date"] == "2"
+    assert list(found["models"].items()) == [
+        ("resnet50", {"2": "b"}), ("swin", {"1": "a"}), ("train", {"1": "new"}),
+    ]  # fmt: skip
+
+
 def test_drawn_values_keep_arrays_and_scale_weights() -> None:
     given = np.ones(3, "f4")
     assert peermodels.drawn(given, RNG, True) is given
