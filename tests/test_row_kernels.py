@@ -128,6 +128,39 @@ def test_rows_are_looked_up_by_what_is_computed(dtype, sizes):
     check(nest, f"lookups{dtype}{rows_}", sizes={0: max(30, rows_) * width})
 
 
+@pytest.mark.parametrize("machine", [MACHINE, AVX2], ids=["all", "avx2"])
+@pytest.mark.parametrize("dtype", ["f32", "i8", "f64"])
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("width", [5, 16, 21, 39])
+def test_elements_a_few_apart_come_out_of_whole_vectors(step, width, dtype, machine):
+    """Every few elements of a row, and of one between pads: nothing behind the last is read."""
+    sizes = (3, width)
+    row = step * (width - 1) + 1
+    plain = Access(0, dtype, (row, step))
+    inside = Bound((0, step), -2, row)
+    padded = Access(1, dtype, (row, step), -2, (inside,), 0)
+    nest = Nest(
+        sizes,
+        (Stage(2, (0, 1), call("max", arg(0), arg(1)), (plain, padded), dtype),),
+        (Store(Access(9, dtype, (width, 1)), 0, (0, 1)),),
+    )
+    plan = check(nest, f"apart{step}{width}{dtype}", machine)
+    assert plan.work.strided == 0
+
+
+@pytest.mark.parametrize("width", [14, 31])
+def test_pooling_of_every_second_column_has_columns_in_its_lanes(width):
+    sizes = (2, 9, width, 3, 3)
+    inside = Bound((0, 2, 0, 1, 0), -1, 18), Bound((0, 0, 2, 0, 1), -1, 2 * width)
+    read = Access(0, "f32", (36 * width, 4 * width, 2, 2 * width, 1), -2 * width - 1, inside, -1.0)
+    nest = Nest(
+        sizes,
+        (Stage(1, (0, 1, 2), arg(0), (read,), "f32", "max", (3, 4)),),
+        (Store(Access(9, "f32", (9 * width, width, 1, 0, 0)), 0, (0, 1, 2)),),
+    )
+    assert check(nest, f"pooled{width}").parts[0].vector == 2
+
+
 def test_a_pack_fills_its_lanes():
     """[37, 40] in tiles of 16 columns: three of them, the last half open, read along the loop."""
     sizes = (3, 37, 16)

@@ -8,3 +8,4 @@ CHAIN = 384  # longest sum in registers: its error is then like that of blocked 
 ITEMS_PER_CORE = 4  # work items at least, so that others take those of a core that is late
 LINE = 16  # f32 elements of a cache line
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
+NEAR = 4  # elements apart at most that are shuffled out of whole vectors, not read one by one

@@ -8,7 +8,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
-from eqsat.plan.cores import PAGE_BYTES
+from eqsat.plan.cores import NEAR, PAGE_BYTES
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
@@ -77,6 +77,8 @@ def _pass_work(
         if far and a in square:
             loads += one * (2 + lanes.bit_length())
             pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
+        elif far and _is_near(a, along) and part.square < 0:
+            loads += one * (2 * a.strides[along] - 1)  # and shuffles
         elif far:
             strided += one * lanes
         else:
@@ -92,6 +94,11 @@ def _pass_work(
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
     loads += points * len(kept & set(passes.evaluated(group)))
     return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
+
+
+def _is_near(a: Access, along: int) -> bool:
+    """Whether whole vectors are read for elements that lie apart."""
+    return 1 < a.strides[along] <= NEAR and not any(along in access_loops(x) for x in a.indices)
 
 
 def _again(
