@@ -28,10 +28,10 @@ from eqsat.model.expr import arg, call, cast
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.tensor import DTYPES
+from eqsat.plan.blocks import STREAMED
 from eqsat.plan.contraction import UNROLL
 from eqsat.plan.cores import LINE
 from eqsat.plan.planner import plan
-from eqsat.plan.tiling import STREAMED
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 

@@ -1,0 +1,169 @@
+"""Sizes of a contraction's plan: rows of a tile from the registers, blocks from the caches.
+
+What is tiled how is chosen by `plan.tiling`; here a choice gets its numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Machine
+from eqsat.plan import estimate
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_ITEM
+from eqsat.plan.roles import ProductRoles, source_access
+from eqsat.plan.stages import access_loops, accesses_read, additions
+from eqsat.plan.windowblocks import window_blocks
+
+SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
+STREAM_RUN = 1024  # columns of a row that are read in order at least
+STREAMED = 16  # rows of B that are read side by side, each in order
+
+
+def blocked(
+    nest: Nest, roles: ProductRoles, own: Tiling, machine: Machine, streamed: bool = False
+) -> Tiling:
+    """Rows of a tile from the registers, then blocks from the caches."""
+    count = nest.points(own.row_loops)
+    per_row = own.vectors * (2 if own.vector_rows else 1)
+    free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
+    free -= own.vectors if own.fused > 1 else 0  # sums of columns
+    most = max(1, free // per_row) if count > 1 else 1
+    row_tiles = -(-count // most)
+    panels = panel_count(nest, own)
+    one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
+    one = _reduction_blocks(nest, roles, one, machine, streamed)
+    one = replace(one, in_registers=_light(nest, roles, one))
+    sizes = Blocking(nest, one, roles)
+    if one.windows:
+        return window_blocks(nest, roles, one, machine)
+    l2 = machine.caches[:2][-1]
+    # to copy panels again for another block of rows costs more than rows that leave the cache
+    share = l2 if one.copied == (False, True) else l2 / 2
+    element = sizes.copied_bytes if one.copied[0] else 4
+    room = max(1.0, share / (element * one.rows * max(sizes.block_k, 1)))
+    tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
+    panel_block = one.panels if one.copied[0] or streamed else 1
+    one = replace(one, tile_block=tile_block, panel_block=panel_block)
+    return _prefetching(nest, roles, split(nest, roles, one, machine))
+
+
+def panel_count(nest: Nest, one: Tiling) -> int:
+    along = -(-nest.sizes[one.vector_loop] // (one.vectors // one.wide * one.lanes))
+    return along * nest.points(one.outer_columns) // one.wide
+
+
+def _side_by_side(roles: ProductRoles, one: Tiling) -> int:
+    """Rows of B that are read side by side: fewer where they share cache sets."""
+    return STREAMED // 2 if _shares_sets(roles, one) else STREAMED
+
+
+def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
+    factor = roles.factors[0] if one.swapped else roles.factors[1]
+    b = factor.direct if one.copied[1] else source_access(factor)
+    if b is None or not one.reduced:
+        return False
+    return estimate.aliased(estimate.row_bytes(b, one.reduced[-1]), STREAMED)
+
+
+def _reduction_blocks(
+    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool
+) -> Tiling:
+    """Blocks of the reduction for the caches, and the part of a block that registers sum."""
+    if not one.reduced:
+        return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
+    first = nest.sizes[one.reduced[0]]
+    inner = nest.points(one.reduced[1:])
+    l2 = machine.caches[:2][-1]
+    element = Blocking(nest, one, roles).copied_bytes
+    room = l2 // 4 // (element * one.vectors * one.lanes * inner)
+    room = min(room, max(1, _side_by_side(roles, one) // inner)) if streamed else room
+    k_block = first
+    if room < first:
+        blocks = -(-first // max(room, 1))
+        k_block = _multiple(-(-first // blocks), UNROLL if inner == 1 else 1)
+    if roles.dtype != "f32":  # exact however long
+        return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, k_block))
+    level = len(one.reduced) - 1
+    points = nest.sizes[one.reduced[level]] if level else k_block
+    while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
+        points *= nest.sizes[one.reduced[level - 1]]
+        level -= 1
+    own = k_block if level == 0 else nest.sizes[one.reduced[level]]
+    inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])
+    parts = max(1, -(-own * inside // CHAIN))
+    length = _multiple(-(-own // parts), UNROLL if level == len(one.reduced) - 1 else 1)
+    return replace(
+        one, k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, own))
+    )
+
+
+def _multiple(n: int, of: int) -> int:
+    return -(-n // of) * of
+
+
+def _light(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
+    """Whether the epilogue is a few additions on accesses that step evenly from row to row."""
+    plain = [a for i in roles.epilogue for a in accesses_read(nest.stages[i].arguments)]
+    plain += [s.access for s in nest.stores]
+    cost = additions(nest, roles.epilogue)
+    dtypes = {a.dtype for a in plain} | {nest.stages[i].dtype for i in roles.epilogue}
+    return (
+        one.k_blocks == 1
+        and not one.extra
+        and not nest.bounds
+        and dtypes == {"f32"}
+        and cost <= 4
+        and all(not a.bounds and not a.lookups for a in plain)
+        and not any(s.bounds for s in nest.stores)
+        and all(
+            access_loops(s.access) >= {one.vector_loop} and s.access.strides[one.vector_loop] == 1
+            for s in nest.stores
+        )
+        and all(row_stride(nest, one.row_loops, a) is not None for a in plain)
+    )
+
+
+def split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
+    """Blocks cut smaller until every core has several items."""
+    sizes = Blocking(nest, one, roles)
+    stage = nest.stages[roles.root]
+    worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
+    per_core = 1 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
+    wanted = min(per_core * max(machine.cores, 2), max(worth, 1))
+    cells = nest.points(one.batch)
+    if cells * sizes.row_blocks * sizes.groups >= wanted:
+        return one
+    if one.panel_block > 1:
+        groups = min(one.panels, -(-wanted // (cells * sizes.row_blocks)))
+        if one.k_block <= STREAMED < one.k_block * one.k_blocks:  # in order, so not in short runs
+            groups = min(groups, max(1, one.panels * sizes.panel_row // STREAM_RUN))
+        one = replace(one, panel_block=-(-one.panels // groups))
+        sizes = Blocking(nest, one, roles)
+    missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
+    if missing > 1 and not one.copied[1]:
+        one = replace(one, tile_block=max(1, -(-one.tile_block // missing)))
+    return one
+
+
+def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
+    """How much of the next panel the turns of the innermost loop ask for."""
+    factor = roles.factors[0] if one.swapped else roles.factors[1]
+    b = factor.direct if one.copied[1] else source_access(factor)
+    if b is None or len(one.reduced) != 1 or one.panels == 1 or one.fused > 1:
+        return one
+    if one.k_blocks > 1 and one.k_block > STREAMED:
+        return one
+    if nest.points(one.reduced) < 4 * UNROLL:
+        return one
+    short = one.lanes <= 4  # they leave no register for the number of a turn
+    if b.strides[one.vector_loop] == 1:
+        turns = 1 if short else 1 << max(one.tile_block // UNROLL, 1).bit_length() - 1
+        return replace(one, prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
+    if one.copied[1] and b.strides[one.reduced[0]] == 1 and one.wide == 1 and not short:
+        turns = Blocking(nest, one, roles).line // UNROLL
+        columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
+        return replace(one, prefetch=columns, prefetch_turns=turns)
+    return one
