@@ -28,6 +28,7 @@ from eqsat.plan.windows import Coordinates
 
 LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not those of a panel
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
+LONG_COLUMN = 2048  # bytes of one that is summed along: side by side more of them are quicker
 MANY_ROWS = 16  # of a block: they fill the registers under panels of two or three vectors
 STREAMED_SUMS = 4  # vectors of them that hide the latency of memory and of multiply-adds
 
@@ -196,9 +197,11 @@ def _dots(
     order = _reduction_order(nest, roles, a, b)
     reduced = (*(i for i in order if i != both[0]), both[0])
     fitting = (n for n in (8, 4, 2, 1) if count * n + n + 2 <= machine.registers)
+    dot = next(fitting, 1)
+    is_long = nest.sizes[both[0]] * fetched_bytes(b) >= LONG_COLUMN
     one = replace(
         own,
-        dot=next(fitting, 1),
+        dot=16 if count == 1 and dot == 8 and is_long else dot,
         row_loops=rows,
         reduced=reduced,
         rows=count,

@@ -9,6 +9,7 @@ from eqsat.execute.kernels.frame import F32, Frame, operands
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.tiles import argument_kinds
+from eqsat.plan.contraction import ASKED_BYTES
 
 
 def write_dots(outer: Frame, rows: int, last: bool) -> Any:
@@ -82,10 +83,11 @@ class Dots:
         return self._step(x, y, sums, size - whole)
 
     def _ask_ahead(self, b: Value) -> None:
-        """The same place in the next columns: no prefetcher follows so few and short streams."""
-        (columns,) = operands(self.frame)[1]
+        """The same place some columns on: no prefetcher follows so few and short streams."""
+        (columns,), sizes = operands(self.frame)[1], self.frame.sizes
+        apart = int(ASKED_BYTES // (columns.vector * sizes.fetched_bytes[1]))
         for c in range(self.columns):
-            there = (self.columns + c) * columns.vector
+            there = (max(self.columns, apart) + c) * columns.vector
             self.code.prefetch(columns.at(self.code, b, there), level=2)
 
     def _step(self, a: Value, b: Value, sums: list[Value], mask: Mask) -> list[Value]:
