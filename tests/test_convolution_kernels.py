@@ -1,6 +1,7 @@
 """Convolutions as kernels: pads inside, any stride, dilation and groups, between guard pages."""
 
 import guarded
+import jax
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
@@ -90,3 +91,25 @@ def test_nan_reaches_the_windows_it_is_in_and_no_other(name):
     touched = np.zeros_like(found)
     touched[0, 3:6, 2:5, 0] = True  # of its group, every feature
     assert (found == touched).all()
+
+
+@pytest.mark.parametrize("name", ["three channels", "many channels", "depthwise", "dilated"])
+def test_the_error_is_at_most_twice_that_of_xla(name):
+    shape = SHAPES[name]
+    x, w = shape.operands(np.random.default_rng(0))
+    found, expected = run(shape, AVX512, x, w), shape.expected(x, w)
+    channels = shape.channels
+    theirs = jax.lax.conv_general_dilated(
+        x.reshape(shape.n, shape.h, shape.w, channels),
+        w.reshape(shape.k, shape.k, channels // shape.groups, shape.features),
+        (shape.stride,) * 2,
+        [(shape.low, shape.high)] * 2,
+        rhs_dilation=(shape.dilation,) * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=shape.groups,
+    )
+    ours, xla = (
+        np.sqrt(((y - expected) ** 2).mean())
+        for y in (found, np.asarray(theirs).reshape(found.shape))
+    )
+    assert ours <= 2 * xla
