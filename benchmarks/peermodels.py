@@ -73,6 +73,30 @@ class Model:
         return self.call(*(v if w else next(left) for v, w in pairs))
 
     @property
+    def state(self) -> dict[str, int]:
+        """Arguments that a call uses up, and which result takes its place in the next call."""
+        return getattr(self._module, f"{self.function}_state", {})
+
+    def state_of(self, closed: bool) -> list[tuple[int, int]]:
+        """The same by number of the argument, of those that are no weights if `closed`."""
+        names = self.call.__code__.co_varnames
+        given = [n for n, w in zip(names, self._is_weight, strict=False) if not (closed and w)]
+        return [(given.index(name), result) for name, result in self.state.items()]
+
+    @property
+    def flat_state(self) -> list[tuple[int, int]]:
+        """The same by number of the flat input and of the flat result."""
+        import jax
+
+        flat = jax.tree_util.tree_leaves
+        results = jax.eval_shape(self.closed, *self.inputs) if self.state else ()
+        found: list[tuple[int, int]] = []
+        for a, r in self.state_of(closed=True):
+            first, other = len(flat(self.inputs[:a])), len(flat(results[:r]))
+            found += [(first + i, other + i) for i in range(len(flat(self.inputs[a])))]
+        return found
+
+    @property
     def program(self) -> Any:
         """The module of the function."""
         return self._module
@@ -155,7 +179,8 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
         _write_files(run, model, folder)
         run.executable.compile()  # packs the weights, which are saved with the answer
         run.save(answer)
-        facts.write_text(json.dumps(_facts(run, seconds), indent=1), encoding="utf-8")
+        found = _facts(run, seconds) | {"state": model.flat_state}
+        facts.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return json.loads(facts.read_text(encoding="utf-8")) | {"folder": str(answer)}
 
 

@@ -18,7 +18,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,36 @@ def eqsat_side(job: Job) -> Loaded:
     import jax
 
     import eqsat
+    from eqsat.schedule.inplace import with_donated
 
-    given = jax.device_put(job.inputs)
+    given = list(jax.device_put(job.inputs))
     facts = {"version": eqsat.__version__, "base_mib": round(resident_mib(), 1)}
     run = eqsat.load(job.answer)
-    call = run.compile()
-    jax.block_until_ready(call(*given))
-    held = sum(x.nbytes for x in run.executable.packed.values())
+    state = json.loads(job.answer.with_suffix(".json").read_text(encoding="utf-8"))["state"]
+    schedule = run.schedule
+    assert schedule is not None, "an answer was saved"
+    schedule = with_donated(schedule, [schedule.program.inputs[i] for i, _ in state])
+    executable = replace(run, schedule=schedule).executable
+    call = jax.jit(executable.run, donate_argnums=[1 + i for i, _ in state])
+    step = _fed_back(lambda *xs: call(executable.packed, *xs), given, state)
+    jax.block_until_ready(step())
+    held = sum(x.nbytes for x in executable.packed.values())
     facts["weights_mib"] = round(held / MIB, 1)
-    return Loaded(lambda: call(*given), list, jax.block_until_ready, facts)
+    return Loaded(step, list, jax.block_until_ready, facts)
+
+
+def _fed_back(
+    call: Callable[..., Any], given: list[Any], state: Sequence[tuple[int, int]]
+) -> Results:
+    """Calls whose result `r` is argument `a` of the next, for each pair of `state`."""
+
+    def step() -> Any:
+        found = call(*given)
+        for a, r in state:
+            given[a] = found[r]
+        return found
+
+    return step
 
 
 def jax_side(job: Job) -> Loaded:
@@ -82,7 +103,7 @@ def jax_side(job: Job) -> Loaded:
     from peermodels import MODELS
 
     model = MODELS[job.model]
-    return _jitted(model.call, model.take_values)
+    return _jitted(model.call, model.take_values, model.state_of(closed=False))
 
 
 def jax_closed_side(job: Job) -> Loaded:
@@ -90,7 +111,7 @@ def jax_closed_side(job: Job) -> Loaded:
     from peermodels import MODELS
 
     model = MODELS[job.model]
-    return _jitted(model.closed, lambda: tuple(model.inputs))
+    return _jitted(model.closed, lambda: tuple(model.inputs), model.state_of(closed=True))
 
 
 def jax_nhwc_side(job: Job) -> Loaded:
@@ -114,14 +135,19 @@ def jax_nhwc_side(job: Job) -> Loaded:
     return _jitted(by_hand.by_hand(model.program), values)
 
 
-def _jitted(function: Callable[..., Any], values: Callable[[], tuple[Any, ...]]) -> Loaded:
+def _jitted(
+    function: Callable[..., Any],
+    values: Callable[[], tuple[Any, ...]],
+    state: Sequence[tuple[int, int]] = (),
+) -> Loaded:
     import jax
 
     jax.block_until_ready(jax.device_put(0.0))  # its client has started
     facts = {"version": jax.__version__, "base_mib": round(resident_mib(), 1)}
-    held = jax.device_put(values())
-    call = jax.jit(function)
-    return Loaded(lambda: call(*held), jax.tree_util.tree_leaves, jax.block_until_ready, facts)
+    held = list(jax.device_put(values()))
+    call = jax.jit(function, donate_argnums=[a for a, _ in state])
+    step = _fed_back(call, held, state)
+    return Loaded(step, jax.tree_util.tree_leaves, jax.block_until_ready, facts)
 
 
 def onnxruntime_side(job: Job) -> Loaded:

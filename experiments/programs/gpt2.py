@@ -149,7 +149,7 @@ def gpt2_decode_example():
 
 def gpt2_decode_bf16(token, position, cache, params):
     """The same with bf16 weights; everything else is f32."""
-    widened = jax.tree.map(lambda w: w.astype("float32"), params)
+    widened = jax.tree.map(lambda w: jax.lax.convert_element_type(w, "float32"), params)
     return decode(token, position, cache, widened, SMALL)
 
 
