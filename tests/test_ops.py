@@ -141,10 +141,10 @@ SUMS = {
     ],
     "frontends/primitives.py": [
         (
-            '        "rev": _rev,',
-            '        "cumsum": lambda ctx, eqn, xs:'
+            '        "cumsum": running("add"),',
+            '        **{"cumsum": lambda ctx, eqn, xs:'
             ' [recorded(ctx, "cumsum_back", *xs, axis=eqn.params["axis"])]'
-            ' if eqn.params["reverse"] else None,',
+            ' if eqn.params["reverse"] else running("add")(ctx, eqn, xs)},',
         ),
     ],
 }
