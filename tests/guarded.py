@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,6 +88,47 @@ def run(
     for a, b in zip(whole, _call(call, kernel, inputs, results, single, at_end=False), strict=True):
         assert a.tobytes() == b.tobytes(), "items one by one give other bits"
     return whole
+
+
+def run_on_threads(
+    kernel: Any,
+    machine: Machine,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    results: Sequence[tuple[Sequence[int], Any]],
+    count: int = 8,
+) -> list[np.ndarray[Any, Any]]:
+    """The kernel's results as `run` gives them, once so many threads have made the same bits.
+
+    All write one result, each with scratch of its own: thread i does every item from the i-th on
+    in turn, so that all items are done by all threads, many at once.
+    """
+    expected = run(kernel, machine, inputs, results)
+    call = function(kernel, machine)
+    buffers = [Guarded(x.shape, x.dtype, at_end=True) for x in inputs]
+    for g, x in zip(buffers, inputs, strict=True):
+        g.array[...] = x
+        g.only_read()
+    buffers += [Guarded(shape, dtype, at_end=True) for shape, dtype in results]
+    pointers = [g.pointer for g in buffers]
+    scratch = [Guarded([-(-kernel.scratch_bytes // 64) * 64], np.uint8, True) for _ in range(count)]
+    start = threading.Barrier(count)
+
+    def work(number: int) -> None:
+        start.wait()
+        for i in range(kernel.items):
+            item = (i + number) % kernel.items
+            call(item, item + 1, *pointers, scratch[number].pointer)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for g, want in zip(buffers[len(inputs) :], expected, strict=True):
+        assert g.array.tobytes() == want.tobytes(), "threads give other bits"
+    for g in (*buffers[len(inputs) :], *scratch):
+        g.check_rest("a buffer")
+    return expected
 
 
 def _call(

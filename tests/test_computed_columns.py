@@ -1,5 +1,7 @@
 """Products of rows and of columns that tiles compute in registers, such as dequantised weights."""
 
+from dataclasses import replace
+
 import guarded
 import numpy as np
 import pytest
@@ -92,6 +94,20 @@ def test_one_scale_a_column():
     nest = dequantised(2, 1, 150, 70, per_block=False)
     found, want = run(nest, AVX512, values, (2, 70)), expected(values, 150)
     assert np.abs(found - want).max() <= 5e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("m", [1, 150])  # computed in registers, and copied
+def test_eight_threads_make_the_same_bits(m):
+    if jit.why_not(AVX512):
+        pytest.skip(jit.why_not(AVX512))
+    own = replace(AVX512, cores=8)
+    nest, values = dequantised(m, 16, 32, 1030), drawn(m, 16, 32, 1030)
+    kernel = generate(nest, plan(nest, own), own, "kernel")
+    assert kernel.items > 1
+    inputs = [values[b] for b in nest.reads]
+    (found,) = guarded.run_on_threads(kernel, own, inputs, [((m, 1030), np.float32)])
+    want = expected(values, 32)
+    assert np.abs(found - want).max() <= 4e-7 * 512**0.5 * np.abs(want).max()
 
 
 def test_nan_of_a_scale_stays_in_its_column():

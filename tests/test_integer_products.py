@@ -34,6 +34,20 @@ def run(nest, machine, inputs, shape, dtype="i32"):
     return found
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_eight_threads_make_the_same_bits(machine):
+    if jit.why_not(MACHINES[machine]):
+        pytest.skip(jit.why_not(MACHINES[machine]))
+    own = replace(MACHINES[machine], cores=8)  # so that there are items for all
+    nest = matmul(150, 130, 75, dtypes=("i8", "i8", "i32"))
+    kernel = generate(nest, plan(nest, own), own, "kernel")
+    assert kernel.items > 1
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (150, 130), "i8"), drawn(rng, (130, 75), "i8")
+    (found,) = guarded.run_on_threads(kernel, own, [x, y], [((150, 75), np.int32)])
+    assert (found == product(x, y)).all()
+
+
 def product(x, y):
     """In i32, which wraps."""
     return x.astype(np.int32) @ y.astype(np.int32)

@@ -78,6 +78,11 @@ def test_features_as_the_system_tells_them(
     ("features", "name"),
     [
         (("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl"), "avx512"),
+        (
+            ("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "avx512vnni"),
+            "avx512-vnni",
+        ),
+        (("avx512vnni",), "reference"),  # without what else its code uses
         (("avx2", "fma"), "avx2"),
         (("neon",), "arm64"),
         (("v",), "riscv64"),

@@ -14,8 +14,10 @@ from eqsat.plugins import find_names
 AUTO = "auto"
 HOST = "host"  # what `eqsat calibrate` writes if it is told no other name
 # shipped targets with the features of the CPUs that they are for, the best first
+AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 SHIPPED = (
-    ("avx512", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    ("avx512-vnni", ("avx512vnni", *AVX512)),
+    ("avx512", AVX512),
     ("avx2", ("avx2", "fma")),
     ("arm64", ("neon",)),
     ("riscv64", ("v",)),
