@@ -74,8 +74,10 @@ def eqsat_side(job: Job) -> Loaded:
     state = json.loads(job.answer.with_suffix(".json").read_text(encoding="utf-8"))["state"]
     schedule = run.schedule
     assert schedule is not None, "an answer was saved"
-    schedule = with_donated(schedule, [schedule.program.inputs[i] for i, _ in state])
-    executable = replace(run, schedule=schedule).executable
+    if state:
+        schedule = with_donated(schedule, [schedule.program.inputs[i] for i, _ in state])
+        run = replace(run, schedule=schedule)
+    executable = run.executable
     call = jax.jit(executable.run, donate_argnums=[1 + i for i, _ in state])
     step = _fed_back(lambda *xs: call(executable.packed, *xs), given, state)
     jax.block_until_ready(step())

@@ -123,8 +123,10 @@ def put_in_place(aside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, bytes]]:
-    """(JSON data by key of FILES, weights, exported opaque calls); EqsatError (E309, E504)."""
+def read_folder(
+    folder: Path,
+) -> tuple[dict[str, bytes], dict[str, np.ndarray], dict[str, bytes]]:
+    """(JSON text by key of FILES, weights, exported opaque calls); EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` is not a run of eqsat",
@@ -139,9 +141,9 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], di
     except OSError as e:
         raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
     _check_seal(folder, files)
-    values = {key: json.loads(files[name]) for key, name in FILES.items() if name in files}
+    texts = {key: files[name] for key, name in FILES.items() if name in files}
     opaque = {Path(name).stem: data for name, data in files.items() if name.startswith(OPAQUE)}
-    return values, read_arrays(folder / WEIGHTS), opaque
+    return texts, read_arrays(folder / WEIGHTS), opaque
 
 
 def _opaque_files(folder: Path) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,39 +19,111 @@ from eqsat.run import READERS, Run, RunUse
 from eqsat.source import Source
 
 
+class _Later:
+    """A stage that is read from its text when it is first looked at."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: SavedRun | None, owner: type) -> Any:
+        if run is None:
+            return None  # as the field of a run that has no such stage
+        found = run.read_stage(self.name)
+        vars(run)[self.name] = found
+        return found
+
+
+def _later() -> Any:
+    """As whatever type the field has."""
+    return _Later()
+
+
+class SavedRun(Run):
+    """A run read from its folder. What only reports and questions need stays text until then:
+
+    to call the answer of a small convolution net took 20 MiB more otherwise.
+    """
+
+    # not `schedule` and `target`, without which nothing runs
+    rules = _later()
+    canonical = _later()
+    family = _later()
+    egraph = _later()
+    selection = _later()
+    baseline = _later()
+    baseline_schedule = _later()
+    measured = _later()
+    curve = _later()
+
+    def keep_texts(self, folder: Path, texts: Mapping[str, bytes]) -> None:
+        """Read these stages from these texts, once they are looked at."""
+        vars(self).update(_folder=folder, _texts={k: texts[k] for k in LATER if k in texts})
+        for key in LATER:
+            vars(self).pop(key)
+
+    def read_stage(self, key: str) -> Any:
+        """A stage from its text, None if there is none; EqsatError (E309) if it cannot be read."""
+        texts: dict[str, bytes] = vars(self)["_texts"]
+        if key not in texts:
+            return None
+        found = _read(vars(self)["_folder"], key, texts.pop(key))
+        if key == "egraph" and not found.names:  # older runs did not keep them there
+            found = replace(found, names=self.canonical.value_names)
+        return found
+
+
+LATER = tuple(k for k, v in vars(SavedRun).items() if isinstance(v, _Later))
+
+
+def _read(folder: Path, key: str, text: bytes) -> Any:
+    with _readable(folder):
+        return READERS[key](json.loads(text))
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """EqsatError (E309) where what is read is not as expected."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as e:
+        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
+
+
 def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
     from eqsat.execute.verify import Verification
     from eqsat.frontends.opaque import OpaqueCall
 
-    values, weights, exported = artefact.read_folder(Path(folder))
-    try:
-        stages = {k: READERS[k](values[k]) for k in READERS if k in values}
-        options = values["manifest"]["options"]
+    place = Path(folder)
+    texts, weights, exported = artefact.read_folder(place)
+    with _readable(place):
+        options = json.loads(texts["manifest"])["options"]
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
-        checked = options.get("rule_check")
+        checked, verified = options.get("rule_check"), options["verification"]
         rule_check = None if checked is None else RuleCheck.from_json(checked)
-    except (KeyError, TypeError, ValueError) as e:
-        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
+        verification = None if verified is None else Verification(**verified)
+        program, machine = (_read(place, k, texts[k]) for k in ("program", "target"))
+        schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
+        missing = [k for k in ("canonical", "rules") if k not in texts]
+        if missing:
+            raise KeyError(artefact.FILES[missing[0]])
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
-    first = ("program", "canonical", "target", "rules")
-    program, canonical, machine, ruleset = (stages.pop(k) for k in first)
-    source = Source(program, weights, opaque)
-    stages = _named(stages, canonical)
-    first_stages = (source, canonical, machine, ruleset, goals, seconds, search, limits)
-    verified = options["verification"]
-    use = RunUse({}, None if verified is None else Verification(**verified))
-    packed = Path(folder) / artefact.PACKED
-    file = packed if packed.is_file() else None
-    run = Run(*first_stages, rule_check, **stages, packed_file=file, use=use)
-    try:
-        return replace(run, bodies=_bodies_from_json(values.get("bodies", []), run))
-    except (KeyError, TypeError, ValueError) as e:
-        raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
+    packed = place / artefact.PACKED
+    later: Any = None  # until `keep_texts`
+    run = SavedRun(
+        Source(program, weights, opaque), later, machine, later, goals, seconds, search, limits,
+        rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
+        use=RunUse({}, verification),
+    )  # fmt: skip
+    run.keep_texts(place, texts)
+    if "bodies" in texts:
+        with _readable(place):
+            vars(run)["bodies"] = _bodies_from_json(json.loads(texts["bodies"]), run)
+    return run
 
 
 def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:

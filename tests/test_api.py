@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import jax
@@ -78,6 +79,33 @@ def test_packed_weights_of_any_type_are_kept(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("eqsat.execute.executable.pack_weights", packs_again)
     assert again.verify().ok
+
+
+def test_calling_a_saved_answer_reads_only_what_it_needs(tmp_path: Path):
+    folder = eqsat.optimize(layer, X, W, B, target="reference").save(tmp_path / "f.eqsat")
+    again = eqsat.load(folder)
+    again.compile()(X, W, B)
+    kept = ("rules", "egraph", "selection", "baseline", "baseline_schedule")
+    assert not [k for k in kept if k in vars(again)]
+    shutil.rmtree(folder)  # the texts are held
+    assert again.egraph is not None and again.rules.rules
+    assert "egraph" in vars(again) and "selection" not in vars(again)
+
+
+def test_packed_weights_are_read_without_compiling_anything(tmp_path: Path):
+    w = real(40, 23)  # a shape that nothing was compiled for
+    run = eqsat.optimize(lambda x: x @ w, X, target="reference")
+    run.compile()(X)
+    again = eqsat.load(run.save(tmp_path / "f.eqsat"))
+    events: list[str] = []
+
+    def listen(name: str, *_: object, **__: object) -> None:
+        events.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    packed = again.executable.packed
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert packed and not [e for e in events if "compile" in e]
 
 
 def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -215,13 +215,14 @@ def read_packed(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
 
     EqsatError E504 if the file is no safetensors file.
     """
-    import jax.numpy as jnp
+    import jax
 
     arrays = read_arrays(path)
     keys = {i: content_key(schedule.program, i) for i in resident(schedule)}
     if not arrays.keys() >= set(keys.values()):
         return None
-    return {i: jnp.asarray(arrays[key]) for i, key in keys.items()}
+    # `jnp.asarray` would compile a program that copies, for every shape
+    return {i: jax.device_put(_aligned(arrays[key])) for i, key in keys.items()}
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:

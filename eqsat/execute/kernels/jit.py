@@ -6,12 +6,15 @@ What is loaded stays for the life of the process: compiled programs of JAX hold 
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from eqsat.execute.kernels import abi, cache, ffi
+from eqsat.execute.kernels import abi, cache, ffi, objects
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
 from eqsat.model.nest import NoNest
@@ -24,12 +27,40 @@ PAUSE = {"x86_64": "@llvm.x86.sse2.pause()"}  # ARM has none but a hint that doe
 
 _lock = threading.RLock()
 _loaded: dict[str, int] = {}  # key of an object → address of its function
-_engines: list[Any] = []  # they own the code
+_symbols: dict[str, int] = {}  # what objects call → address
+_engines: list[Any] = []  # LLVM's, where it loads; they own the code
 
 
 @functools.cache
 def host() -> tuple[str, frozenset[str], str]:
-    """LLVM's name of this CPU, the features that it has, and its architecture."""
+    """LLVM's name of this CPU, the features that it has, and its architecture.
+
+    What LLVM said is kept, so that a process that compiles nothing need not load it.
+    """
+    key = _host_key()
+    kept = cache.read_object(key) if key else None
+    if kept is not None:
+        name, features, architecture = json.loads(kept)
+        return name, frozenset(features), architecture
+    found = _host_by_llvm()
+    if key:
+        name, named, architecture = found
+        cache.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
+    return found
+
+
+def _host_key() -> str:
+    """By what LLVM's words about this CPU are kept; empty where the system does not name it."""
+    try:
+        processors = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    changing = ("processor", "cpu MHz", "core id", "apicid", "initial apicid", "physical id")
+    lines = [x for x in processors[0].splitlines() if x.split("\t")[0].strip() not in changing]
+    return cache.key("host", version("llvmlite"), *lines)
+
+
+def _host_by_llvm() -> tuple[str, frozenset[str], str]:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
@@ -91,18 +122,16 @@ def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, i
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
-        objects, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        _link({k: (new[k], payload) for k, payload in objects.items()})
+        made, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
+        _link({k: (new[k], payload) for k, payload in made.items()})
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
 def _key(name: str, content: str, machine: Machine) -> str:
     """What an object is kept by: everything that its code depends on."""
-    import llvmlite
-
     cpu, _, architecture = host()
     return cache.key(
-        name, content, cpu, architecture, allowed_features(machine), llvmlite.__version__
+        name, content, cpu, architecture, allowed_features(machine), version("llvmlite")
     )
 
 
@@ -130,30 +159,46 @@ def _objects(
     return found | made, failed
 
 
-def _link(objects: Mapping[str, tuple[str, bytes]]) -> None:
+def _link(made: Mapping[str, tuple[str, bytes]]) -> None:
     """Load these (function, object code) into the process."""
+    if not made:
+        return
+    try:
+        if not objects.supported():
+            raise objects.CannotLoad("the loader is of x86-64 under Linux")
+        found = objects.load([payload for _, payload in made.values()], _known)
+    except objects.CannotLoad:
+        found = _link_by_llvm(made)
+    for key, (name, _) in made.items():
+        _loaded[key] = found[name]
+
+
+def _known(symbol: str) -> int:
+    """The address of what objects call: the runtime, or a function of a library."""
+    return _symbols[symbol] if symbol in _symbols else objects.library_symbol(symbol)
+
+
+def _link_by_llvm(made: Mapping[str, tuple[str, bytes]]) -> dict[str, int]:
+    """Function → address, by LLVM's own loader."""
     import llvmlite.binding as llvm
 
-    if not objects:
-        return
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    for symbol, address in _symbols.items():
+        llvm.add_symbol(symbol, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()[0], ""))
-    for _, payload in objects.values():
+    for _, payload in made.values():
         engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
     engine.finalize_object()
     _engines.append(engine)
-    for key, (name, _) in objects.items():
-        _loaded[key] = engine.get_function_address(name)
+    return {name: engine.get_function_address(name) for name, _ in made.values()}
 
 
 @functools.cache
 def start_runtime() -> None:
     """Load the runtime that handlers call; CannotCompile if there is none."""
-    import llvmlite.binding as llvm
-
     text = ffi.runtime(abi.installed(), PAUSE.get(host()[2], ""))
     address = load_kernels({ffi.RUN: text}, Machine(0, 0, ()))[ffi.RUN]
     if isinstance(address, CannotCompile):
         raise address
-    llvm.add_symbol(ffi.RUN, address)
+    _symbols[ffi.RUN] = address
