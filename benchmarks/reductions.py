@@ -2,8 +2,8 @@
 
     python benchmarks/reductions.py [--only TEXT …] [--core N] [--out FILE]
 
-Every op is a JAX function of rows, f32[256, n], along one of its dims. `of_jax`: the process time of
-`jax.jit` over that of `eqsat.jit`, medians of at least 30 interleaved rounds with their 95 %
+Every op is a JAX function of rows, f32[256, n], along one of its dims. `of_jax`: the process time
+of `jax.jit` over that of `eqsat.jit`, medians of at least 30 interleaved rounds with their 95 %
 intervals. `loses_nan`: where a NaN at the first, the middle or the last place of a row is not
 found in its result, as NumPy finds it.
 """
