@@ -50,16 +50,16 @@ def called(address: int, *args: int) -> int:
 
 
 def test_constants_state_and_calls_of_others_and_of_libraries_work() -> None:
-    found = objects.load([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
+    found = objects.load_objects([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
     assert [called(found["look"], i) for i in range(4)] == [22, 44, 66, 88]
     assert [called(found["counted"]), called(found["counted"])] == [6, 14]  # 6 + 0, then 7 + 7
-    again = objects.load([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
+    again = objects.load_objects([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
     assert called(again["counted"]) == 6, "each has its own state"
 
 
 def test_pages_of_code_and_constants_cannot_be_written() -> None:
     before = set(_ranges())
-    objects.load([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
+    objects.load_objects([compiled(FIRST), compiled(SECOND)], objects.library_symbol)
     new = [rights for span, rights in _ranges().items() if span not in before]
     assert "r-xp" in new and not [r for r in new if "w" in r and "x" in r]
 
@@ -72,17 +72,17 @@ def _ranges() -> dict[str, str]:
 def test_a_symbol_that_nobody_has_is_named() -> None:
     text = "declare void @nobody_has_this()\ndefine void @f() {\n  call void @nobody_has_this()\n"
     with pytest.raises(objects.CannotLoad, match="`nobody_has_this`"):
-        objects.load([compiled(text + "  ret void\n}\n")], objects.library_symbol)
+        objects.load_objects([compiled(text + "  ret void\n}\n")], objects.library_symbol)
 
 
 def test_what_is_no_object_or_breaks_off_is_refused() -> None:
     whole = compiled(FIRST)
     with pytest.raises(objects.CannotLoad, match="no relocatable ELF"):
-        objects.parse(b"not an object" * 20)
+        objects.read_elf(b"not an object" * 20)
     with pytest.raises(objects.CannotLoad, match="breaks off"):
-        objects.parse(whole[: len(whole) // 2])
+        objects.read_elf(whole[: len(whole) // 2])
     with pytest.raises(objects.CannotLoad, match="breaks off"):
-        objects.parse(b"")
+        objects.read_elf(b"")
 
 
 def test_another_relocation_is_refused() -> None:
@@ -97,7 +97,7 @@ def test_another_relocation_is_refused() -> None:
     )
     whole[kind + 8] = 9  # R_X86_64_GOTPCREL
     with pytest.raises(objects.CannotLoad, match="relocation 9"):
-        objects.parse(bytes(whole))
+        objects.read_elf(bytes(whole))
 
 
 CALL_OF_A_KEPT_KERNEL = """
@@ -123,7 +123,7 @@ def test_llvm_loads_what_this_loader_refuses(monkeypatch: pytest.MonkeyPatch) ->
     def refused(*_: object) -> dict[str, int]:
         raise objects.CannotLoad("not here")
 
-    monkeypatch.setattr(objects, "load", refused)
+    monkeypatch.setattr(objects, "load_objects", refused)
     found = jit._link_by_llvm({"key": ("nine", compiled("define i64 @nine() {\n  ret i64 9\n}\n"))})
     assert called(found["nine"]) == 9
     jit._link({"another": ("ten", compiled("define i64 @ten() {\n  ret i64 10\n}\n"))})

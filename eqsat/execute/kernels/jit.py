@@ -166,7 +166,7 @@ def _link(made: Mapping[str, tuple[str, bytes]]) -> None:
     try:
         if not objects.supported():
             raise objects.CannotLoad("the loader is of x86-64 under Linux")
-        found = objects.load([payload for _, payload in made.values()], _known)
+        found = objects.load_objects([payload for _, payload in made.values()], _known)
     except objects.CannotLoad:
         found = _link_by_llvm(made)
     for key, (name, _) in made.items():

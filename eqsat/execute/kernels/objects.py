@@ -71,12 +71,12 @@ def supported() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
-def load(objects: Sequence[bytes], known: Callable[[str], int]) -> dict[str, int]:
+def load_objects(objects: Sequence[bytes], known: Callable[[str], int]) -> dict[str, int]:
     """Global symbol → address, of all objects. They stay for the life of the process.
 
     known: the address of a symbol that no object defines. CannotLoad where one is not as expected.
     """
-    read = [parse(data) for data in objects]
+    read = [read_elf(data) for data in objects]
     places, spans, total = _layout(read)
     memory = _mapped(total)
     start = ctypes.addressof(memory)
@@ -108,15 +108,15 @@ def library_symbol(name: str) -> int:
 
 
 # ---- reading -----------------------------------------------------------------------------------
-def parse(data: bytes) -> Object:
+def read_elf(data: bytes) -> Object:
     """The object in these bytes; CannotLoad where it is not as expected."""
     try:
-        return _parse(data)
+        return _read(data)
     except (struct.error, IndexError, ValueError) as e:
         raise CannotLoad(f"it breaks off or points behind its end ({e})") from e
 
 
-def _parse(data: bytes) -> Object:
+def _read(data: bytes) -> Object:
     head = _HEADER.unpack_from(data)
     if not head[0].startswith(_ELF) or head[1:3] != (_RELOCATABLE, _X86_64):
         raise CannotLoad("it is no relocatable ELF object of x86-64")
