@@ -2,10 +2,10 @@
 
     python benchmarks/reductions.py [--only TEXT …] [--core N] [--out FILE]
 
-Every op is a JAX function of rows, f32[256, n], along one of its dims. `of_jax`: the process time
-of `jax.jit` over that of `eqsat.jit`, medians of at least 30 interleaved rounds with their 95 %
-intervals. `loses_nan`: where a NaN at the first, the middle or the last place of a row is not
-found in its result, as NumPy finds it.
+Every op is a JAX function of rows, f32[256, n], along one of its dims. `ratio`: the process time of
+`eqsat.jit` over that of `jax.jit`, the median of at least 30 interleaved rounds with its 95 %
+interval. `loses_nan`: where a NaN at the first, the middle or the last place of a row does not show
+in the result as it does in NumPy's.
 """
 
 from __future__ import annotations
