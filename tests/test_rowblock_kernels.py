@@ -73,6 +73,38 @@ def test_attention(machine, sizes):
     check(attention(**sizes), machine)
 
 
+def one_token(**sizes):
+    return attention(queries=1, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("machine", "keys_at_once", "sizes"),
+    [
+        ("avx512", 16, {"keys": 50, "heads": 3, "depth": 16, "width": 16, "cached": True}),
+        ("avx512", 8, {"keys": 23, "heads": 2, "shared": 2, "depth": 150, "width": 7}),
+        ("avx512", 4, {"keys": 37, "heads": 2, "shared": 3, "depth": 20, "width": 35}),
+        ("avx512", 4, {"keys": 400, "heads": 1, "shared": 4, "depth": 33, "width": 70}),
+        ("avx512", 2, {"keys": 51, "heads": 2, "shared": 8, "depth": 64, "width": 16}),
+        ("avx2", 8, {"keys": 19, "heads": 2, "depth": 11, "width": 9, "cached": True}),
+        ("avx2", 4, {"keys": 19, "heads": 2, "shared": 2, "depth": 80, "width": 9}),
+        ("avx2", 2, {"keys": 19, "heads": 2, "shared": 3, "depth": 8, "width": 9}),
+    ],
+)
+def test_few_rows_read_keys_where_they_are(machine, keys_at_once, sizes):
+    text = one_token(**sizes)
+    assert plan(nest_of_program(parse_program(text)), MACHINES[machine]).dots == keys_at_once
+    check(text, machine)
+
+
+def test_keys_that_lie_along_the_row_are_copied():
+    text = one_token(keys=50, heads=3, depth=16, width=16, cached=True)
+    turned = text.replace("k: f32[3, 50, 16]", "k: f32[3, 16, 50]")
+    turned = turned.replace("[[d0, d1, d3], [d0, d2, d3]]", "[[d0, d1, d3], [d0, d3, d2]]", 1)
+    assert turned != text
+    assert plan(nest_of_program(parse_program(turned)), AVX512).dots == 0
+    check(turned, "avx512")
+
+
 @pytest.mark.parametrize("text", [NORM, BETWEEN], ids=["norm", "between"])
 def test_norms_in_front_of_a_contraction(text):
     check(text, "avx512")

@@ -4,22 +4,23 @@ A work item is a chunk of the rows that share keys and columns (of one head of a
 along the rows is copied once, turned so that vectors lie along them, then a few rows at a time are
 computed from the first contraction to the result. After Rabe and Staats, "Self-attention Does Not
 Need O(n²) Memory" (2021), with whole rows in scratch.
+
+Few rows, as of one token and a cache, read keys once: these stay where they are if they are
+contiguous along the depth, and scores are sums of vectors along it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.model.nest import Access, Nest, NoNest
-from eqsat.model.plan import Machine, Plan, Work
+from eqsat.model.nest import Nest, NoNest
+from eqsat.model.plan import Machine, Plan
 from eqsat.plan import estimate, expressions
-from eqsat.plan.cores import CHAIN, CHAINS, ITEMS_PER_CORE, PAGE_BYTES
-from eqsat.plan.roles import ProductFactor
-from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
-from eqsat.plan.stages import accesses_read, additions, needed, stages_read
+from eqsat.plan.cores import ITEMS_PER_CORE
+from eqsat.plan.rowblockwork import row_block_work
+from eqsat.plan.rowroles import RowRoles, row_roles_of
 
 LEAST_ROWS = 32  # of an item that copies keys: less, and copying takes longer than computing
 
@@ -30,7 +31,8 @@ class RowBlocks(Plan):
 
     Rows of one batch point are cut into `blocks` of `rows` or `rows - 1`; `chunk` blocks are a work
     item. Panels of the first contraction are `vectors` vectors along the rows, those of the last
-    `wide_vectors` along its result. columns_copied: the last contraction's columns are in scratch.
+    `wide_vectors` along its result. dots: keys at a time whose scores are sums along the depth, 0:
+    keys are copied, turned. columns_copied: the last contraction's columns are in scratch.
     slots: per stage that is kept along the rows, in which of the row buffers, as pairs.
     """
 
@@ -41,14 +43,16 @@ class RowBlocks(Plan):
     chunk: int = 1
     vectors: int = 1
     wide_vectors: int = 1
+    dots: int = 0
     columns_copied: bool = False
     slots: tuple[tuple[int, int], ...] = ()
     weights_slot: int = 0  # what the last contraction reads
 
     def to_text(self) -> str:
+        first = f"sums along {self.dots} keys" if self.dots else f"panels of {self.vectors}"
         return (
-            f"row blocks: {self.blocks} of {self.rows} rows, {self.chunk} an item, panels of "
-            f"{self.vectors} and {self.wide_vectors} vectors of {self.lanes}"
+            f"row blocks: {self.blocks} of {self.rows} rows, {self.chunk} an item, {first} and "
+            f"{self.wide_vectors} vectors of {self.lanes}"
             + (", columns copied" if self.columns_copied else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
@@ -136,7 +140,7 @@ class RowExtents:
         """Offsets in bytes of what is in scratch, and its `end`."""
         p = self.plan
         elements = {
-            "keys": self.panels * self.panel * self.depth,
+            "keys": 0 if p.dots else self.panels * self.panel * self.depth,
             "columns": self.length * self.result_stride if p.columns_copied else 0,
             "queries": p.rows * self.query_stride,
             "rows": p.rows * self.row_stride * self.buffers,
@@ -165,20 +169,42 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
         slots=slots,
         weights_slot=weights,
     )
-    most = _most_rows(machine)
-    own = replace(own, vectors=_vectors(nest.sizes[roles.along], most, machine))
-    own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], most, machine))
-    sizes = RowExtents(nest, own, roles)
-    blocks = -(-sizes.row_count // most)
-    own = replace(own, blocks=blocks, rows=-(-sizes.row_count // blocks))
+    found = [_finished(RowExtents(nest, x, roles)) for x in _candidates(nest, own, roles, machine)]
+    fitting = [x for x in found if x.scratch_bytes <= machine.caches[-1]]
+    if not fitting:
+        least = min(x.scratch_bytes for x in found)
+        raise NoNest(f"row blocks would keep {least:,} bytes in scratch")
+    return min(fitting, key=lambda x: estimate.cycles(x.work, machine))
+
+
+def _candidates(nest: Nest, own: RowBlocks, roles: RowRoles, machine: Machine) -> list[RowBlocks]:
+    """With keys copied, and with keys where they are."""
+    count, most = RowExtents(nest, own, roles).row_count, _most_rows(machine)
+    blocks = -(-count // most)
+    rows = -(-count // blocks)
+    own = replace(own, blocks=blocks, rows=rows)
+    own = replace(own, vectors=_vectors(nest.sizes[roles.along], rows, machine))
+    own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], rows, machine))
     own = replace(own, chunk=_chunk(RowExtents(nest, own, roles), machine))
-    sizes = RowExtents(nest, own, roles)
-    scratch = sizes.scratch["end"]
-    if scratch > machine.caches[-1]:
-        raise NoNest(f"row blocks would keep {scratch:,} bytes in scratch")
+    dots = _dots(roles, own, machine)
+    return [own, replace(own, dots=dots)] if dots else [own]
+
+
+def _finished(sizes: RowExtents) -> RowBlocks:
     items = sizes.batch * sizes.chunks
-    found = replace(own, items=items, scratch_bytes=scratch)
-    return replace(found, work=_work(RowExtents(nest, found, roles)))
+    found = replace(sizes.plan, items=items, scratch_bytes=sizes.scratch["end"])
+    return replace(found, work=row_block_work(replace(sizes, plan=found)))
+
+
+def _dots(roles: RowRoles, own: RowBlocks, machine: Machine) -> int:
+    """Keys at a time whose sums along the depth half of the registers hold, 0: fewer than two."""
+    keys = roles.first.keys.plain if roles.first else None
+    if roles.first is None or keys is None or own.blocks > 1:
+        return 0
+    if keys.strides[roles.first.depth] != 1:
+        return 0
+    fitting = (n for n in (16, 8, 4, 2) if n <= own.lanes)
+    return next((n for n in fitting if 2 * own.rows * n <= machine.registers), 0)
 
 
 def _check_types(nest: Nest, roles: RowRoles, kept: list[int]) -> None:
@@ -253,142 +279,3 @@ def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:
         return tuple(sorted(found.items())), found[source]
     weights = found.pop(-1)
     return tuple(sorted(found.items())), weights
-
-
-# ---- counts --------------------------------------------------------------------------------------
-def _work(sizes: RowExtents) -> Work:
-    """Counts of all work items; see `Work`."""
-    p, roles = sizes.plan, sizes.roles
-    rows = sizes.batch * sizes.row_count
-    vectors = -(-sizes.length // p.lanes)
-    fma, loads, tiles = _products(sizes)
-    copied, prologue, strided = _copies(sizes)
-    passes = _passes(sizes)
-    epilogue = additions(sizes.nest, roles.epilogue)
-    epilogue += expressions.COSTS["div"] * (roles.divisor is not None)
-    each = rows * -(-sizes.width // p.lanes)
-    lanes = 2 * p.lanes.bit_length()
-    reductions = sum(map(roles.reduces, roles.scalars))
-    singles = additions(sizes.nest, (i for i in roles.scalars if not roles.reduces(i)))
-    return Work(
-        fma=fma,
-        loads=loads + rows * vectors * _ends(sizes),
-        scalar=rows * (vectors * passes + reductions * lanes + singles)
-        + each * epilogue
-        + prologue,
-        strided=strided + _strided_ends(sizes),
-        pages=_pages(sizes) + _pages_of_ends(sizes),
-        tiles=tiles,
-        items=p.items,
-        copied=copied,
-        streams=tuple(_streams(sizes)),
-    )
-
-
-def _products(sizes: RowExtents) -> tuple[float, float, float]:
-    """Multiply-adds, loads and register tiles of both contractions."""
-    p, fma, loads, tiles = sizes.plan, 0.0, 0.0, 0.0
-    products = [(sizes.length, sizes.panels, p.vectors, sizes.depth)] if sizes.depth else []
-    products += [(sizes.width, sizes.wide_panels, p.wide_vectors, sizes.length)]
-    for count, rows in ((sizes.full_blocks, p.rows), (p.blocks - sizes.full_blocks, p.rows - 1)):
-        for _, panels, vectors, depth in products:
-            times = sizes.batch * count * panels
-            fma += times * depth * max(rows * vectors, CHAINS)
-            loads += times * depth * (rows + vectors)
-            tiles += times * -(-depth // CHAIN)
-    return fma, loads, tiles
-
-
-def _pages(sizes: RowExtents) -> float:
-    """Rows of columns in memory that no prefetcher follows, as often as they are fetched.
-
-    Those within a page count by the square of their share of one, and stay in a cache.
-    """
-    p, columns = sizes.plan, sizes.roles.columns.plain
-    if columns is None or p.columns_copied:
-        return 0
-    share = 4 * abs(columns.strides[sizes.roles.along]) / PAGE_BYTES
-    times = sizes.chunks if share < 1 else p.blocks
-    return sizes.batch * times * sizes.wide_panels * sizes.length * min(share, 1) ** 2
-
-
-def _passes(sizes: RowExtents) -> float:
-    """Additions per vector of a row: bodies and reductions."""
-    roles, stages = sizes.roles, sizes.nest.stages
-    found = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
-    return additions(sizes.nest, found) + sum(bool(stages[i].combine) for i in found)
-
-
-def _ends(sizes: RowExtents) -> float:
-    """Vectors that are read per vector of a row: from memory, and of what is kept."""
-    roles, stages = sizes.roles, sizes.nest.stages
-    read = sum(len(accesses_read(stages[i].arguments)) for i in roles.values)
-    return read + sum(len(roles.uses[i]) for i, _ in sizes.plan.slots)
-
-
-def _copies(sizes: RowExtents) -> tuple[float, float, float]:
-    """Bytes copied to scratch, additions of vectors on the way, elements read one by one."""
-    p, roles = sizes.plan, sizes.roles
-    points = sizes.batch * sizes.chunks * sizes.length
-    copies: list[tuple[ProductFactor, int, float]] = []
-    if roles.first is not None:
-        rows = sizes.batch * sizes.row_count
-        copies += [(roles.first.keys, roles.first.depth, points * sizes.depth)]
-        copies += [(roles.first.queries, roles.first.depth, rows * sizes.depth)]
-    if p.columns_copied:
-        copies += [(roles.columns, roles.wide, points * sizes.width)]
-    copied = prologue = strided = 0.0
-    for factor, along, elements in copies:
-        copied += 4 * elements
-        prologue += elements / p.lanes * _body_cost(sizes.nest, factor)
-        is_turned = factor.plain is not None and factor.plain.strides[along] == 1
-        if roles.first is not None and factor is roles.first.keys and is_turned:
-            strided += 0.25 * elements  # transposed in registers
-        strided += elements * sum(a.strides[along] not in (0, 1) for a in factor.accesses)
-    return copied, prologue, strided
-
-
-def _body_cost(nest: Nest, factor: ProductFactor) -> float:
-    inner = needed(nest, stages_read(read_by(factor)))
-    return expressions.additions_of(factor.body) + additions(nest, inner)
-
-
-def _strided_ends(sizes: RowExtents) -> float:
-    """Elements along rows and results that no vector reads or writes."""
-    return sum(n for _, n in _far_ends(sizes))
-
-
-def _pages_of_ends(sizes: RowExtents) -> float:
-    """Those whose line leaves the cache before the next row reads of it: they share cache sets."""
-    length = sizes.length
-    return sum(n for step, n in _far_ends(sizes) if estimate.aliased(step, length))
-
-
-def _far_ends(sizes: RowExtents) -> list[tuple[int, float]]:
-    """(elements from one to the next, how many) of what no vector reads or writes."""
-    nest, roles = sizes.nest, sizes.roles
-    rows = sizes.batch * sizes.row_count
-    ends: list[tuple[Access, int]] = []
-    for i in roles.values:
-        ends += [(a, roles.along) for a in accesses_read(nest.stages[i].arguments)]
-    for i in roles.epilogue:
-        ends += [(a, roles.wide) for a in accesses_read(nest.stages[i].arguments)]
-    for s in nest.stores:
-        along = roles.along if s.stage in roles.values else roles.wide
-        ends += [(s.access, along)] if along in s.loops else []
-    each = {roles.along: sizes.length, roles.wide: sizes.width}
-    return [(a.strides[i], float(rows * each[i])) for a, i in ends if a.strides[i] not in (0, 1)]
-
-
-def _streams(sizes: RowExtents) -> Iterator[tuple[float, float]]:
-    """(bytes used in between, bytes fetched again): keys, columns and rows of scratch."""
-    p = sizes.plan
-    keys = 4.0 * sizes.panels * sizes.panel * sizes.depth
-    columns = 4.0 * sizes.length * sizes.result_stride
-    rows = 4.0 * p.rows * sizes.row_stride * sizes.buffers
-    between = keys + columns + rows
-    yield between, sizes.batch * p.blocks * keys
-    yield between, sizes.batch * (p.blocks - 1) * columns
-    yield rows, sizes.batch * p.blocks * rows * (sizes.roles.passes + 1)
-    if sizes.chunks > 1:  # every item reads what lies along its rows from memory
-        yield sizes.batch * (keys + columns), sizes.batch * (sizes.chunks - 1) * (keys + columns)

@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kernel import Head
+from eqsat.execute.kernels.keydots import KeyDots
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.products import Product
@@ -56,7 +57,7 @@ class Items:
         def item(number: Index) -> None:
             *where, chunk = code.digits(number, [*batch, s.chunks])
             here = self.moved(dict(zip(s.roles.batch, where, strict=True)))
-            if s.roles.first is not None:
+            if s.roles.first is not None and not s.plan.dots:
                 here.copy_keys(s.roles.first)
             if s.plan.columns_copied:
                 here.copy_columns()
@@ -188,7 +189,7 @@ class Items:
         first = self.sizes.roles.first
         if first is not None:
             self.copy_queries(first, rows, start)
-            self._scores(rows, first)
+            (self._dots if self.sizes.plan.dots else self._scores)(rows, first)
         self._passes(rows, start)
         self._results(rows)
         self.code.loop(
@@ -226,6 +227,26 @@ class Items:
 
         code.loop(0, s.panels, 1, [], panel)
 
+    def _dots(self, rows: int, first: First) -> None:
+        """Scores of keys that are read where they are, those of the last few one by one."""
+        s, code, keys = self.sizes, self.code, first.keys.plain
+        assert keys is not None
+        step, to = keys.strides[s.roles.along], self.row_buffer(dict(s.plan.slots)[first.stage])
+        start = self.points(first.depth).offset(
+            keys, self.moved({s.roles.along: 0, first.depth: 0}).at
+        )
+        b = code.at(self.head.reads[keys.buffer], F32, start)
+        done = 0
+        for count in dict.fromkeys((s.plan.dots, 1)):
+            groups = (s.length - done) // count
+            part = KeyDots(
+                rows, count, s.plan.lanes, s.depth, s.query_stride, step, s.row_stride
+            )  # fmt: skip
+            if groups:
+                from_here = code.at(b, F32, done * step), code.at(to, F32, done)
+                self._call(part, self.scratch["queries"], *from_here, code.index(groups))
+            done += groups * count
+
     def _results(self, rows: int) -> None:
         """The last contraction, panel by panel into scratch."""
         s, code, p = self.sizes, self.code, self.sizes.plan
@@ -259,11 +280,11 @@ class Items:
         short = replace(whole, vectors=-(-rest // p.lanes), tail=rest % p.lanes or None)
         panel(s.wide_panels - 1, short)
 
-    def _call(self, product: Product, a: Value, b: Value, c: Value) -> None:
+    def _call(self, product: Product | KeyDots, *arguments: Value) -> None:
         if product not in self.parts:
             name = f"{self.head.code.function.name}.product{len(self.parts)}"
             self.parts[product] = product.write(self.code.module, name)
-        self.code.builder.call(self.parts[product], [a, b, c])
+        self.code.builder.call(self.parts[product], arguments)
 
     def _finish(self, here: Items, r: Index) -> None:
         """What is computed from a row of the last contraction, and stored."""
