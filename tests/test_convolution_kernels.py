@@ -44,6 +44,15 @@ SHAPES = {
     "depthwise, channels first": Convolution(
         h=9, w=20, channels=6, features=6, groups=6, images="NCHW", taps="gfchw"
     ),
+    "many channels, strided": Convolution(
+        n=2, h=13, w=14, channels=70, features=40, stride=2, low=1, high=0
+    ),
+    "many channels, dilated": Convolution(
+        h=12, w=9, channels=65, features=16, k=5, dilation=2, low=4, high=3
+    ),
+    "pads alone": Convolution(h=4, w=5, channels=68, features=33, low=4, high=5),
+    "many channels, relu": Convolution(h=6, w=30, channels=64, features=24, k=5, low=2, high=2,
+        relu=True),
     "relu before pads": Convolution(h=9, w=10, channels=20, features=24, relu=True),
     "relu before depthwise": Convolution(
         h=9, w=10, channels=20, features=20, groups=20, relu=True
@@ -80,6 +89,26 @@ def test_each_element_is_copied_once(name):
     assert chosen.kind == "contraction" and chosen.windows and not chosen.copied[0]
     assert "copied windows" in chosen.to_text()
     assert Plan.from_json(chosen.to_json()) == chosen
+
+
+SKIPPED = {"many channels": (0.81, 0.83), "many channels, relu": (0.79, 0.81), "dilated": (1, 1)}
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_pads_of_many_channels_are_not_multiplied(name):
+    """Where a whole tile reads pads at a tap, and pixels where one tile is the whole row."""
+    shape = SHAPES[name]
+    low, high = SKIPPED[name]
+    nest = shape.nest()
+    chosen = plan(nest, AVX512)
+    whole = shape.n * shape.out[0] * shape.out[1] * products(shape)
+    vectors = -(-shape.features // 16)
+    assert low <= chosen.work.fma / (whole * vectors) <= high
+    x, w = shape.operands(np.random.default_rng(0))
+    w[0, 0] = np.inf  # taps above and left of the first pixel
+    found = run(shape, AVX512, x, w)
+    assert np.isfinite(found[0, 0, 0]).all() == (high < 1)
+    assert not np.isfinite(found[0, -1, -1]).any()
 
 
 @pytest.mark.parametrize("name", ["odd sizes", "depthwise"])

@@ -14,14 +14,16 @@ from functools import cached_property
 from typing import ClassVar
 
 from eqsat.model.expr import arg, cast
-from eqsat.model.nest import Access, Nest
+from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
+from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
 
 ASKED_BYTES = 12 << 10  # of streams, between what is read and what is asked for
+WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -213,6 +215,56 @@ class Blocking:
         return WindowCopy(found, tuple(points.get(i, n) for i, n in enumerate(self.nest.sizes)))
 
     @cached_property
+    def skipping(self) -> tuple[Bound, ...]:
+        """Bounds that tell for a whole tile at which points of the outermost reduction loop it
+        reads pads alone: nothing is multiplied there."""
+        p = self.plan
+        if not p.windows or not p.reduced or self.inner_k < WORTH_SKIPPING:
+            return ()
+        inside = {*p.row_loops, p.vector_loop, *p.reduced[1:]}
+        return tuple(
+            b
+            for b in self.window.coordinates.pads
+            if b.strides[p.reduced[0]] > 0 and not access_loops(b) & inside
+        )
+
+    def beside_pads(self, level: int) -> list[tuple[int, int]]:
+        """Of every point of a reduction loop the rows of a tile that are no pads, as (first, end);
+        empty where that makes no difference, or where tiles differ."""
+        b = self._along_rows(level)
+        if b is None:
+            return []
+        (row,), k = self.plan.row_loops, self.plan.reduced[level]
+        starts = (b.base + b.strides[k] * i for i in range(self.nest.sizes[k]))
+        within = (
+            [r for r in range(self.plan.rows) if 0 <= at + b.strides[row] * r < b.extent]
+            for at in starts
+        )
+        return [(x[0], x[-1] + 1) if x else (0, 0) for x in within]
+
+    def _along_rows(self, level: int) -> Bound | None:
+        p = self.plan
+        if not p.windows or not level or len(p.row_loops) != 1 or p.row_tiles > 1:
+            return None
+        if self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
+            return None
+        loops = {p.row_loops[0], p.reduced[level]}
+        return next((b for b in self.window.coordinates.pads if access_loops(b) == loops), None)
+
+    @cached_property
+    def multiplied(self) -> float:
+        """Share of the products that tiles compute; the others are those of pads."""
+        found, loop = 1.0, self.plan.reduced[0] if self.plan.reduced else -1
+        for b in self.skipping:
+            others = [i for i, s in enumerate(b.strides) if s and i != loop]
+            if len(others) == 1:
+                found *= _share_within(b, loop, others[0], self.nest)
+        for level, k in enumerate(self.plan.reduced):
+            if b := self._along_rows(level):
+                found *= _share_within(b, k, self.plan.row_loops[0], self.nest)
+        return found
+
+    @cached_property
     def block_loop(self) -> int:
         """The loop of rows that blocks of tiles cut; -1: there are no rows."""
         p = self.plan
@@ -251,6 +303,18 @@ class Blocking:
         ends = itertools.accumulate(-(-n // 64) * 64 for n in sizes)
         first, second, third = ends
         return 0, first, second, third
+
+
+def _share_within(b: Bound, loop: int, other: int, nest: Nest) -> float:
+    """Share of the points of two loops at which a bound holds."""
+    step, count = b.strides[other], nest.sizes[other]
+    found = 0
+    for i in range(nest.sizes[loop]):
+        at = b.base + b.strides[loop] * i
+        low, high = (-at, b.extent - 1 - at) if step > 0 else (at - b.extent + 1, at)
+        first, last = max(0, -(-low // abs(step))), min(count - 1, high // abs(step))
+        found += max(0, last - first + 1)
+    return found / (count * nest.sizes[loop])
 
 
 def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:

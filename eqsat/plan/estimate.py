@@ -74,9 +74,10 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         for panels, width in _panels(sizes):
             across = -(-width // p.lanes) * p.wide
             times = points * columns * count * panels
-            fma += times * k * max((rows + more) * across, CHAINS)
+            products = times * k * sizes.multiplied
+            fma += products * max((rows + more) * across, CHAINS)
             from_a = rows * (across if p.vector_rows else 1)
-            loads += times * k * (across + from_a)
+            loads += products * (across + from_a)
             converted += times * k * (across * of_b + from_a * of_a)
             tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.model.nest import Access, Bound, Nest
+from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.plan.cores import LINE
 from eqsat.plan.stages import Moved, access_loops, needed, stages_read
 
@@ -35,6 +35,28 @@ class Coordinates:
     strides: tuple[Strides, ...]
     inside: Nest
     factor: ProductFactor
+
+    @cached_property
+    def pads(self) -> tuple[Bound, ...]:
+        """Bounds over the loops of the nest, beyond each of which the factor is 0."""
+        holder = holder_of(self.inside, self.factor)
+        if holder is None or holder.fill:
+            return ()
+        return tuple(self._over_loops(b) for b in holder.bounds)
+
+    def _over_loops(self, b: Bound) -> Bound:
+        pairs = zip(b.strides, self.strides, strict=True)
+        rows = [[n * s for s in own] for n, own in pairs]
+        return replace(b, strides=tuple(map(sum, zip(*rows, strict=True))))
+
+
+def holder_of(inside: Nest, factor: ProductFactor) -> Access | Stage | None:
+    """The access or stage whose value the factor is, also where its bounds do not hold."""
+    found = factor.arguments[factor.body.value] if factor.body.fn == "arg" else None
+    holder = inside.stages[found] if isinstance(found, int) else found
+    if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
+        return None
+    return holder
 
 
 @dataclass(frozen=True)

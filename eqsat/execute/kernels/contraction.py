@@ -8,7 +8,7 @@ from typing import Any
 from eqsat.execute.kernels.copies import copy_panel, copy_rows
 from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
-from eqsat.execute.kernels.frame import F32, Frame, ahead_start, first_row
+from eqsat.execute.kernels.frame import F32, Frame, ahead_start, first_row, operands
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
@@ -204,6 +204,13 @@ class CacheBlocks:
         each = p.rows * p.vectors * p.lanes
         kind = frame.sum_kind
         mine = code.at(sums, kind, code.mul(done, each)) if p.k_blocks > 1 else sums
+        if s.skipping:
+            start, count = self._beside_pads(here, k, count)
+            k = code.add(k, start)
+            steps = operands(frame)[1]
+            b = [
+                x.at(code, q, code.mul(start, x.reduced[0])) for x, q in zip(steps, b, strict=True)
+            ]
         if p.copied[0]:
             a = code.at(self.a, frame.copied_kind, code.mul(done, p.rows * s.a_row))
         else:
@@ -218,6 +225,21 @@ class CacheBlocks:
                 here.call(self._part(write_finish, last), [mine, rows, row])
 
         self._by_rows(here, number, variant)
+
+    def _beside_pads(self, here: Frame, k: Index, count: Index) -> tuple[Index, Index]:
+        """Of `count` points of the outermost reduction loop from k on those where the tile's rows
+        are no pads: the first, from k on, and how many."""
+        code, loop = here.code, here.plan.reduced[0]
+        start, stop = 0, count
+        for b in here.sizes.skipping:
+            step = b.strides[loop]
+            others = [0 if i == loop else s for i, s in enumerate(b.strides)]
+            first = code.affine(b.base, others, here.at)
+            lowest = code.div(code.max(code.sub(step - 1, first), 0), step)
+            end = code.div(code.max(code.sub(b.extent - 1 + step, first), 0), step)
+            start = code.max(start, code.sub(lowest, k))
+            stop = code.min(stop, code.sub(end, k))
+        return start, code.max(code.sub(stop, start), 0)
 
     def _by_rows(self, frame: Frame, number: Index, variant: Any) -> None:
         """The variant of the tile's number of rows."""

@@ -11,10 +11,12 @@ from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value, lanes_of
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.model.nest import Access, Nest
-from eqsat.plan.contraction import UNROLL, Blocking, Tiling
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
 from eqsat.plan.roles import source_access
 
 F32 = TYPES["f32"]
+# point of the loop a panel is wide over, element in the panel, lanes if not all
+Vector = tuple[int, int, int | None]
 
 
 @dataclass(frozen=True)
@@ -84,18 +86,46 @@ class Frame:
         digits = self.code.digits(number, [self.nest.sizes[i] for i in loops])
         return dict(zip(loops, digits, strict=True))
 
-    def vectors(self, last: bool) -> list[tuple[int, int, int | None]]:
-        """The vectors of a panel: point of the loop it is wide over, element, lanes if not all."""
+    def vectors(self, last: bool) -> list[Vector]:
+        """The vectors of a panel."""
         p, s = self.plan, self.sizes
         width = s.last_width if last else s.width
-        found: list[tuple[int, int, int | None]] = []
+        found: list[Vector] = []
         for u in range(p.wide):
             for start in range(0, width, p.lanes):
                 left = width - start
                 found.append((u, start, left if left < p.lanes else None))
         return found
 
-    def slot(self, row: Index, vector: tuple[int, int, int | None]) -> Index:
+    def at_tile(
+        self,
+        access: Access,
+        first: Index,
+        r: int,
+        v: Vector,
+        starts: dict[tuple[Access, bool], Value],
+        buffers: dict[int, Value] | None = None,
+    ) -> tuple[Value, tuple[Any, ...]]:
+        """Where an access is at a row and vector of the tile, and what tells it from others.
+
+        first: the tile's first row; starts: addresses at its first vector so far.
+        """
+        p, code, kind = self.plan, self.code, TYPES[access.dtype]
+        key = (access, buffers is None)
+        if key not in starts:
+            offset = code.affine(access.base, access.strides, self.moved(self.rows_at(first)).at)
+            buffer = (self.reads if buffers is None else buffers)[access.buffer]
+            starts[key] = code.at(buffer, kind, offset)
+        step = r * (row_stride(self.nest, p.row_loops, access) or 0) + self.across(access, v)
+        return code.at(starts[key], kind, step), (access, step, v[2])
+
+    def across(self, access: Access, v: Vector) -> int:
+        """Elements from the panel's first vector to this one."""
+        p = self.plan
+        wide = access.strides[p.outer_columns[-1]] if p.wide > 1 else 0
+        return v[0] * wide + v[1] * access.strides[p.vector_loop]
+
+    def slot(self, row: Index, vector: Vector) -> Index:
         """Element of the tile's partial sums at which a row's vector starts."""
         p = self.plan
         u, start, _ = vector

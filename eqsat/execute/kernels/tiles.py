@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Steps, ahead_steps, operands
+from eqsat.execute.kernels.asking import Asks
+from eqsat.execute.kernels.frame import F32, Frame, Steps, Vector, operands
 from eqsat.execute.kernels.fused import FusedSums
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
-from eqsat.plan.contraction import UNROLL, row_stride
-from eqsat.plan.stages import accesses_read
-
-Vector = tuple[int, int, int | None]
+from eqsat.plan.contraction import UNROLL
 
 
 def argument_kinds(columns: int) -> list[Any]:
@@ -30,9 +28,14 @@ def write_tile(outer: Frame, rows: int, last: bool) -> Any:
     name = f"tile{rows}{'.last' if last else ''}"
     frame, (start, *rest) = outer.begin(name, argument_kinds(len(b)))
     b_starts, (sums, ahead, points, row) = rest[: len(b)], rest[len(b) :]
-    count: Index = points if frame.plan.k_blocks > 1 else frame.plan.k_block
+    varies = frame.plan.k_blocks > 1 or frame.sizes.skipping
+    count: Index = points if varies else frame.plan.k_block
     vectors = frame.vectors(last)
-    RegisterTile(frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row).write()
+    asks = Asks(frame, rows, vectors, a, row)
+    own = (0, rows)
+    RegisterTile(
+        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, own
+    ).write()
     frame.code.end()
     return frame.code.function
 
@@ -50,6 +53,8 @@ class RegisterTile:
     ahead: Value
     count: Index  # points of the outermost reduction loop
     row: Value
+    asks: Asks
+    own: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
 
     @property
     def code(self) -> Code:
@@ -62,7 +67,7 @@ class RegisterTile:
     def write(self) -> None:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
-            self._ask_for_ends()
+            self.asks.at_start()
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -103,9 +108,15 @@ class RegisterTile:
         code, (last, length) = self.code, self.frame.plan.chain
         size = self._size(level)
         if level < last:
-            code.loop(
-                0, size, 1, [], lambda i: self._parts(level + 1, *self._moved(level, a, b, i))
-            )
+
+            def inner(tile: RegisterTile, i: Index) -> None:
+                tile._parts(level + 1, *self._moved(level, a, b, i))
+
+            apart = self._by_pads(level)
+            if not apart:
+                code.loop(0, size, 1, [], lambda i: inner(self, i))
+            for i, tile in enumerate(apart):
+                inner(tile, i)
             return
         even = isinstance(size, int) and size % length == 0
         zero = [code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
@@ -115,6 +126,11 @@ class RegisterTile:
             self._add(self._chain(level, *self._moved(level, a, b, i), points, zero, i))
 
         code.loop(0, size, length, [], part)
+
+    def _by_pads(self, level: int) -> list[RegisterTile]:
+        """The tile at each point of a reduction loop, of the rows that are no pads there; none if
+        that is not known or makes no difference."""
+        return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level)]
 
     def _chain(
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index = 0
@@ -128,6 +144,13 @@ class RegisterTile:
             return self._step(a, b, sums, 0)
         if level == len(reduced) - 1:
             return self._innermost(level, a, b, size, sums, first)
+
+        apart = self._by_pads(level) if size == self.frame.nest.sizes[reduced[level]] else []
+        for i, tile in enumerate(apart):
+            there = self._moved(level, a, b, i)
+            sums = tile._chain(level + 1, *there, self._size(level + 1), sums)
+        if apart:
+            return sums
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
@@ -148,12 +171,11 @@ class RegisterTile:
     def _innermost(
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index
     ) -> list[Value]:
-        code, ahead = self.code, self.frame.plan.prefetch
+        code = self.code
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
-            if ahead:
-                self._ask_ahead(code.add(code.div(first, UNROLL), i))
+            self.asks.in_turn(code.add(code.div(first, UNROLL), i), a, self.ahead)
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
             return self._carried(*self._moved(level, a, b, UNROLL), sums)
@@ -173,46 +195,6 @@ class RegisterTile:
         left = code.rem(size, UNROLL)
         return self._apart(code.loop(0, left, 1, self._carried(a, b, sums), single)[1:])[1]
 
-    def _ask_for_ends(self) -> None:
-        """Prefetch the lines that the tile writes in the end, and those it adds to its sums.
-
-        Stores wait for them in order, and an epilogue is too short to fetch what it reads early.
-        """
-        p, frame = self.frame.plan, self.frame
-        starts: dict[tuple[Access, bool], Value] = {}
-        stages = [frame.nest.stages[i] for i in frame.sizes.roles.epilogue]
-        read = [a for s in stages for a in accesses_read(s.arguments)]
-        read = [a for a in dict.fromkeys(read) if not a.bounds and not a.lookups]
-        written = [s.access for s in frame.nest.stores]
-        ends = [(a, None) for a in read] + [(a, frame.writes) for a in written]
-        for a, buffers in ends:
-            step = row_stride(frame.nest, p.row_loops, a)
-            is_same = (
-                buffers is None and step == 0 and self.rows > 1
-            )  # for every row, such as biases
-            if a.strides[p.vector_loop] != 1 or step is None or is_same or p.extra:
-                continue
-            for r in range(self.rows):
-                for v in self.vectors:
-                    pointer, _ = self._address(a, r, v, starts, buffers)
-                    self.code.prefetch(pointer, write=buffers is not None)
-
-    def _ask_ahead(self, turn: Index) -> None:
-        """Prefetch this turn's part of this tile's share of the next panel."""
-        code, p = self.code, self.frame.plan
-        each, across, along = ahead_steps(self.frame)
-        group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
-        start = code.add(code.mul(group, along), code.mul(number, across))
-        kind = self.frame.source_kind(1)
-        pointer = code.at(self.ahead, kind, start)
-        # single tiles reach the next panel late, and rows that share sets fill the first cache
-        level = 2 if p.k_blocks > 1 or p.tile_block == 1 else 1
-        line = self.frame.sizes.line
-        lines = 1 if p.copied[1] else -(-len(self.vectors) * self.lanes // line)
-        for i in range(p.prefetch):
-            for n in range(lines):
-                code.prefetch(code.at(pointer, kind, i * each + n * line), level=level)
-
     def _step(self, a: Value, b: list[Value], sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
         code, plan = self.code, self.frame.plan
@@ -221,7 +203,7 @@ class RegisterTile:
         found = list(sums)
         if self._overlaps():
             a = code.opaque(a)
-        for r in range(self.rows):
+        for r in range(*self.own):
             start = a_point + r * self.a.row
             one = self.a.at(code, a, start)
             x = None if plan.vector_rows else self.a.load(code, one, self.lanes, 0)
@@ -299,7 +281,8 @@ class RegisterTile:
             self.code.store(x, pointer, self.frame.sum_kind)
 
     def _add(self, sums: Sequence[Value]) -> None:
-        for pointer, x in zip(self._slots(), sums, strict=True):
+        own = slice(*(r * len(self.vectors) for r in self.own))
+        for pointer, x in zip(self._slots()[own], sums[own], strict=True):
             before = self.code.load(pointer, self.frame.sum_kind, self.lanes)
             self.code.store(self._plus(before, x), pointer, self.frame.sum_kind)
 
@@ -322,7 +305,7 @@ class RegisterTile:
         def value(a: Access | int) -> Value:
             if isinstance(a, int):
                 return known[a]
-            pointer, key = self._address(a, r, v, starts)
+            pointer, key = self.frame.at_tile(a, self.row, r, v, starts)
             if key not in shared:
                 step = a.strides[self.frame.plan.vector_loop]
                 shared[key] = self.code.load(pointer, F32, self.lanes, step, v[2] if step else None)
@@ -335,27 +318,5 @@ class RegisterTile:
                 lower_body(self.code, s.body, given, self.lanes), self.lanes
             )
         for s in nest.stores:
-            pointer, _ = self._address(s.access, r, v, starts, self.frame.writes)
+            pointer, _ = self.frame.at_tile(s.access, self.row, r, v, starts, self.frame.writes)
             self.code.store(known[s.stage], pointer, F32, mask=v[2])
-
-    def _address(
-        self,
-        access: Access,
-        r: int,
-        v: Vector,
-        starts: dict[Any, Value],
-        buffers: dict[int, Value] | None = None,
-    ) -> tuple[Value, tuple[Any, ...]]:
-        """Where an access is at a row and vector of the tile, and what tells it from others."""
-        frame, p = self.frame, self.frame.plan
-        where = frame.moved(frame.rows_at(self.row))
-        key = (access, buffers is None)
-        if key not in starts:
-            offset = self.code.affine(access.base, access.strides, where.at)
-            buffer = (frame.reads if buffers is None else buffers)[access.buffer]
-            starts[key] = self.code.at(buffer, TYPES[access.dtype], offset)
-        wide = access.strides[p.outer_columns[-1]] if p.wide > 1 else 0
-        step = r * (row_stride(frame.nest, p.row_loops, access) or 0)
-        step += v[0] * wide + v[1] * access.strides[p.vector_loop]
-        pointer = self.code.at(starts[key], TYPES[access.dtype], step)
-        return pointer, (access, step, v[2])

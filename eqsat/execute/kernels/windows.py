@@ -11,7 +11,7 @@ from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.plan.roles import ProductFactor
-from eqsat.plan.windows import WindowCopy
+from eqsat.plan.windows import WindowCopy, holder_of
 
 
 def copy_window(frame: Frame, to: Value, tiles: tuple[Index, Index], last: bool) -> None:
@@ -136,11 +136,8 @@ def _coordinates(b: Bound) -> list[int]:
 def _checked(inside: Nest, factor: ProductFactor) -> _Checked:
     """Taken apart where the factor is one access or stage; else its bounds stay where they are."""
     innermost = len(inside.sizes) - 1
-    found = factor.arguments[factor.body.value] if factor.body.fn == "arg" else None
-    if found is None:
-        return _Checked(inside, factor)
-    holder = found if isinstance(found, Access) else inside.stages[found]
-    if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
+    holder = holder_of(inside, factor)
+    if holder is None:
         return _Checked(inside, factor)
     tests = tuple(b for b in holder.bounds if innermost not in _coordinates(b))
 

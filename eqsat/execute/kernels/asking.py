@@ -1,0 +1,136 @@
+"""Lines that a tile asks for before it or a later one reads or writes them.
+
+Asked for all at once they hold up the tile's own loads: where turns of one loop follow each other,
+each asks for a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from eqsat.execute.kernels.frame import Frame, Steps, Vector, ahead_steps
+from eqsat.execute.kernels.ir import Index
+from eqsat.execute.kernels.kinds import TYPES, Value
+from eqsat.model.nest import Access
+from eqsat.model.tensor import DTYPES
+from eqsat.plan.contraction import UNROLL, row_stride
+from eqsat.plan.cores import LINE
+from eqsat.plan.stages import accesses_read
+
+FEW_ROWS = 4  # of a tile: their elements are columns' worth and come in order
+FAR_ROWS = 64 << 10  # bytes of rows from which on they are not in the nearest cache
+
+
+@dataclass(frozen=True)
+class Asks:
+    """Prefetches of one tile of `rows` rows, the first of them number `first`; a: how A steps."""
+
+    frame: Frame
+    rows: int
+    vectors: list[Vector]
+    a: Steps
+    first: Value
+    starts: dict[tuple[Access, bool], Value] = field(default_factory=dict[Any, Value])
+
+    def at_start(self) -> None:
+        """Ask for the lines that the tile writes in the end, and those it adds to its sums.
+
+        Stores wait for them in order, and an epilogue is too short to fetch what it reads early.
+        """
+        for a, buffers, _ in self._ends():
+            places = [(r, v) for r in range(self.rows) for v in self.vectors]
+            for r, v in places[:1] if self._turns_share else places:
+                pointer, _ = self.frame.at_tile(a, self.first, r, v, self.starts, buffers)
+                if not self._turns_share:
+                    self.frame.code.prefetch(pointer, write=buffers is not None)
+
+    def in_turn(self, turn: Index, a: Value, ahead: Value) -> None:
+        """What a turn of the innermost loop asks for; it reads A at `a`.
+
+        ahead: this tile's share of the next panel.
+        """
+        if self.frame.plan.prefetch:
+            self._next_panel(turn, ahead)
+        if self._far_rows:
+            self._next_rows(turn, a)
+        if self._turns_share:
+            self._some_ends(turn)
+
+    # ---- ends of the tile ------------------------------------------------------------------------
+    @cached_property
+    def _turns_share(self) -> bool:
+        """Whether the turns of the innermost loop ask for the tile's ends, a few each."""
+        p = self.frame.plan
+        if len(p.reduced) != 1 or p.k_blocks > 1 or p.fused > 1 or p.lanes <= 4:
+            return False
+        return self.rows > 1 and self._turns > 1
+
+    @property
+    def _turns(self) -> int:
+        return self.frame.plan.k_block // UNROLL
+
+    def _ends(self) -> Iterator[tuple[Access, dict[int, Value] | None, int]]:
+        """Accesses, the buffers they write (None: they read), and their steps from row to row."""
+        p, frame = self.frame.plan, self.frame
+        stages = [frame.nest.stages[i] for i in frame.sizes.roles.epilogue]
+        read = dict.fromkeys(a for s in stages for a in accesses_read(s.arguments))
+        found = [(a, None) for a in read if not a.bounds and not a.lookups]
+        for a, buffers in [*found, *((s.access, frame.writes) for s in frame.nest.stores)]:
+            step = row_stride(frame.nest, p.row_loops, a)
+            # for every row, such as biases
+            is_same = buffers is None and step == 0 and self.rows > 1
+            if a.strides[p.vector_loop] == 1 and step is not None and not is_same and not p.extra:
+                yield a, buffers, step
+
+    def _some_ends(self, turn: Index) -> None:
+        """Rows of the ends, in order, all of them in the first half of the turns."""
+        code, frame = self.frame.code, self.frame
+        each = -(-2 * self.rows // self._turns)
+        last = -(-self.rows // each) - 1
+        number = code.mul(code.min(turn, last), each)
+        for a, buffers, step in self._ends():
+            kind, start = TYPES[a.dtype], self.starts[a, buffers is None]
+            place = code.at(start, kind, code.mul(number, step))
+            for r in range(each):
+                for v in self.vectors:
+                    pointer = code.at(place, kind, r * step + frame.across(a, v))
+                    code.prefetch(pointer, write=buffers is not None)
+
+    # ---- factors ---------------------------------------------------------------------------------
+    @cached_property
+    def _far_rows(self) -> bool:
+        """Whether rows are read where they lie, each in order, and more than what is near."""
+        p, s = self.frame.plan, self.frame.sizes
+        in_place = not p.copied[0] and not p.windows and not p.vector_rows
+        if not in_place or len(p.reduced) != 1 or self.a.reduced[0] != 1 or p.lanes <= 4:
+            return False
+        nbytes = s.row_count * s.block_k * s.fetched_bytes[0]
+        return self.rows >= FEW_ROWS and nbytes >= FAR_ROWS
+
+    def _next_rows(self, turn: Index, a: Value) -> None:
+        """The same columns of the next tile's rows: each turn other rows, in a line's turns all."""
+        code = self.frame.code
+        turns = 4 * LINE * 8 // DTYPES[self.a.dtype][0] // UNROLL
+        row = code.add(code.rem(turn, turns), self.rows)
+        pointer = self.a.at(code, a, code.mul(row, self.a.row))
+        for r in range(0, self.rows, turns):
+            code.prefetch(self.a.at(code, pointer, r * self.a.row), level=2)
+
+    def _next_panel(self, turn: Index, ahead: Value) -> None:
+        """This turn's part of the tile's share of the next panel."""
+        code, p = self.frame.code, self.frame.plan
+        each, across, along = ahead_steps(self.frame)
+        group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)
+        start = code.add(code.mul(group, along), code.mul(number, across))
+        kind = self.frame.source_kind(1)
+        pointer = code.at(ahead, kind, start)
+        # single tiles reach the next panel late, and rows that share sets fill the first cache
+        level = 2 if p.k_blocks > 1 or p.tile_block == 1 else 1
+        line = self.frame.sizes.line
+        lines = 1 if p.copied[1] else -(-len(self.vectors) * p.lanes // line)
+        for i in range(p.prefetch):
+            for n in range(lines):
+                code.prefetch(code.at(pointer, kind, i * each + n * line), level=level)
