@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
-from eqsat.borders import Request, with_layouts
+from eqsat.borders import Request, labels_of, with_layouts
 from eqsat.measured import check_measure, measured
 from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
@@ -29,7 +29,7 @@ from eqsat.model.selection import EXTRACTORS, GREEDY, GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
-from eqsat.reading import read_spec, source_of
+from eqsat.reading import name_donated, read_spec, source_of
 from eqsat.report.log import log_phase, log_progress
 from eqsat.run import Run, timed
 from eqsat.scheduling import PLACING_SECONDS, with_schedules
@@ -57,6 +57,7 @@ def optimize(
     goals: Sequence[str | GoalRequest] = DEFAULT_GOALS,
     keywords: Mapping[str, Any] | None = None,
     weights: Sequence[str] = (),
+    donate: Sequence[str] = (),
     without: Sequence[str] = (),
     layouts: Mapping[str, Request] | None = None,
     budget: Mapping[str, int | str] | None = None,
@@ -89,6 +90,8 @@ def optimize(
     * budget: hard upper bounds (`"64 MiB"`; a number is bytes, ps or a count).
     * weights: names of arguments that are packed once, ahead of time, also of a program that was
       read. Arrays that a function closes over always are weights.
+    * donate: names of arguments that a call uses up, as with `eqsat.jit(donate=…)`: a state of
+      which a few elements are new is then priced as written in place.
     * layouts: the layout of an argument or result, by its name or `result0`:
       `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for the target
       to decide, `"plain"`, or a `Layout`.
@@ -124,6 +127,7 @@ def optimize(
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
         machine = _with_budget(machine, budget or {})
+        source = name_donated(source, donate, labels_of(source) if donate else ())
         source = with_layouts(source, machine, layouts or {})
         ruleset = _rules(rules)
         ruleset = ruleset.without(*_known(without, ruleset))

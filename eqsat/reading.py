@@ -80,6 +80,22 @@ def name_weights(read: Source, weights: Sequence[str]) -> Source:
     return replace(read, program=program, traced=traced, places=_moved_up(read.places, numbers))
 
 
+def name_donated(read: Source, names: Sequence[str], labels: Sequence[str]) -> Source:
+    """The source with these of its arguments used up by a call, which prices may count on.
+
+    labels: as for `argument_numbers`. Raises EqsatError (E324) if one is no argument.
+    """
+    program = read.program
+    given = {program.inputs[n] for n in argument_numbers(program, names, labels, "donate")}
+    if not given:
+        return read
+    nodes = [
+        replace(n, attr=replace(program.leaf(i), donated=True)) if i in given else n
+        for i, n in enumerate(program.nodes)
+    ]
+    return replace(read, program=replace(program, nodes=tuple(nodes)))
+
+
 def _moved_up(places: Mapping[Border, Span], gone: Collection[int]) -> dict[Border, Span]:
     """Places by the numbers that arguments have without those that are gone."""
     found = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import guarded
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Nest, NoNest, Stage, Store
+from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.plan import rows
-from eqsat.plan.inplace import in_place
+from eqsat.plan.inplace import in_place, kept_in_place
 from eqsat.schedule.inplace import with_donated
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
@@ -99,6 +101,44 @@ def test_what_cannot_be_donated(options, code, said):
         eqsat.jit(appended, target="avx512", **options)(cache, row, jnp.int32(0))
     assert e.value.diagnostics[0].code == code
     assert said in str(e.value)
+
+
+def one_token(q, key, value, keys, values, position):
+    """Attention of heads that share keys, which a token's own are added to first."""
+    places = jnp.arange(keys.shape[1])
+    here = (places == position)[:, None]
+    keys, values = jnp.where(here, key, keys), jnp.where(here, value, values)
+    scores = jnp.einsum("hqd,hkd->hqk", q, keys)
+    weights = jax.nn.softmax(jnp.where(places <= position, scores, -1e30), axis=-1)
+    return jnp.einsum("hqk,hkd->hqd", weights, values), keys, values
+
+
+def test_the_search_counts_on_donated_arguments():
+    """Keys and values are not written by the attention, which could not be in place."""
+    rng = np.random.default_rng(0)
+    shapes = (4, 4, 32), (4, 1, 32), (4, 1, 32), (4, 300, 32), (4, 300, 32)
+    values = [jnp.asarray(rng.standard_normal(s, np.float32)) + 0.0 for s in shapes]
+    given = (*values, jnp.int32(211))
+    want = one_token(*given)
+    times = []
+    for donate in ((), ("keys", "values")):
+        step = eqsat.jit(one_token, target="avx512", donate=donate)
+        run = step.optimize(*given)
+        assert run.schedule is not None
+        assert len(run.schedule.in_place) == len(donate) or not donate
+        times.append(run.schedule.time_ps)
+    assert times[1] < times[0]
+    for a, b in zip(step(*given), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_says_what_is_donated_in_its_file():
+    cache, row = arguments()
+    run = eqsat.optimize(appended, cache, row, jnp.int32(0), donate=["cache"], target="avx512")
+    program = Program.from_json(run.program.to_json())
+    assert [program.leaf(i).donated for i in program.inputs] == [True, False, False]
+    with pytest.raises(EqsatError, match="`donate` names `cash`"):
+        eqsat.optimize(appended, cache, row, jnp.int32(0), donate=["cash"], target="avx512")
 
 
 # ---- schedules -----------------------------------------------------------------------------------
@@ -215,3 +255,11 @@ def test_nests_that_cannot_be_in_place():
     with pytest.raises(NoNest):
         in_place(nest, NEW, RESULT)
     assert in_place(nest, OLD, RESULT).stores[0].in_place == OLD
+
+
+def test_what_stays_as_it_is_has_no_traffic():
+    nest = chosen((2, 5, 16), SELECTED)
+    assert kept_in_place(nest, [OLD]) == {OLD, RESULT}
+    assert kept_in_place(nest, [NEW]) == set()
+    added = chosen((2, 5, 16), call("add", arg(1), arg(2)))
+    assert kept_in_place(added, [OLD]) == set()

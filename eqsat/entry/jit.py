@@ -182,7 +182,8 @@ class Searches:
             return self.runs[key]
         args, kwargs = jax.tree_util.tree_map(shape_of, (args, kwargs))  # a run outlives its call
         with jax.ensure_compile_time_eval():  # the search may compute, e.g. to verify its answer
-            run = optimize(self.function, *args, keywords=kwargs, **self.options)
+            given = {"keywords": kwargs, "donate": self.donate}
+            run = optimize(self.function, *args, **given, **self.options)
             run = _with_donated(run, self.donate)
         assert run.source.traced is not None
         if key is not None and not run.source.traced.captured:

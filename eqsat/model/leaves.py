@@ -21,6 +21,8 @@ class Leaf(Attr):
     `Layout`, `type` is the packed type; the caller promises zeros in lanes of padding `0`, and
     those of `?` are open. Of an `Encoding`, which a target turns into a layout or into nothing,
     `type` is the plain type.
+
+    donated: of an input, that the caller reads it no more, so that a result may lie in its bytes.
     """
 
     kind: ClassVar[str] = "leaf"
@@ -30,6 +32,7 @@ class Leaf(Attr):
     index: int = -1
     key: str = ""
     layout: Layout | Encoding | None = None
+    donated: bool = False
     __hash__ = Attr.__hash__
 
     @property
@@ -54,7 +57,7 @@ class Leaf(Attr):
 
     def to_json(self) -> Any:
         data = super().to_json()
-        return {k: v for k, v in data.items() if k != "layout" or v is not None}
+        return {k: v for k, v in data.items() if k not in ("layout", "donated") or v}
 
     @classmethod
     def from_json(cls, data: dict[str, Any], symbols: Symbols) -> Self:
@@ -64,6 +67,11 @@ class Leaf(Attr):
         return super().from_json(
             data | {"type": TensorType.parse(data["type"], symbols), "layout": held}, symbols
         )
+
+
+def is_donated(attr: object) -> bool:
+    """Whether an op's attribute is that of an argument whose caller reads it no more."""
+    return isinstance(attr, Leaf) and attr.donated
 
 
 @dataclass(frozen=True, eq=True)

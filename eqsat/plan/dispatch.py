@@ -10,6 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Parts, Plan
 from eqsat.model.target import Target
+from eqsat.plan.inplace import kept_in_place
 from eqsat.plan.planner import plan
 from eqsat.plan.price import Rates, price, rates
 
@@ -33,8 +34,11 @@ class Planner:
     target: Target
     working_set: int
 
-    def __call__(self, nest: Nest, weights: Collection[int]) -> tuple[Plan, Parts]:
-        """weights: buffers that follow from weights alone. NoNest if there is no plan."""
+    def __call__(
+        self, nest: Nest, weights: Collection[int], donated: Collection[int] = ()
+    ) -> tuple[Plan, Parts]:
+        """weights: buffers that follow from weights alone; donated: those of arguments that the
+        caller reads no more. NoNest if there is no plan."""
         number: dict[int, int] = {}
         for b in (*nest.reads, *nest.writes):
             number.setdefault(b, len(number))
@@ -43,7 +47,9 @@ class Planner:
         if isinstance(chosen, str):
             raise NoNest(chosen)
         kept = {number[w] for w in weights if w in number}
-        return chosen, price(alike, chosen, self._rates, kept, self.working_set)
+        given = [number[b] for b in donated if b in number]
+        still = kept_in_place(alike, given) if given else frozenset[int]()
+        return chosen, price(alike, chosen, self._rates, kept, self.working_set, still)
 
     @cached_property
     def _rates(self) -> Rates:

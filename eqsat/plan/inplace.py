@@ -6,6 +6,8 @@ where the value is the argument's own element, nothing is written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
 from eqsat.model.expr import Expr
@@ -40,6 +42,20 @@ def in_place(nest: Nest, argument: int, result: int) -> Nest:
         raise NoNest("another result reads the argument")
     stores = [replace(s, in_place=argument) if s is store else s for s in nest.stores]
     return replace(nest, stores=tuple(stores))
+
+
+def kept_in_place(nest: Nest, arguments: Collection[int]) -> frozenset[int]:
+    """Of donated arguments and the results in their place, those whose elements stay as they are
+    but where a condition holds. How often it does is not known before a call, nor priced."""
+    found: set[int] = set()
+    for argument in arguments:
+        for result in (r for r in nest.writes if r not in found):
+            with suppress(NoNest):
+                stores = in_place(nest, argument, result).stores
+                if any(s.in_place >= 0 and kept_where(nest, s) for s in stores):
+                    found |= {argument, result}
+                    break
+    return frozenset(found)
 
 
 def kept_where(nest: Nest, store: Store) -> tuple[Expr, Expr, bool] | None:

@@ -42,22 +42,31 @@ def rates(target: Target) -> Rates:
 
 
 def price(
-    nest: Nest, plan: Plan, rates: Rates, weights: Collection[int] = (), working_set: float = 0
+    nest: Nest,
+    plan: Plan,
+    rates: Rates,
+    weights: Collection[int] = (),
+    working_set: float = 0,
+    still: Collection[int] = (),
 ) -> Parts:
     """The parts of a plan's time.
 
     weights: buffers of the nest that follow from weights alone. They are read once per run of a
     program, so they come from the level that holds all that a run touches, `working_set`. All
-    other buffers come from the level that holds what this dispatch touches.
+    other buffers come from the level that holds what this dispatch touches. still: buffers of which
+    most stays as it is; see `plan.inplace.kept_in_place`.
     """
-    return priced_parts(plan.work, rates, first_fetches(nest, weights, working_set))
+    return priced_parts(plan.work, rates, first_fetches(nest, weights, working_set, still))
 
 
 def first_fetches(
-    nest: Nest, weights: Collection[int] = (), working_set: float = 0
+    nest: Nest,
+    weights: Collection[int] = (),
+    working_set: float = 0,
+    still: Collection[int] = (),
 ) -> tuple[Stream, ...]:
     """Every byte that is touched, once: (bytes that have to stay cached for it, bytes)."""
-    touched = touched_bytes(nest)
+    touched = {b: 0.0 if b in still else n for b, n in touched_bytes(nest).items()}
     own = sum(touched.values())
     return tuple(
         (max(own, working_set) if b in weights else own, nbytes) for b, nbytes in touched.items()

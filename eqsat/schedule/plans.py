@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.leaves import is_donated
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Target
@@ -31,7 +32,8 @@ def with_plans(
             return d
         try:
             kept = [r for r in d.reads if r in weights]  # what it writes may be read as one later
-            chosen, parts = planners[d.device](nest_of_dispatch(schedule, d), kept)
+            given = [r for r in d.reads if is_donated(schedule.program.nodes[r].attr)]
+            chosen, parts = planners[d.device](nest_of_dispatch(schedule, d), kept, given)
         except NoNest as why:
             return replace(d, no_plan=with_names(schedule.program, str(why)))
         if parts.time_ps != d.time_ps:

@@ -24,7 +24,7 @@ from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
 from eqsat.model.plan import Constants
 from eqsat.model.target import Target
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.nests.nest import MOST_PIECES
 from eqsat.plan import expressions
 from eqsat.plan.rowwork import element_bytes
@@ -180,9 +180,16 @@ class _Facts:
         sizes = np.array([t.size for t in types], dtype=float)
         self.elements = self._unpadded(sizes)
         self.nbytes = self._unpadded(np.array([t.size * DTYPES[t.dtype][0] / 8 for t in types]))
+        self.nbytes[self.is_one_of(self._maybe_in_place(types))] = 0
         self._price(generics, self.elements / np.maximum(sizes, 1))
         fills = {space.buffer[n.eclass] for n in self.nodes if n.op == "fill"}
         self._fills = frozenset(fills)
+
+    def _maybe_in_place(self, types: Sequence[TensorType]) -> frozenset[int]:
+        """Donated arguments and what may be written in their place: prices may leave them out."""
+        donated = self.space.donated
+        alike = {types[b] for b in donated}
+        return frozenset(b for b, t in enumerate(types) if t in alike) if donated else donated
 
     def _unpadded(self, sizes: Floats) -> Floats:
         """Per buffer the least of its value's layouts: a nest may leave padding out."""

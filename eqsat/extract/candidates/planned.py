@@ -59,8 +59,10 @@ class PlanPrices:
 
     def parts(self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]) -> Parts:
         """The parts of the price of the dispatch's plan; NoNest if it has none."""
-        weights = [r for r in reads if self.space.buffer[r] in self.weights]
-        return self._planner(self.nest(members, reads, writes), weights)[1]
+        buffer = self.space.buffer
+        weights = [r for r in reads if buffer[r] in self.weights]
+        donated = [r for r in reads if buffer[r] in self.space.donated]
+        return self._planner(self.nest(members, reads, writes), weights, donated)[1]
 
     @cached_property
     def _known(self) -> dict[Structure, int | None]:
@@ -92,12 +94,13 @@ class PlanPrices:
     ) -> Structure:
         """Ops, what they read of each other and of the outside, and what is written."""
         space, types = self.space, self._types
-        buffer, operands, ids, weights = space.buffer, space.operands, space.alike, self.weights
+        buffer, operands, ids = space.buffer, space.operands, space.alike
+        weights, donated = self.weights, space.donated
         local: dict[int, int] = {}
         key: list[int] = []
         for r in reads:
             local[buffer[r]] = len(local)
-            key += (types[r], buffer[r] in weights)
+            key += (types[r], buffer[r] in weights, buffer[r] in donated)
         key.append(-1)
         for m in members:
             key.append(ids[m])

@@ -202,7 +202,8 @@ class Shifted:
     def _facts(self, buffer: int) -> tuple[object, ...]:
         """The properties of a buffer besides its producers; types are those of its image."""
         pool, target = self.pool, self.pool.legality.target
-        held = (pool.held, pool.fills, pool.resident, pool.optional, self._from_weights)
+        held = (pool.held, pool.fills, pool.resident, pool.optional)
+        held += (self._from_weights, self.space.donated)
         device = pool.legality.devices.classes[buffer] if target.devices else ""
         return (*[buffer in h for h in held], device)
 

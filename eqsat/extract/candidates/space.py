@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from eqsat.model.egraph import EGraph
+from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
@@ -73,6 +74,12 @@ class Space:
     def from_weights(self) -> frozenset[int]:
         """Buffers that follow from weights and constants alone, and need a weight."""
         return frozenset(self.buffer[c] for c in weight_classes(self.egraph))
+
+    @cached_property
+    def donated(self) -> frozenset[int]:
+        """Buffers of arguments that the caller reads no more."""
+        leaves = (n for n in self.egraph.nodes if n.op == "input")
+        return frozenset(self.buffer[n.eclass] for n in leaves if is_donated(n.attr))
 
     @cached_property
     def value(self) -> tuple[int, ...]:
