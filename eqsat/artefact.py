@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import tempfile
+import zlib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -126,23 +127,30 @@ def put_in_place(aside: Path, folder: Path) -> None:
 def read_folder(
     folder: Path,
 ) -> tuple[dict[str, bytes], dict[str, np.ndarray], dict[str, bytes]]:
-    """(JSON text by key of FILES, weights, exported opaque calls); EqsatError (E309, E504)."""
+    """(JSON text by key of FILES, deflated, weights, exported opaque calls).
+
+    EqsatError (E309, E504).
+    """
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` is not a run of eqsat",
             help=f"make one: `eqsat optimize PROGRAM -o {folder}`",
         )  # fmt: skip
+    digests, texts, opaque = {}, {}, {}
+    keys = {name: key for key, name in FILES.items()}
     try:
-        files = {
-            name: (folder / name).read_bytes()
-            for name in (*FILES.values(), *_opaque_files(folder))
-            if (folder / name).is_file()
-        }
+        for name in (*FILES.values(), *_opaque_files(folder)):
+            if not (folder / name).is_file():
+                continue
+            data = (folder / name).read_bytes()
+            digests[name] = hashlib.sha256(data).hexdigest()
+            if name in keys:
+                texts[keys[name]] = zlib.compress(data, 1)
+            else:
+                opaque[Path(name).stem] = data
     except OSError as e:
         raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
-    _check_seal(folder, files)
-    texts = {key: files[name] for key, name in FILES.items() if name in files}
-    opaque = {Path(name).stem: data for name, data in files.items() if name.startswith(OPAQUE)}
+    _check_seal(folder, digests, texts["manifest"])
     return texts, read_arrays(folder / WEIGHTS), opaque
 
 
@@ -153,8 +161,12 @@ def _opaque_files(folder: Path) -> list[str]:
 # ---- the seal: damage is found before anything is made of it -------------------------------------
 def sealed(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The manifest with the SHA-256 of each file (name → bytes), and of itself without them."""
-    seal = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
-    return {**manifest, "sha256": {FILES["manifest"]: _own_digest(manifest), **seal}}
+    return _sealed(manifest, {k: hashlib.sha256(data).hexdigest() for k, data in files.items()})
+
+
+def _sealed(manifest: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
+    own = {FILES["manifest"]: _own_digest(manifest)}
+    return {**manifest, "sha256": own | dict(sorted(digests.items()))}
 
 
 def _own_digest(manifest: Mapping[str, Any]) -> str:
@@ -162,12 +174,15 @@ def _own_digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(_encoded(rest)).hexdigest()
 
 
-def _check_seal(folder: Path, files: Mapping[str, bytes]) -> None:
-    """EqsatError (E309) for the first file that is missing, new, or not as it was written."""
+def _check_seal(folder: Path, digests: Mapping[str, str], deflated: bytes) -> None:
+    """EqsatError (E309) for the first file that is missing, new, or not as it was written.
+
+    digests: of each file; deflated: the manifest.
+    """
     own = FILES["manifest"]
     try:
-        manifest = json.loads(files[own])
-        found = sealed(manifest, {k: v for k, v in files.items() if k != own})["sha256"]
+        manifest = json.loads(zlib.decompress(deflated))
+        found = _sealed(manifest, {k: v for k, v in digests.items() if k != own})["sha256"]
         wanted = dict(manifest["sha256"])
     except (KeyError, TypeError, ValueError, AttributeError):
         found, wanted = {own: ""}, {}

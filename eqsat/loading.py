@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +20,8 @@ from eqsat.model.selection import GoalRequest
 from eqsat.run import READERS, Run, RunUse
 from eqsat.source import Source
 
+_reading = threading.RLock()
+
 
 class _Later:
     """A stage that is read from its text when it is first looked at."""
@@ -25,12 +29,13 @@ class _Later:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, run: SavedRun | None, owner: type) -> Any:
-        if run is None:
+    def __get__(self, held: _Texts | None, owner: type) -> Any:
+        if held is None:
             return None  # as the field of a run that has no such stage
-        found = run.read_stage(self.name)
-        vars(run)[self.name] = found
-        return found
+        with _reading:
+            if self.name not in vars(held):
+                vars(held)[self.name] = held.read_stage(self.name)
+            return vars(held)[self.name]
 
 
 def _later() -> Any:
@@ -38,13 +43,34 @@ def _later() -> Any:
     return _Later()
 
 
-class SavedRun(Run):
-    """A run read from its folder. What only reports and questions need stays text until then:
+class _Texts:
+    """Stages that stay deflated text until they are looked at.
 
-    to call the answer of a small convolution net took 20 MiB more otherwise.
+    To call the answer of a small convolution net took 20 MiB more with all of them.
     """
 
-    # not `schedule` and `target`, without which nothing runs
+    def keep_texts(self, folder: Path, texts: Mapping[str, bytes]) -> None:
+        """Read the stages of this class from these texts, once they are looked at."""
+        own = [k for k, v in vars(type(self)).items() if isinstance(v, _Later)]
+        vars(self).update(_folder=folder, _texts={k: texts[k] for k in own if k in texts})
+        for key in own:
+            vars(self).pop(key)
+
+    def read_stage(self, key: str) -> Any:
+        """A stage from its text, None if there is none; EqsatError (E309) if it cannot be read."""
+        texts: dict[str, bytes] = vars(self)["_texts"]
+        return _read(vars(self)["_folder"], key, texts.pop(key)) if key in texts else None
+
+
+class SavedSource(_Texts, Source):
+    """The program of a saved run, which is not what is called."""
+
+    program = _later()
+
+
+class SavedRun(_Texts, Run):
+    """A run read from its folder, of which `schedule` and `target` are read at once."""
+
     rules = _later()
     canonical = _later()
     family = _later()
@@ -55,29 +81,22 @@ class SavedRun(Run):
     measured = _later()
     curve = _later()
 
-    def keep_texts(self, folder: Path, texts: Mapping[str, bytes]) -> None:
-        """Read these stages from these texts, once they are looked at."""
-        vars(self).update(_folder=folder, _texts={k: texts[k] for k in LATER if k in texts})
-        for key in LATER:
-            vars(self).pop(key)
-
     def read_stage(self, key: str) -> Any:
-        """A stage from its text, None if there is none; EqsatError (E309) if it cannot be read."""
-        texts: dict[str, bytes] = vars(self)["_texts"]
-        if key not in texts:
-            return None
-        found = _read(vars(self)["_folder"], key, texts.pop(key))
-        if key == "egraph" and not found.names:  # older runs did not keep them there
-            found = replace(found, names=self.canonical.value_names)
-        return found
-
-
-LATER = tuple(k for k, v in vars(SavedRun).items() if isinstance(v, _Later))
+        """As of `_Texts`; older runs did not keep the names of values in the e-graph."""
+        found = super().read_stage(key)
+        if key != "egraph" or found is None or found.names:
+            return found
+        return replace(found, names=self.canonical.value_names)
 
 
 def _read(folder: Path, key: str, text: bytes) -> Any:
     with _readable(folder):
-        return READERS[key](json.loads(text))
+        return READERS[key](_data(text))
+
+
+def _data(text: bytes) -> Any:
+    """What deflated JSON says."""
+    return json.loads(zlib.decompress(text))
 
 
 @contextmanager
@@ -98,7 +117,7 @@ def load_folder(folder: str | Path) -> Run:
     place = Path(folder)
     texts, weights, exported = artefact.read_folder(place)
     with _readable(place):
-        options = json.loads(texts["manifest"])["options"]
+        options = _data(texts["manifest"])["options"]
         goals = tuple(GoalRequest(**g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
@@ -106,23 +125,25 @@ def load_folder(folder: str | Path) -> Run:
         checked, verified = options.get("rule_check"), options["verification"]
         rule_check = None if checked is None else RuleCheck.from_json(checked)
         verification = None if verified is None else Verification(**verified)
-        program, machine = (_read(place, k, texts[k]) for k in ("program", "target"))
+        machine = _read(place, "target", texts["target"])
         schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
-        missing = [k for k in ("canonical", "rules") if k not in texts]
+        missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
             raise KeyError(artefact.FILES[missing[0]])
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
     packed = place / artefact.PACKED
     later: Any = None  # until `keep_texts`
+    source = SavedSource(later, weights, opaque)
+    source.keep_texts(place, texts)
     run = SavedRun(
-        Source(program, weights, opaque), later, machine, later, goals, seconds, search, limits,
+        source, later, machine, later, goals, seconds, search, limits,
         rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
         use=RunUse({}, verification),
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "bodies" in texts:
         with _readable(place):
-            vars(run)["bodies"] = _bodies_from_json(json.loads(texts["bodies"]), run)
+            vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
     return run
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +124,17 @@ def moved_by_numpy(
 
 def _aligned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy, aligned as JAX wants it to take it as it is."""
-    room = np.empty(x.nbytes + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    copy = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy = _room(x.dtype, x.shape)
     copy[...] = x
     return copy
+
+
+def _room(dtype: Any, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """An array of no values yet, aligned so."""
+    size = np.dtype(dtype).itemsize * math.prod(shape)
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:
@@ -217,12 +225,23 @@ def read_packed(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
     """
     import jax
 
-    arrays = read_arrays(path)
+    places = _places(path)
     keys = {i: content_key(schedule.program, i) for i in resident(schedule)}
-    if not arrays.keys() >= set(keys.values()):
+    if not places.keys() >= set(keys.values()):
         return None
-    # `jnp.asarray` would compile a program that copies, for every shape
-    return {i: jax.device_put(_aligned(arrays[key])) for i, key in keys.items()}
+    # read, as the pages of a mapped file would count beside the copy; and `jnp.asarray` would
+    # compile a program that copies, for every shape
+    with Path(path).open("rb") as file:
+        return {i: jax.device_put(_read_aligned(file, *places[key])) for i, key in keys.items()}
+
+
+def _read_aligned(file: BufferedReader, t: TensorType, begin: int) -> np.ndarray[Any, Any]:
+    """An array of this type from this byte of a file on."""
+    found = _room(element_dtype(t.dtype), t.shape)
+    file.seek(begin)
+    if file.readinto(found.reshape(-1).view(np.uint8)) != found.nbytes:
+        raise fail("E504", f"cannot read weights from {file.name}: it breaks off")
+    return found
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -246,27 +265,36 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     Arrays are read-only and mapped: what nobody reads takes no memory. The file may be renamed or
     removed meanwhile, but not written to.
     """
+    places = _places(path)
+    mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
+    found = {}
+    for key, (t, begin) in places.items():
+        dtype = np.dtype(element_dtype(t.dtype))
+        held = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
+        found[key] = held.view(dtype).reshape(t.shape)
+    return found
+
+
+def _places(path: str | Path) -> dict[str, tuple[TensorType, int]]:
+    """Name → type and first byte of each array of a safetensors file: length, header, arrays.
+
+    EqsatError E504 if the file is not one that `write_arrays` wrote.
+    """
     from safetensors import SafetensorError, safe_open
 
-    found = {}
     try:
         with safe_open(str(path), framework="numpy") as file:  # checks the whole header
             types = file.metadata() or {}
             keys = list(file.keys())
-        mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
-        places = _places(mapped)
-        for key in keys:
-            t = TensorType.parse(types[key])
-            begin, end = places[key]
-            found[key] = mapped[begin:end].view(element_dtype(t.dtype)).reshape(t.shape)
+        with Path(path).open("rb") as data:
+            length = int.from_bytes(data.read(8), "little")
+            header = json.loads(data.read(length))
+        begins = {key: 8 + length + header[key]["data_offsets"][0] for key in keys}
+        found = {key: (TensorType.parse(types[key]), begins[key]) for key in keys}
+        for key, (t, begin) in found.items():
+            size = np.dtype(element_dtype(t.dtype)).itemsize * math.prod(t.shape)
+            if begin + size != 8 + length + header[key]["data_offsets"][1]:
+                raise ValueError(f"`{key}` is not {t}")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise fail("E504", f"cannot read weights from {path}: {error}") from error
     return found
-
-
-def _places(mapped: np.ndarray[Any, Any]) -> dict[str, tuple[int, int]]:
-    """Name → first byte and end of its array in a safetensors file: length, header, arrays."""
-    length = int.from_bytes(mapped[:8].tobytes(), "little")
-    header = json.loads(mapped[8 : 8 + length].tobytes())
-    arrays = {k: v["data_offsets"] for k, v in header.items() if k != "__metadata__"}
-    return {k: (8 + length + begin, 8 + length + end) for k, (begin, end) in arrays.items()}
