@@ -238,8 +238,9 @@ def read_packed(path: str | Path, schedule: Schedule) -> dict[int, Any] | None:
 def _read_aligned(file: BufferedReader, t: TensorType, begin: int) -> np.ndarray[Any, Any]:
     """An array of this type from this byte of a file on."""
     found = _room(element_dtype(t.dtype), t.shape)
+    room: Any = found.reshape(-1).view(np.uint8)
     file.seek(begin)
-    if file.readinto(found.reshape(-1).view(np.uint8)) != found.nbytes:
+    if file.readinto(room) != found.nbytes:
         raise fail("E504", f"cannot read weights from {file.name}: it breaks off")
     return found
 
