@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import guarded
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
 
+import eqsat
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
-from eqsat.model.expr import arg, call, cast
+from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Nest, Stage, Store
+from eqsat.plan.contraction import UNROLL
 from eqsat.plan.planner import plan
 from eqsat.plan.roles import product_roles_of
 
@@ -36,6 +39,23 @@ def dequantised(m, blocks, size, n, per_block=True, own_stage=True):
         stages = (Stage(6, (0, 1), body, (w, zero, scale, x), "f32", "add", (2, 3)),)
     written = Access(RESULT, "f32", (n, 1, 0, 0))
     return Nest((m, n, blocks, size), stages, (Store(written, len(stages) - 1, (0, 1)),))
+
+
+def halves(m, blocks, half, n):
+    """x f32[m, k] times (nibble of u8[k / 2, n] - 8) · scale[block, n]; k = blocks · 2 half.
+
+    Row i of w holds those of rows 2i (low) and 2i + 1; ZERO are the shifts 0 and 4.
+    """
+    x = Access(X, "f32", (2 * blocks * half, 0, 2 * half, 2, 1))
+    w = Access(W, "u8", (0, 1, half * n, n, 0))
+    shift, scale = Access(ZERO, "u8", (0, 0, 0, 0, 1)), Access(SCALE, "f32", (0, 1, n, 0, 0))
+    nibble = call("and", call("shift_right_logical", arg(0), arg(1)), const(15))
+    loops = (1, 2, 3, 4)
+    first = Stage(5, loops, call("sub", cast(nibble, "f32"), const(8.0)), (w, shift), "f32")
+    second = Stage(6, loops, call("mul", arg(0), arg(1)), (0, scale), "f32")
+    root = Stage(7, (0, 1), call("mul", arg(0), arg(1)), (x, 1), "f32", "add", (2, 3, 4))
+    written = Access(RESULT, "f32", (n, 1, 0, 0, 0))
+    return Nest((m, n, blocks, half, 2), (first, second, root), (Store(written, 2, (0, 1)),))
 
 
 def run(nest, machine, values, shape):
@@ -83,6 +103,32 @@ def test_scales_of_blocks_are_applied(machine, m, blocks, size, n, own_stage):
     assert np.abs(found - want).max() <= 4e-7 * (blocks * size) ** 0.5 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("m", "blocks", "half", "n"), [(1, 5, 16, 1030), (1, 3, 5, 45), (6, 4, 8, 33), (70, 4, 8, 40)]
+)
+def test_two_numbers_a_byte(machine, m, blocks, half, n):
+    values = drawn(m, blocks, 2 * half, n)
+    w = np.random.default_rng(1).integers(0, 256, (blocks * half, n)).astype(np.uint8)
+    given = values | {W: w, ZERO: np.array([0, 4], np.uint8)}
+    found = run(halves(m, blocks, half, n), MACHINES[machine], given, (m, n))
+    numbers = np.stack([w & 15, w >> 4], 1).reshape(-1, n).astype(np.int8) - np.int8(8)
+    want = expected(values | {W: numbers, ZERO: np.zeros(n, np.int8)}, 2 * half)
+    assert np.abs(found - want).max() <= 4e-7 * (2 * blocks * half) ** 0.5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("nest", "rows"), [(dequantised(1, 16, 32, 2048), 32), (halves(1, 16, 16, 2048), 16)]
+)
+def test_a_block_asks_for_all_rows_of_another(nest, rows):
+    chosen = plan(nest, AVX512)
+    assert chosen.k_block == 1 < chosen.k_blocks
+    points = nest.sizes[chosen.reduced[chosen.asking]]
+    assert points == rows and nest.stages[0].arguments[0].strides[chosen.reduced[chosen.asking]]
+    is_innermost = chosen.asking == len(chosen.reduced) - 1
+    assert chosen.prefetch == (UNROLL if is_innermost else 1)
+
+
 def test_few_rows_copy_no_columns_and_many_do():
     few, many = (plan(dequantised(m, 16, 32, 2048), AVX512) for m in (1, 256))
     assert few.copied == (False, False) and few.scratch_bytes < 1 << 16
@@ -122,3 +168,32 @@ def test_earlier_stages_are_one_body_over_what_lies_in_memory():
     assert factor.direct is None and factor.inline is not None
     assert [a.buffer for a in factor.inline.leaves] == [W, SCALE, ZERO]
     assert str(factor.inline.body) == "mul(sub(cast(x0, f32), cast(x2, f32)), x1)"
+
+
+def _by_shifts(x, w, scale):
+    both = (w[:, None] >> np.array([0, 4], np.uint8)[None, :, None]) & np.uint8(15)
+    blocks = (both.astype(np.float32) - 8).reshape(len(scale), -1, w.shape[1])
+    return x @ (blocks * scale[:, None]).reshape(-1, w.shape[1])
+
+
+def _of_bytes(x, w, scale):
+    blocks = w.astype(np.int8).astype(np.float32).reshape(len(scale), -1, w.shape[1])
+    return x @ (blocks * scale[:, None]).reshape(-1, w.shape[1])
+
+
+@pytest.mark.parametrize("function", [_by_shifts, _of_bytes])
+def test_weights_of_four_and_eight_bits_are_dequantised_inside_the_product(function):
+    if jit.why_not(AVX512):
+        pytest.skip(jit.why_not(AVX512))
+    rng = np.random.default_rng(0)
+    k = 256
+    rows = k // 2 if function is _by_shifts else k
+    x = rng.standard_normal((1, k), np.float32)
+    w = rng.integers(0, 256, (rows, 512)).astype(np.uint8)
+    scale = rng.uniform(0.001, 0.01, (8, 512)).astype(np.float32)
+    run = eqsat.optimize(function, x, w, scale, target="avx512")  # not known ahead
+    assert len(run.schedule.dispatches) == 1
+    assert not run.execution.to_json()["declined"]
+    found = np.asarray(run.compile()(x, w, scale))
+    want = np.asarray(function(jnp.asarray(x), jnp.asarray(w), jnp.asarray(scale)))
+    assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()

@@ -224,10 +224,10 @@ def test_integers_and_bools_are_those_of_xla():
     ends = np.array([0, 1, -1, 2, 5, -7, 31, 32, 40, 2**31 - 1, -(2**31)], np.int64)
     two = "add sub mul div rem max min shift_left shift_right_arithmetic shift_right_logical"
     two += " and or xor eq lt ge"
-    for dtype in (np.int32, np.uint8):
+    for dtype in (np.int32, np.uint8, np.int8, np.int16):
         x, y = (q.ravel().astype(dtype) for q in np.meshgrid(ends, ends))
         names = [*two.split(), "sign", "not", "abs"]
-        names = [n for n in names if n != "abs" or dtype == np.int32]
+        names = [n for n in names if n != "abs" or dtype != np.uint8]
         own = vectors_name(dtype)
         kinds = ["bool" if n in ("eq", "lt", "ge") else own for n in names]
         bodies = [call(n, arg(0), *[arg(1)] * (n in two.split())) for n in names]

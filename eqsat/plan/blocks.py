@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from eqsat.model.nest import Nest
+from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
@@ -152,18 +152,37 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
     factor = roles.factors[0] if one.swapped else roles.factors[1]
     b = factor.direct if one.copied[1] else source_access(factor)
-    if b is None or len(one.reduced) != 1 or one.panels == 1 or one.fused > 1:
+    if b is None or one.panels == 1 or one.fused > 1:
         return one
+    level = _asking_level(one, b)
+    if level is None:
+        return one
+    one = replace(one, asking=level)
     if one.k_blocks > 1 and one.k_block > STREAMED:
         return one
     if nest.points(one.reduced) < 4 * UNROLL:
         return one
+    if level < len(one.reduced) - 1:  # a row a turn
+        return replace(one, prefetch=1) if one.tile_block == 1 else one
     short = one.lanes <= 4  # they leave no register for the number of a turn
     if b.strides[one.vector_loop] == 1:
         turns = 1 if short else 1 << max(one.tile_block // UNROLL, 1).bit_length() - 1
         return replace(one, prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
-    if one.copied[1] and b.strides[one.reduced[0]] == 1 and one.wide == 1 and not short:
+    if one.copied[1] and b.strides[one.reduced[-1]] == 1 and one.wide == 1 and not short:
         turns = Blocking(nest, one, roles).line // UNROLL
         columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
         return replace(one, prefetch=columns, prefetch_turns=turns)
     return one
+
+
+def _asking_level(one: Tiling, b: Access) -> int | None:
+    """The loop of `reduced` whose turns ask for rows of B: of a block, the only one with rows.
+
+    Where blocks are those of scales, each is all of the inner loops; of several numbers in a byte
+    the innermost loop reads one row.
+    """
+    if len(one.reduced) == 1:
+        return 0
+    rows = [i for i, loop in enumerate(one.reduced) if i and b.strides[loop]]
+    is_block = one.k_block == 1 < one.k_blocks and len(rows) == 1
+    return rows[0] if is_block and rows[0] >= len(one.reduced) - 2 else None

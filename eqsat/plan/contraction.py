@@ -64,6 +64,7 @@ class Tiling(Plan):
     # two) for the same; of panels copied from columns, columns: each of the turns for others
     prefetch: int = 0
     prefetch_turns: int = 1
+    asking: int = 0  # which loop of `reduced` has these turns
     fused: int = 1  # points of the reduction that one instruction multiplies and adds
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1

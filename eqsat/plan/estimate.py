@@ -68,7 +68,8 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     columns = nest.points(p.outer_columns) // p.wide
     fma = loads = tiles = vectors = converted = 0.0
     of_a, of_b = (
-        0 if on else widening(f) for f, on in zip(sizes.factors, sizes.in_scratch, strict=True)
+        0 if on else widening(f, p.reduced[1:] or p.reduced)
+        for f, on in zip(sizes.factors, sizes.in_scratch, strict=True)
     )
     for count, rows in ((sizes.full_tiles, p.rows), (p.row_tiles - sizes.full_tiles, p.rows - 1)):
         for panels, width in _panels(sizes):
@@ -96,11 +97,17 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     )
 
 
-def widening(factor: ProductFactor) -> float:
-    """Additions per vector that is loaded, to make of it what is multiplied."""
-    if factor.inline:  # its other parts are loaded, too
-        body, leaves = factor.inline.body, factor.inline.leaves
-        return expressions.additions_of(body) + len(leaves) - 1
+def widening(factor: ProductFactor, inner: tuple[int, ...]) -> float:
+    """Additions per vector that is loaded, to make of it what is multiplied.
+
+    inner: loops of the reduction in which other parts change, if they have to be loaded again:
+    scales of a block stay in registers.
+    """
+    if factor.inline:
+        body, (_, *others) = factor.inline.body, factor.inline.leaves
+        return expressions.additions_of(body) + sum(
+            any(a.strides[i] for i in inner) for a in others
+        )
     return 0 if factor.direct is None else WIDENING[factor.direct.dtype]
 
 
@@ -110,7 +117,7 @@ def _dots(sizes: Blocking, items: int) -> Work:
     columns = nest.points(p.batch) * nest.sizes[p.vector_loop]
     turns = nest.points(p.reduced[:-1]) * -(-nest.sizes[p.reduced[-1]] // p.lanes)
     sums = columns * p.rows
-    rows, others = (widening(f) for f in sizes.factors)
+    rows, others = (widening(f, p.reduced) for f in sizes.factors)
     epilogue, strided = _epilogue(sizes, sums / p.lanes)
     return Work(
         fma=columns / p.dot * turns * max(p.rows * p.dot, CHAINS),

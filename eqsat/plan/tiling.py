@@ -243,7 +243,7 @@ def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
     """Whether copying rows could pay: several loops of rows, rows that share cache sets, or
     elements that every panel would convert again."""
     assert a.direct is not None
-    if len(rows) > 1 or estimate.widening(a):
+    if len(rows) > 1 or estimate.widening(a, ()):
         return True
     return any(estimate.aliased(estimate.row_bytes(a.direct, i), nest.sizes[i]) for i in rows)
 

@@ -52,8 +52,9 @@ class Asks:
 
         ahead: this tile's share of the next panel.
         """
-        if self.frame.plan.prefetch:
-            self._next_panel(turn, ahead)
+        p = self.frame.plan
+        if p.prefetch and p.asking == len(p.reduced) - 1:
+            self.next_panel(turn, ahead)
         if self._far_rows:
             self._next_rows(turn, a)
         if self._turns_share:
@@ -119,8 +120,8 @@ class Asks:
         for r in range(0, self.rows, turns):
             code.prefetch(self.a.at(code, pointer, r * self.a.row), level=2)
 
-    def _next_panel(self, turn: Index, ahead: Value) -> None:
-        """This turn's part of the tile's share of the next panel."""
+    def next_panel(self, turn: Index, ahead: Value) -> None:
+        """Of the loop that asks, this turn's part of the tile's share of the next panel."""
         code, p = self.frame.code, self.frame.plan
         each, across, along = ahead_steps(self.frame)
         group, number = code.div(turn, p.prefetch_turns), code.rem(turn, p.prefetch_turns)

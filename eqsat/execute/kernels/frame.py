@@ -185,7 +185,8 @@ def ahead_start(frame: Frame, done: Index) -> Index:
     p, code = frame.plan, frame.code
     _, across, along = ahead_steps(frame)
     if not p.copied[1]:
-        return code.mul(done, -(-p.k_block // UNROLL // p.prefetch_turns) * along)
+        points = frame.nest.sizes[p.reduced[p.asking]] if p.asking else p.k_block
+        return code.mul(done, -(-points // UNROLL // p.prefetch_turns) * along)
     each = p.prefetch * p.prefetch_turns
     last = -(-p.vectors * p.lanes // each) - 1
     return code.mul(code.min(done, last), each * across)
@@ -195,7 +196,7 @@ def ahead_steps(frame: Frame) -> tuple[int, int, int]:
     """Elements of B's buffer between prefetches of a turn, turns of a group, and groups."""
     source, p = source_access(frame.sizes.factors[1]), frame.plan
     assert source is not None
-    column, row = source.strides[p.vector_loop], source.strides[p.reduced[-1]]
+    column, row = source.strides[p.vector_loop], source.strides[p.reduced[p.asking]]
     if p.copied[1]:  # a line of each column, other columns every turn
         return p.prefetch_turns * column, column, p.prefetch_turns * UNROLL * row
     return row, 0, p.prefetch * row

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat.execute.kernels.kinds import Value
+import llvmlite.ir as ll
+
+from eqsat.execute.kernels.kinds import I32, Value, vector
 from eqsat.execute.kernels.lanes import Lanes
+
+WORDS = 16  # lanes of 32 bits that are one vector
 
 Function = Callable[..., Value]
 
@@ -74,10 +78,20 @@ def _divided(rem: bool, signed: bool) -> Function:
 def _shifted(name: str) -> Function:
     def function(v: Lanes, a: Value, n: Value) -> Value:
         b, width = v.code.builder, _width(v, a)
+        if width < 32 and v.lanes <= WORDS and not isinstance(n, ll.Constant):
+            return wide(v, a, n)
         inside = b.icmp_unsigned("<", n, _like(v, n, width))
         safe = v.select(inside, n, _like(v, n, width - 1))
         found = getattr(b, name)(a, safe)
         return found if name == "ashr" else v.select(inside, found, _like(v, a, 0))
+
+    def wide(v: Lanes, a: Value, n: Value) -> Value:
+        """As 32 bits: x86 has no such shifts of bytes. By 31 nothing is left of a short number."""
+        b, words = v.code.builder, vector(I32, v.lanes)
+        a32 = (b.sext if name == "ashr" else b.zext)(a, words)
+        most = v.code.constant(I32, 31, v.lanes)
+        n32 = v.code.intrinsic("llvm.umin", b.zext(n, words), most)
+        return b.trunc(getattr(b, name)(a32, n32), a.type)
 
     return function
 

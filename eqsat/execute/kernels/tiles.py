@@ -139,7 +139,7 @@ class RegisterTile:
 
         first: the first of these points, `a` and `b` are there.
         """
-        code, reduced = self.code, self.frame.plan.reduced
+        code, p, reduced = self.code, self.frame.plan, self.frame.plan.reduced
         if level >= len(reduced):
             return self._step(a, b, sums, 0)
         if level == len(reduced) - 1:
@@ -154,6 +154,8 @@ class RegisterTile:
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
+            if p.prefetch and level == p.asking:
+                self.asks.next_panel(i, self.ahead)
             inner = self._chain(level + 1, a, b, self._size(level + 1), sums)
             return self._carried(*self._moved(level, a, b, 1), inner)
 
