@@ -86,6 +86,9 @@ def _reduction_blocks(
         k_block = _multiple(-(-first // blocks), UNROLL if inner == 1 else 1)
     if roles.dtype != "f32":  # exact however long
         return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, k_block))
+    groups = roles.batch and not one.vector_rows
+    if one.windows and groups and first * inner <= CHAIN:  # XLA's sums are short there, too
+        return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, 1))
     level = len(one.reduced) - 1
     points = nest.sizes[one.reduced[level]] if level else k_block
     while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:

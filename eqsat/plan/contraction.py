@@ -289,7 +289,16 @@ class Blocking:
         p = self.plan
         level, points = p.chain
         whole = level == 0 and points >= (p.k_block if p.reduced else 1)
-        return p.k_blocks > 1 or not whole or not p.in_registers
+        kept = whole or self.adds_parts
+        return p.k_blocks > 1 or not kept or not p.in_registers
+
+    @cached_property
+    def adds_parts(self) -> bool:
+        """Whether sums of parts are added in registers: parts with loops of their own."""
+        p = self.plan
+        if p.k_blocks > 1 or not p.in_registers or len(p.reduced) < 2 or p.chain[0]:
+            return False
+        return p.chain[1] < p.k_block
 
     @cached_property
     def scratch(self) -> tuple[int, int, int, int]:

@@ -148,9 +148,11 @@ def _epilogue(sizes: Blocking, vectors: float) -> tuple[float, float]:
 
 def _partials(sizes: Blocking, vectors: float) -> float:
     """Loads, additions and stores of partial sums, in additions."""
+    p, nest = sizes.plan, sizes.nest
+    if sizes.adds_parts:
+        return vectors * (-(-p.k_block // p.chain[1]) - 1)
     if not sizes.has_partials:
         return 0
-    p, nest = sizes.plan, sizes.nest
     level, length = p.chain
     parts = nest.points(p.reduced[:level]) * (
         -(-nest.sizes[p.reduced[level]] // length) if p.reduced else 1

@@ -1,13 +1,11 @@
 """LLVM IR with structured loops, guards and vector accesses, over llvmlite's IRBuilder.
 
-Indices are Python ints where they are known and i64 values where not; arithmetic on ints is done
-here, so that a kernel's constant offsets cost no instruction. Loops carry values as phis. Loads
-and stores state their alignment and never touch a lane that their mask leaves out.
+Arithmetic of indices is in `indices`. Loops carry values as phis. Loads and stores state their
+alignment and never touch a lane that their mask leaves out.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import llvmlite.ir as ll
 
 from eqsat.execute.kernels import masked
+from eqsat.execute.kernels.indices import Index, IndexCode
 from eqsat.execute.kernels.kinds import (
     I1,
     I32,
@@ -27,7 +26,6 @@ from eqsat.execute.kernels.kinds import (
     vector,
 )
 
-Index = Any  # int, or an i64 value
 Mask = Any  # None: all lanes; int: so many first lanes; else a vector of i1
 
 
@@ -38,12 +36,8 @@ def new_module(name: str) -> Any:
 
 
 @dataclass
-class Code:
+class Code(IndexCode):
     """A function being written; `builder` is llvmlite's, for instructions not wrapped here."""
-
-    module: Any
-    function: Any
-    builder: Any
 
     @classmethod
     def begin(
@@ -64,77 +58,6 @@ class Code:
 
     def end(self) -> None:
         self.builder.ret_void()
-
-    # ---- indices ---------------------------------------------------------------------------------
-    def index(self, x: Index) -> Value:
-        """The i64 value of an index."""
-        return ll.Constant(I64, x) if isinstance(x, int) else x
-
-    def _arithmetic(self, fold: Any, emit: Any, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return fold(a, b)
-        return emit(self.index(a), self.index(b))
-
-    def add(self, *terms: Index) -> Index:
-        constant = sum(t for t in terms if isinstance(t, int))
-        total: Index = None
-        for t in terms:
-            if not isinstance(t, int):
-                total = t if total is None else self.builder.add(total, t, flags=("nsw",))
-        if total is None:
-            return constant
-        return self.builder.add(total, self.index(constant), flags=("nsw",)) if constant else total
-
-    def sub(self, a: Index, b: Index) -> Index:
-        if isinstance(b, int):
-            return self.add(a, -b)
-        return self.builder.sub(self.index(a), b, flags=("nsw",))
-
-    def mul(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int):
-            a, b = b, a
-        if isinstance(b, int):
-            if isinstance(a, int) or b == 1:
-                return a * b if isinstance(a, int) else a
-            if b == 0:
-                return 0
-        return self.builder.mul(a, self.index(b), flags=("nsw",))
-
-    def div(self, a: Index, b: int) -> Index:
-        """Quotient of indices that are not negative."""
-        return a if b == 1 else self._arithmetic(operator.floordiv, self.builder.udiv, a, b)
-
-    def rem(self, a: Index, b: int) -> Index:
-        """Remainder of indices that are not negative."""
-        return 0 if b == 1 else self._arithmetic(operator.mod, self.builder.urem, a, b)
-
-    def min(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return min(a, b)
-        return self.intrinsic("llvm.smin", self.index(a), self.index(b))
-
-    def max(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int) and isinstance(b, int):
-            return max(a, b)
-        return self.intrinsic("llvm.smax", self.index(a), self.index(b))
-
-    def affine(self, base: Index, strides: Sequence[int], at: Sequence[Index]) -> Index:
-        """base + Σ strides[i] · at[i]"""
-        return self.add(base, *(self.mul(x, s) for s, x in zip(strides, at, strict=True) if s))
-
-    def digits(self, number: Index, sizes: Sequence[int]) -> list[Index]:
-        """The mixed-radix digits of a number, the last size fastest."""
-        found: list[Index] = []
-        for size in reversed(sizes[1:]):
-            found.append(self.rem(number, size))
-            number = self.div(number, size)
-        return [*([number] if sizes else []), *reversed(found)]
-
-    def compare(self, how: str, a: Index, b: Index) -> Any:
-        """A signed comparison of indices: a bool where both are known, else an i1."""
-        if isinstance(a, int) and isinstance(b, int):
-            return _COMPARE[how](a, b)
-        return self.builder.icmp_signed(how, self.index(a), self.index(b))
 
     def both(self, a: Any, b: Any) -> Any:
         """Conjunction of conditions, each a bool, an i1 or a mask of lanes; True counts as none."""
@@ -267,21 +190,6 @@ class Code:
             return a if condition else b
         return self.builder.select(condition, a, b)
 
-    def intrinsic(self, name: str, *arguments: Value, result: Any = None) -> Value:
-        """Call an intrinsic that is overloaded by its first argument's type, which it returns."""
-        kind = arguments[0].type
-        full = f"{name}.{mangled(kind)}"
-        return self.call_external(full, result or kind, arguments)
-
-    def call_external(
-        self, name: str, result: Any, arguments: Sequence[Value], fastmath: Sequence[str] = ()
-    ) -> Value:
-        known = self.module.globals.get(name)
-        if known is None:
-            kinds = [a.type for a in arguments]
-            known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
-        return self.builder.call(known, list(arguments), fastmath=tuple(fastmath))
-
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a · b + c, rounded once."""
         return self.intrinsic("llvm.fma", a, b, c)
@@ -398,13 +306,3 @@ class Code:
         """Ask for the cache line of an address into this level and those behind it."""
         constants = [ll.Constant(I32, x) for x in (int(write), 4 - level, 1)]
         self.call_external("llvm.prefetch.p0", ll.VoidType(), [pointer, *constants])
-
-
-_COMPARE = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}

@@ -15,6 +15,8 @@ from eqsat.execute.kernels.points import lower_body
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import UNROLL
 
+MOST_PARTS = 8  # of a sum that are written one after the other
+
 
 def argument_kinds(columns: int) -> list[Any]:
     """Of a tile's function: a, all of b, partial sums, what to prefetch, points of the outermost
@@ -86,6 +88,9 @@ class RegisterTile:
             else:
                 self._store(sums)
             return
+        if sizes.adds_parts:
+            self._store(self._added_parts(zero))
+            return
         if p.k_blocks == 1:
             self._keep(zero)
         self._parts(0, self.a_start, self.b_starts)
@@ -131,6 +136,25 @@ class RegisterTile:
         """The tile at each point of a reduction loop, of the rows that are no pads there; none if
         that is not known or makes no difference."""
         return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level)]
+
+    def _added_parts(self, zero: list[Value]) -> list[Value]:
+        """Sums of parts of the outermost loop, one after the other, added in registers.
+
+        They are not needed while a part is summed, so they may wait on the stack.
+        """
+        code, length, count = self.code, self.frame.plan.chain[1], self.count
+
+        def part(i: Index, *totals: Value) -> list[Value]:
+            there = self._moved(0, self.a_start, self.b_starts, i)
+            sums = self._chain(0, *there, code.min(length, code.sub(count, i)), zero, i)
+            return [self._plus(t, x) for t, x in zip(totals, sums, strict=True)]
+
+        if not isinstance(count, int) or count > MOST_PARTS * length:
+            return code.loop(0, count, length, zero, part)
+        found = self._chain(0, self.a_start, self.b_starts, min(length, count), zero)
+        for i in range(length, count, length):
+            found = part(i, *found)
+        return found
 
     def _chain(
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index = 0
