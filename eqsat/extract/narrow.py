@@ -7,7 +7,8 @@ is in no better one. What is left, a few options of a hundred, is the problem fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
@@ -21,9 +22,11 @@ from eqsat.extract.solve.requests import limit, weigh
 from eqsat.extract.survivors import narrowed
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import OutOfTime, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
 SHARE = 0.25  # of the time there is, for one look for a first answer
+RELAXED = 0.75  # of it for relaxations; then an answer near the last one is looked for
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,14 @@ def narrow(
     if baseline is not None:
         best.offer(sum(w * reference[g] for g, w in weights.items()), baseline.groups)
     known = best.value if best.groups else None
-    with uncollected():
-        found = narrowed(choices.variants, weights, budget, known, best.find, loose)
+    enough = time.monotonic() + RELAXED * limits.seconds
+    try:
+        with uncollected():
+            found = narrowed(choices.variants, weights, budget, known, best.find, loose, enough)
+    except OutOfTime:
+        if not best.options:
+            raise
+        return best.alone()
     if found is None or not best.groups:
         return None
     assembly, least = best.ordered(found.options), dict(found.alone)
@@ -117,10 +126,12 @@ class _Best:
     value: int = 0
     groups: Sequence[Group] = ()
     is_looked_for: bool = False
+    options: tuple[Variant, ...] = ()  # among which the answer was found, if it was
+    settled: list[frozenset[Hashable]] = field(default_factory=list)  # that hold nothing better
 
-    def offer(self, value: int, groups: Sequence[Group]) -> None:
+    def offer(self, value: int, groups: Sequence[Group], options: tuple[Variant, ...] = ()) -> None:
         if not self.groups or value < self.value:
-            self.value, self.groups = value, groups
+            self.value, self.groups, self.options = value, groups, options
 
     def find(self, options: tuple[Variant, ...]) -> int | None:
         """What the best answer is worth, after a look among these in the program's order.
@@ -129,11 +140,15 @@ class _Best:
         bound by further looks of this kind, so one is enough there.
         """
         sums = {g: w for g, w in self.weights.items() if g in self.choices.variants.goals}
-        if not self.is_looked_for or len(sums) == len(self.weights):
-            self._look(options, sums)
+        asked = frozenset([(v.candidate.members, v.candidate.reads, v.writes) for v in options])
+        is_settled = any(asked <= known for known in self.settled)
+        is_asked = not self.is_looked_for or len(sums) == len(self.weights)
+        if is_asked and not is_settled and self._look(options, sums) in ("optimal", "infeasible"):
+            self.settled.append(asked)
         return self.value if self.groups else None
 
-    def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> None:
+    def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> str:
+        """How the look ended."""
         assembly = self.choices.among(options).ordered()
         hints = greedily(assembly, next(iter(sums)))
         search = replace(self.limits.search(assembly, self.budget, *hints), is_look=True)
@@ -142,8 +157,16 @@ class _Best:
         best = None if found.answer is None else in_best_order(assembly, found.answer)
         if best is not None:
             self.is_looked_for = True
-            self.offer(best.worth(self.weights), best.groups)
+            self.offer(best.worth(self.weights), best.groups, options)
+        return found.status
 
     def ordered(self, options: tuple[Variant, ...]) -> Assembly:
         """These under the order of the best answer."""
         return self.choices.among(options).under(self.groups)
+
+    def alone(self) -> Narrowed:
+        """What the best answer was found among, and nothing else."""
+        choices = self.choices.cut_short.among(self.options)
+        with whatever_it_takes(), uncollected():
+            assembly = choices.under(self.groups)
+            return Narrowed(assembly, assembly.locate(self.groups))

@@ -298,6 +298,13 @@ class _Asked:
         strict = replace(self, goals=_strict(self.goals), whole=False)
         with suppress(OutOfTime), until(deadline, self.stop):
             return strict.session(found, None, deadline)
+        if not self.target.budget:  # which single ops may not keep
+            own = self._of_some(found.single_ops(), deadline)
+            if own.hints:
+                return own
+        return self._of_some(found, deadline)
+
+    def _of_some(self, found: Choices, deadline: float) -> Session:
         with uncollected():
             assembly = found.ordered()
         with until(deadline, self.stop):
@@ -332,7 +339,7 @@ def _floors(session: Session, deadline: float) -> dict[str, int]:
 def _with_own(session: Session) -> Session:
     """The session with nothing but the input program's own candidates, and a word about it."""
     made = sum(n.rule != -1 and not n.subsumed for n in session.egraph.nodes)
-    cuts = (*session.assembly.cuts, *([Cut("groups", made, TIME_LIMIT)] if made else []))
+    cuts = (Cut("groups", made, TIME_LIMIT),) if made else session.assembly.cuts
     return replace(session, assembly=replace(session.assembly, cuts=cuts))
 
 

@@ -8,6 +8,7 @@ be stated under an order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,13 +22,14 @@ from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.lateplans import with_late_plans
-from eqsat.extract.ragged import Ints
+from eqsat.extract.ragged import Ints, distinct
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.relax import MEMORY, Relaxation, relaxation
-from eqsat.model.deadline import OutOfTime
+from eqsat.model.deadline import OutOfTime, until
 
 # how far above the bound an answer is looked for, one after another, until one is as good
 SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
+MOST = 20_000  # options that such a look may have: among more it takes longer than a relaxation
 Find = Callable[[tuple[Variant, ...]], int | None]
 F = TypeVar("F", FreeOptions, Columns)
 
@@ -55,18 +57,33 @@ def narrowed(
     known: int | None,
     find: Find,
     loose: Callable[[int], int] = lambda value: value,
+    enough: float = math.inf,
 ) -> Survivors | None:
     """Options that survive the relaxation of Σ weight · goal; None if no answer keeps the caps.
 
     known: what an answer that keeps the caps is worth, if there is one. find: looks among few
     options for an answer that keeps them, and returns its value. loose: what an answer may be worth
-    for the goals behind if the best one known is worth so much. OutOfTime if there is no time to
-    state the problem.
-
-    Sums over dispatches are relaxed first. What memory and kept weights add needs far more rows, so
-    they are stated for what survives that; if there is no time for them, it is left out.
+    for the goals behind if the best one known is worth so much. enough: when (of time.monotonic())
+    no further relaxation is begun. OutOfTime if that was too soon; then an answer was looked for
+    near the last one there was.
     """
     look = _Look(find, known, loose)
+    try:
+        with until(enough):
+            return _narrowed(variants, weights, caps, look)
+    except OutOfTime:
+        look.at_last()
+        raise
+
+
+def _narrowed(
+    variants: Variants, weights: Mapping[str, int], caps: Mapping[str, int], look: _Look
+) -> Survivors | None:
+    """Sums over dispatches are relaxed first.
+
+    What memory and kept weights add needs far more rows, so they are stated for what survives that;
+    if there is no time for them, it is left out.
+    """
     sums = {g: w for g, w in weights.items() if g in variants.goals}
     start = _first(variants, weights, look)
     if start is None:
@@ -74,7 +91,11 @@ def narrowed(
     free, bound = start
     alone = _alone(free, weights) if len(weights) > 1 else {}
     if sums and (look.best is None or look.best > bound):
-        every = with_late_plans(free, lambda few: _of_sums(few, sums, weights, caps), look)
+
+        def relax(few: FreeOptions) -> Relaxation | None:
+            return _of_sums(few, sums, weights, caps)
+
+        every = with_late_plans(free, look.noting(relax), look)
         if every is None:
             return None
         free = every
@@ -102,9 +123,11 @@ def _first(
     if not is_sum or not orbits.chains:
         return FreeOptions.made(variants, orbits.listed()), 0
     ((goal, weight),) = weights.items()
-    columns = with_late_plans(
-        Columns.found(orbits).presolved(), lambda few: few.relaxation(goal, weight), look
-    )
+
+    def relax(few: Columns) -> Relaxation | None:
+        return few.relaxation(goal, weight)
+
+    columns = with_late_plans(Columns.found(orbits).presolved(), look.noting(relax), look)
     relaxed = None if columns is None else columns.relaxation(goal, weight)
     if columns is None or relaxed is None:
         return None
@@ -153,6 +176,9 @@ def _of_all(
 
 
 class _Options(Protocol):
+    @property
+    def single_ops(self) -> Ints: ...
+
     def objects(self, rows: Ints) -> tuple[Variant, ...]: ...
 
 
@@ -163,6 +189,7 @@ class _Look:
     find: Find
     best: int | None
     loose: Callable[[int], int]
+    last: tuple[_Options, Relaxation] | None = None  # what was relaxed, and what came of it
 
     @property
     def cap(self) -> int | None:
@@ -179,6 +206,30 @@ class _Look:
         bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
         return free.within(relaxed, self.cap), bound
 
+    def noting(self, relax: Callable[[F], Relaxation | None]) -> Callable[[F], Relaxation | None]:
+        """The same, keeping the last one for `at_last`, unless the deadline ended it."""
+
+        def relaxed(free: F) -> Relaxation | None:
+            found = relax(free)
+            if found is not None and found.support:
+                self.last = free, found
+            return found
+
+        return relaxed
+
+    def at_last(self) -> None:
+        """Look for an answer near the last relaxation, where there is no time for another one.
+
+        Dispatches of one op each are looked at as well, so that there is an answer.
+        """
+        if self.last is None:
+            return
+        free, relaxed = self.last
+        near = np.array(relaxed.within(relaxed.bound), dtype=np.int64)
+        value = self.find(free.objects(distinct(np.concatenate([near, free.single_ops]))))
+        if value is not None and (self.best is None or value < self.best):
+            self.best = value
+
     def near(self, free: _Options, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the options allow."""
         last = 0
@@ -187,6 +238,8 @@ class _Look:
             if self.best is not None and self.best <= cap:
                 break
             near = np.array(relaxed.within(cap), dtype=np.int64)
+            if len(near) > MOST:
+                break
             if len(near) > last:
                 last = len(near)
                 value = self.find(free.objects(near))

@@ -61,7 +61,8 @@ def whatever_it_takes() -> Iterator[None]:
 
 def tick() -> None:
     """OutOfTime if the time is over; called in every loop that may be long."""
-    if _SCOPE.get().is_over:
+    scope = _SCOPE.get()
+    if scope is not _FOREVER and scope.is_over:
         raise OutOfTime
 
 

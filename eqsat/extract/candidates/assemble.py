@@ -25,7 +25,7 @@ from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
-from eqsat.model.selection import Cut, Group, Removed
+from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
 from eqsat.model.target import Target
 
 
@@ -150,6 +150,19 @@ class Choices:
         time_ps = max((c.time_ps for c in found), default=0)
         nbytes = max(map(space.nbytes, set(space.buffer)), default=0)
         return max(time_ps, nbytes) * len(space.buffer) < LARGEST
+
+    def single_ops(self) -> Choices:
+        """Of dispatches of one op each alone: few, so their plans are soon made."""
+        is_op = self.variants.space.is_op
+        few = tuple(c for c in self.variants.every if sum([is_op[m] for m in c.members]) <= 1)
+        return replace(self, variants=replace(self.variants, candidates=few, copies=None)).cut_short
+
+    @property
+    def cut_short(self) -> Choices:
+        """The same, with a word about groups behind any op that there was no time for."""
+        nodes = sum(map(len, self.variants.pool.producers.values()))
+        known = [c for c in self.cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
+        return replace(self, cuts=(*known, Cut("groups", nodes, TIME_LIMIT)))
 
     def ordered(self, places: Timetable | None = None) -> Assembly:
         """The problem under an order, or under the program's."""

@@ -107,6 +107,12 @@ class Columns:
         table = self.orbits.listed(np.sort(self.of.take(columns).index))
         return FreeOptions.made(self.orbits.variants, table)
 
+    @property
+    def single_ops(self) -> Ints:
+        """Columns of options that are one op alone."""
+        is_single = self.orbits.table.single_ops(self.orbits.variants.space)
+        return np.flatnonzero(is_single[self._row])
+
     def objects(self, rows: Ints) -> tuple[Variant, ...]:
         """All options of these columns, as `Variant`s."""
         return self.options(rows).objects()

@@ -85,6 +85,11 @@ class FreeOptions:
         """Without what no answer made of these can hold."""
         return self.take(presolved(self.problem))
 
+    @property
+    def single_ops(self) -> Ints:
+        """Options that are one op alone."""
+        return np.flatnonzero(self.table.single_ops(self.variants.space))
+
     def objects(self, rows: Ints | None = None) -> tuple[Variant, ...]:
         """These options, or all, as `Variant`s, with their times."""
         found = self if rows is None else self.take(rows)

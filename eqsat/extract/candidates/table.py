@@ -49,6 +49,13 @@ class OptionTable:
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "candidates"}
         return replace(self, **{name: part(value) for name, value in parts.items()})
 
+    def single_ops(self, space: Space) -> Mask:
+        """Per option: whether its candidate is one op alone."""
+        members = self.candidates.columns["members"]
+        is_op = np.array(space.is_op, dtype=np.int64)
+        ops = members.sums(is_op[members.index])
+        return ops[self.candidates.origin[self.candidate]] <= 1
+
     def variants(self, space: Space, rows: Iterable[int]) -> tuple[Variant, ...]:
         """These options as objects."""
         return tuple(self._variant(space, int(i)) for i in rows)

@@ -1,0 +1,73 @@
+"""Where time ends between relaxations, an answer is looked for near the last one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eqsat.extract.candidates.assemble import Choices, choices
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.narrow import Narrowed, narrow
+from eqsat.extract.ordered import SearchLimits, greedily
+from eqsat.lang.rulesets import load_rulesets
+from eqsat.lang.targets import load_target
+from eqsat.model.deadline import OutOfTime
+from eqsat.model.selection import GoalRequest, short_of_time
+from eqsat.ops.spelling.chains import merge_elementwise
+from eqsat.saturate import saturate
+from tests.test_deadline import ticks  # noqa: F401 (a fixture)
+from tests.test_every_order import ONE, spelled
+
+GOALS = (GoalRequest("time"), GoalRequest("memory"))
+ENDS = range(0, 400, 4)  # ticks after which time ends
+
+
+@pytest.fixture(scope="module")
+def found() -> Choices:
+    """Of a program that takes several relaxations, as plans are made between them."""
+    target = load_target("avx512")
+    graph = saturate(merge_elementwise(spelled(ONE)), load_rulesets(["default"]), target)
+    return choices(Space(graph), target, False, asked=frozenset({"time", "memory"}))
+
+
+def narrowed(found: Choices) -> Narrowed | None:
+    return narrow(found, GOALS, {}, SearchLimits(time.monotonic() + 1000, 0))
+
+
+def best_value(narrowed: Narrowed) -> int:
+    problem = narrowed.assembly.problem
+    assert narrowed.hints and all(problem.is_legal(a) for a in narrowed.hints)
+    return min(problem.value("time", a) for a in narrowed.hints)
+
+
+def test_an_answer_near_the_last_one_is_kept(found: Choices, ticks: dict[str, int]) -> None:  # noqa: F811
+    whole = narrowed(found)
+    assert whole is not None and not short_of_time(whole.assembly.cuts)
+    bound, _ = whole.least["time"]
+    values = list[int]()
+    for ends in ENDS:
+        ticks["left"] = ends
+        try:
+            part = narrowed(found)
+        except OutOfTime:  # before the first relaxation
+            part = None
+        finally:
+            ticks["left"] = 1 << 60
+        if part is None or not short_of_time(part.assembly.cuts):
+            continue
+        assert not part.least and not part.is_refused
+        values.append(best_value(part))
+    assert values and min(values) >= bound
+    alone = found.single_ops().ordered()
+    (plain, *_) = greedily(alone, "time")
+    assert min(values) < alone.problem.value("time", plain)
+
+
+def test_dispatches_of_one_op_are_an_answer_and_a_cut(found: Choices) -> None:
+    few = found.single_ops()
+    assert short_of_time(few.cuts)
+    is_op = few.variants.space.is_op
+    assert all(sum(is_op[m] for m in c.members) <= 1 for c in few.variants.every)
+    assert 0 < len(few.variants.every) < len(found.variants.every)
+    assert greedily(few.ordered(), "time")
