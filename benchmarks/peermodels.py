@@ -130,6 +130,7 @@ MODELS = {
     "swin": Model("swin", "swin", 1.3),
     "whisper": Model("whisper", "whisper", 1.3),
     "llama_64": Model("llama", "llama_64", 1.3),
+    "llama_decode": Model("llama", "llama_decode", 1.3),
     "train": Model("train", "step", 1.1),
 }
 
@@ -174,7 +175,10 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
     if not facts.exists():
         model = MODELS[name]
         begin = time.process_time()
-        run = eqsat.optimize(model.closed, *model.inputs, target=target, time_limit=time_limit)
+        run = eqsat.optimize(
+            model.closed, *model.inputs, target=target, time_limit=time_limit,
+            donate=[f"arg{a}" for a, _ in model.flat_state],
+        )  # fmt: skip
         seconds = round(time.process_time() - begin, 1)
         _write_files(run, model, folder)
         run.executable.compile()  # packs the weights, which are saved with the answer

@@ -30,7 +30,7 @@ def small_case(name: str, **sizes: int) -> Case:
     """A program in small sizes as a function of arrays, the weights last."""
     import jax
 
-    stem = "gpt2" if name == "gpt2_decode" else name
+    stem = name.removesuffix("_decode")
     m, c = module(stem), replace(tiny(stem), **sizes)
     tokens = jax.ShapeDtypeStruct((1, getattr(c, "tokens", 0)), "int32")
     one, place = (jax.ShapeDtypeStruct(s, "int32") for s in ((1,), ()))
@@ -43,6 +43,7 @@ def small_case(name: str, **sizes: int) -> Case:
         ),
         "gpt2_decode": (lambda t, at, kv, p: m.decode(t, at, kv, p, c), (one, place)),
         "llama": (lambda x, p: m.block(x, p, c), (x,)),
+        "llama_decode": (lambda x, at, kv, p: m.decode(x, at, kv, p, c), (x, place)),
         "sdxl": (lambda x, t, a, s, p: m.denoise(x, t, a, s, p, c), ()),
         "stablecode": (lambda i, p: m.complete(i, p, c), ()),
         "stablelm": (lambda x, p: m.block(x, p, c), (x,)),
@@ -53,6 +54,8 @@ def small_case(name: str, **sizes: int) -> Case:
     function, args = cases[name]
     if name == "gpt2_decode":
         args = (*args, c.cache)
+    if name == "llama_decode":
+        args = (jax.ShapeDtypeStruct((1, c.width), "float32"), place, c.cache)
     if name == "swin":
         args = (jax.ShapeDtypeStruct((1, c.image, c.image, 3), "float32"),)
     if name in ("unet", "sdxl", "whisper"):
@@ -64,8 +67,8 @@ def small_case(name: str, **sizes: int) -> Case:
 
 
 SMALL = (
-    "bert", "gpt2", "gpt2_decode", "llama", "sdxl", "stablecode", "stablelm", "swin", "unet",
-    "whisper",
+    "bert", "gpt2", "gpt2_decode", "llama", "llama_decode", "sdxl", "stablecode", "stablelm",
+    "swin", "unet", "whisper",
 )  # fmt: skip
 # program: (contractions, transposes, weight bytes)
 FULL = {
@@ -73,6 +76,7 @@ FULL = {
     "gpt2.py:gpt2": (12 * 6 + 1, 12 * 5 + 1, 497_759_744),
     "gpt2.py:gpt2_decode": (12 * 6 + 1, 13, 497_759_744),
     "llama": (9, 2, 243_319_296),
+    "llama.py:llama_decode": (9, 0, 243_552_256),
     "llama.py:llama_64": (9, 2, 243_302_656),
     "llama.py:llama_4": (4 * 9, 4 * 2, 973_177_344),
     "llama.py:llama2_7b": (32 * 9 + 1, 32 * 2, 26_953_728_512),
@@ -135,7 +139,7 @@ def test_the_program_computes_what_jax_computes(name: str) -> None:
         assert worst_error(np.asarray(a), b)[0] < 2e-5
 
 
-@pytest.mark.parametrize("name", ["gpt2_decode", "llama", "stablelm", "unet"])
+@pytest.mark.parametrize("name", ["gpt2_decode", "llama", "llama_decode", "stablelm", "unet"])
 def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     function, args = small_case(name, **({"layers": 1} if "gpt2" in name else {}))
     weights = (function.__code__.co_varnames[function.__code__.co_argcount - 1],)
@@ -201,6 +205,18 @@ def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
     assert worst_error(np.asarray(found), np.asarray(logits, np.float64))[0] < 1e-5
     for a, b in zip(*map(jax.tree_util.tree_leaves, (cache, wanted)), strict=True):
         assert worst_error(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
+
+
+def test_decoding_a_block_token_by_token_is_the_block() -> None:
+    import jax
+
+    m, c = module("llama"), tiny("llama")
+    x = np.random.default_rng(0).standard_normal((c.tokens, c.width), np.float32)
+    params, cache = arrays(m.shapes(c)), arrays(c.cache, seed=1)
+    step = jax.jit(lambda x, at, cache: m.decode(x, at, cache, params, c))
+    for i, wanted in enumerate(np.asarray(m.block(x, params, c), np.float64)):
+        found, cache = step(x[i : i + 1], np.int32(i), cache)
+        assert worst_error(np.asarray(found)[0], wanted)[0] < 1e-5
 
 
 def test_the_tied_table_of_gpt2_is_kept_once() -> None:

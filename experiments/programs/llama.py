@@ -4,7 +4,9 @@
 that share 8 of keys and values, feed-forward 8192, a prompt of 128 tokens. `llama_64` has 64
 tokens, `llama_4` has four blocks, each with weights of its own. `llama2_7b` is a whole model with
 the sizes of Llama 2 7B (Touvron et al. 2023): 32 blocks, 4096 wide, 32 heads, feed-forward 11008, a
-prompt of 128 tokens. Weights are arguments, known by their shapes; matrices are [in, out].
+prompt of 128 tokens. `llama_decode` is the block for one token, with keys and values of up to 1,024
+tokens, which four heads share; it writes the new ones at `position`. Weights are arguments, known
+by their shapes; matrices are [in, out].
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 llama_weights = llama_64_weights = llama_4_weights = llama2_7b_weights = ("params",)
+llama_decode_weights = ("params",)
+llama_decode_state = {"cache": 1}  # the argument, and which result takes its place in the next step
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,15 @@ class Config:
         """Of a head."""
         return self.width // self.heads
 
+    @property
+    def cache(self):
+        """Keys and values of so many tokens."""
+        return (jax.ShapeDtypeStruct((self.shared, self.tokens, self.size), "float32"),) * 2
+
 
 BLOCK = Config()
 SHORT = replace(BLOCK, tokens=64)
+CACHED = replace(BLOCK, tokens=1024)
 SEVEN = Config(width=4096, shared=32, hidden=11008, base=10_000.0, layers=32)
 
 
@@ -95,6 +105,27 @@ def block(x, p, c: Config):
     return x + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"]
 
 
+def decode(x, position, cache, p, c: Config):
+    """One token, [1, width], and the cache with its key and value at `position`."""
+    y = rms_norm(x, p["norm1"], c.epsilon)
+    tables = (jnp.array(table) for table in angles(c))
+    cos, sin = (jnp.take(table, position, axis=0, mode="clip") for table in tables)
+    q, k, v = ((y @ p[n]).reshape(-1, c.size) for n in ("q", "k", "v"))
+    q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+    places = jnp.arange(c.tokens)
+    here = (places == position)[:, None]
+    keys, values = (
+        jnp.where(here, new[:, None], old) for new, old in zip((k, v), cache, strict=True)
+    )
+    q = q.reshape(c.shared, -1, c.size)
+    scores = jnp.einsum("sqd,skd->sqk", q, keys) / np.sqrt(c.size, dtype="f4")
+    weights = jax.nn.softmax(jnp.where(places <= position, scores, jnp.finfo("f4").min), axis=-1)
+    mixed = jnp.einsum("sqk,skd->sqd", weights, values).reshape(1, c.width)
+    x = x + mixed @ p["o"]
+    y = rms_norm(x, p["norm2"], c.epsilon)
+    return x + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"], (keys, values)
+
+
 def model(ids, params, c: Config):
     """The logits of the next token."""
     x = jnp.take(params["table"], ids, axis=0, mode="clip")
@@ -110,6 +141,16 @@ def llama(x, params):
 
 def llama_example():
     return jax.ShapeDtypeStruct((BLOCK.tokens, BLOCK.width), "float32"), shapes(BLOCK)
+
+
+def llama_decode(x, position, cache, params):
+    """f32[1, 2048], i32[] and twice f32[8, 1024, 64] to f32[1, 2048] and the same."""
+    return decode(x, position, cache, params, CACHED)
+
+
+def llama_decode_example():
+    x = jax.ShapeDtypeStruct((1, CACHED.width), "float32")
+    return x, jax.ShapeDtypeStruct((), "int32"), CACHED.cache, shapes(CACHED)
 
 
 def llama_64(x, params):
