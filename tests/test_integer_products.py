@@ -10,8 +10,10 @@ from contracted import AVX2, AVX512, convolution, matmul
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
-from eqsat.model.nest import Access, Stage, Store
+from eqsat.model.nest import Access, Bound, Nest, Stage, Store
+from eqsat.ops.meaning.scalar import evaluate_body
 from eqsat.plan.planner import plan
+from eqsat.plan.ranges import narrowest, range_of
 
 VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))
 MACHINES = {"vnni": VNNI, "avx512": AVX512, "avx2": AVX2}
@@ -87,10 +89,14 @@ def test_groups_are_as_large_as_the_machine_and_the_types_permit():
     assert together(VNNI, "i8", "u8") == 2  # the other way round the result is written apart
     assert together(VNNI, "u8", "u8") == together(AVX512, "i8", "i8") == 2
     assert together(AVX2, "i8", "u8") == 2
-    assert together(VNNI, "i8", "i16") == together(VNNI, "i32", "i32") == 1
+    assert together(VNNI, "i8", "i16") == together(AVX2, "i16", "i16") == 2
+    assert together(VNNI, "i8", "u16") == together(VNNI, "i32", "i32") == 1
 
 
-@pytest.mark.parametrize(("machine", "dtypes"), [("vnni", ("i16", "i8")), ("avx2", ("i32", "i32"))])
+@pytest.mark.parametrize(
+    ("machine", "dtypes"),
+    [("vnni", ("i16", "i8")), ("avx2", ("i16", "i16")), ("avx2", ("i32", "i32"))],
+)
 def test_other_integers_wrap(machine, dtypes):
     rng = np.random.default_rng(0)
     x, y = drawn(rng, (13, 45), dtypes[0]), drawn(rng, (45, 21), dtypes[1])
@@ -132,3 +138,64 @@ def test_requantised_result_is_that_of_numpy():
     scales = (2.0 ** -rng.integers(9, 14, 33)).astype(np.float32)  # so that there are ties
     expected = np.clip(np.round(product(x, y).astype(np.float32) * scales) + 3, -128, 127)
     assert (run(nest, VNNI, [x, y, scales], (21, 33), "i8") == expected.astype(np.int8)).all()
+
+
+ZERO_POINTS = {  # of rows and of columns: the products of a group, by what the types can hold
+    ("i8", 3, "i8", 0): 2,
+    ("u8", 128, "i8", 0): 4,
+    ("u8", 7, "u8", 128): 2,
+}
+
+
+def with_zero_points(m, k, n, dtypes, zero):
+    """(rows - zero[0]) times (columns - zero[1]), as i32 before they are multiplied."""
+    nest = matmul(m, k, n, dtypes=(*dtypes, "i32"))
+    (root,) = nest.stages
+    shifted = [call("sub", cast(arg(i), "i32"), const(zero[i])) for i in (0, 1)]
+    root = replace(root, body=call("mul", *shifted))
+    return replace(nest, stages=(root,))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("case", ZERO_POINTS)
+def test_numbers_less_their_zero_points_stay_short(machine, case):
+    a, za, b, zb = case
+    nest = with_zero_points(21, 70, 43, (a, b), (za, zb))
+    chosen = plan(nest, MACHINES[machine])
+    assert chosen.fused == (ZERO_POINTS[case] if machine == "vnni" else 2)
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (21, 70), a), drawn(rng, (70, 43), b)
+    found = run(nest, MACHINES[machine], [x, y], (21, 43))
+    assert (found == product(x.astype(np.int32) - za, y.astype(np.int32) - zb)).all()
+
+
+def test_ranges_are_those_of_all_values():
+    """Of every number of the types, beside the ends that are told."""
+    every = {"i8": np.arange(-128, 128), "u8": np.arange(256)}
+    x, y = arg(0), arg(1)
+    wide = cast(x, "i32"), cast(y, "i32")
+    bodies = [
+        call("sub", cast(x, "i32"), const(5)),
+        call("sub", *wide),
+        call("mul", *wide),
+        call("neg", wide[0]),
+        call("max", call("add", *wide), const(-3)),
+        call("min", wide[0], const(90)),
+        cast(call("add", x, x), "i32"),  # wraps
+        cast(call("sub", wide[0], const(100)), "u8"),  # wraps
+        call("and", wide[1], const(15)),
+    ]
+    a, b = (g.ravel() for g in np.meshgrid(every["i8"], every["u8"]))
+    given = Access(0, "i8", (1,)), Access(1, "u8", (1,))
+    nest = Nest((4,), (), ())
+    for body in bodies:
+        low, high = range_of(nest, body, given)
+        arrays = [a.astype(np.int8), b.astype(np.uint8)]
+        values = evaluate_body(body, arrays).astype(np.int64)
+        assert low <= values.min() and values.max() <= high
+        assert (low, high) == (values.min(), values.max()) or body.fn == "cast", str(body)
+    padded = replace(given[0], bounds=(Bound((1,), 0, 3),), fill=-128)
+    assert range_of(nest, call("sub", cast(x, "i32"), const(-1)), (padded,)) == (-127, 128)
+    outside = replace(padded, dtype="u8", fill=0)
+    assert narrowest(nest, call("sub", cast(x, "i32"), const(1)), (outside,)) == "i16"
+    assert narrowest(nest, cast(x, "f32"), given) == ""

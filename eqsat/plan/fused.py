@@ -7,6 +7,7 @@ from eqsat.model.plan import Machine
 from eqsat.plan.roles import ProductFactor
 
 BYTES = frozenset({"i8", "u8"})
+WORDS = BYTES | {"i16"}  # in pairs, as their sums wrap like those of i32
 
 
 def products_at_once(
@@ -17,9 +18,10 @@ def products_at_once(
     Both are copied to scratch in groups, which are parts of the innermost loop: it ends with one,
     or it is the only loop of the reduction.
     """
-    if not reduced or a.narrow not in BYTES or b.narrow not in BYTES:
+    if not reduced or a.narrow not in WORDS or b.narrow not in WORDS:
         return 1
-    found = _at_once(machine) if b.narrow == "i8" else min(_at_once(machine), 2)
+    most = 4 if a.narrow in BYTES and b.narrow == "i8" else 2
+    found = min(_at_once(machine), most)
     return found if len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0 else 1
 
 

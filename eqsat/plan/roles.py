@@ -10,6 +10,7 @@ from eqsat.model.expr import Expr, arg, cast, rebuilt
 from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.meaning.scalar import result_dtype, typing
+from eqsat.plan.ranges import narrowest
 from eqsat.plan.stages import access_loops, needed
 from eqsat.plan.windows import Coordinates, coordinates_of
 
@@ -35,7 +36,8 @@ class ProductFactor:
     loops: those it depends on. plain: the access it is, if it is nothing but an unconditional one.
     direct: the same, also where a cast of a short element type to that of the sum is all that is
     done to it: a kernel may read it where it lies and convert what it loads. narrow: that element
-    type, also of an access with conditions. inline: where it is more, all that is done to accesses
+    type, also of an access with conditions; of computed integers a short type that holds them all.
+    inline: where it is more, all that is done to accesses
     without conditions as one body.
     """
 
@@ -132,7 +134,8 @@ def _factor(
     found = _cast_only(nest, body, arguments, dtype)
     if found is None:
         inline = _inlined(nest, body, arguments)
-        return ProductFactor(body, arguments, loops, accesses, inline=inline)
+        narrow = narrowest(nest, body, arguments) if dtype == "i32" else ""
+        return ProductFactor(body, arguments, loops, accesses, narrow=narrow, inline=inline)
     direct = None if found.bounds or found.lookups else found
     return ProductFactor(body, arguments, loops, accesses, direct, found.dtype)
 
