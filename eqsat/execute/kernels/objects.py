@@ -205,7 +205,8 @@ def _mapped(size: int) -> ctypes.Array[ctypes.c_char]:
     """So many bytes of pages, zeros, never unmapped."""
     pages = mmap.mmap(-1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory = (ctypes.c_char * max(1, size)).from_buffer(pages)
-    _held.append(memory)
+    # not even when the interpreter ends: a thread of XLA's may be in a kernel still
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return memory
 
 
@@ -219,6 +220,3 @@ def _protect(address: int, size: int, rights: int) -> None:
 @cache
 def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None)
-
-
-_held: list[ctypes.Array[ctypes.c_char]] = []
