@@ -7,9 +7,10 @@ from functools import cached_property
 
 from eqsat.execute.kernels.frame import F32, Frame, first_row
 from eqsat.execute.kernels.ir import Index, Mask
-from eqsat.execute.kernels.kinds import Value
+from eqsat.execute.kernels.kinds import TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Bound, Nest, Stage
+from eqsat.plan.cores import LINE
 from eqsat.plan.roles import ProductFactor
 from eqsat.plan.windows import WindowCopy, holder_of
 
@@ -87,10 +88,23 @@ class _Filled:
 
         def vector(i: Index, mask: Mask = None) -> None:
             here = (*at, code.add(start, i))
+            self._ask_ahead(here)
             x = points.body(factor.body, factor.arguments, here, {}, mask)
             code.store(code.broadcast(x, lanes), code.at(to, F32, i), F32, mask=mask)
 
         code.strips(size, lanes, vector)
+
+    def _ask_ahead(self, at: tuple[Index, ...]) -> None:
+        """Ask for what the same run reads at the next value of the outermost coordinate."""
+        code, w = self.frame.code, self.window
+        outermost = next((d for d, n in enumerate(w.extents[:-1]) if n > 1), None)
+        if outermost is None or w.extents[-1] < LINE:
+            return
+        for a in self.checked.factor.accesses:
+            if a.strides[-1] == 1 and not a.lookups:
+                offset = code.affine(a.base + a.strides[outermost], a.strides, at)
+                place = code.at(self.frame.reads[a.buffer], TYPES[a.dtype], offset)
+                code.prefetch(place, level=2)
 
     def _fill(self, to: Value, count: int) -> None:
         code = self.frame.code
