@@ -161,6 +161,22 @@ def test_pooling_of_every_second_column_has_columns_in_its_lanes(width):
     assert check(nest, f"pooled{width}").parts[0].vector == 2
 
 
+@pytest.mark.parametrize("channels, side_by_side", [(32, 2), (64, 4), (48, 1), (130, 4), (40, 1)])
+def test_pooling_between_pads_has_neighbouring_channels_in_its_lanes(channels, side_by_side):
+    sizes = (4, 5, channels, 3, 3)
+    inside = Bound((2, 0, 0, 1, 0), -1, 8), Bound((0, 2, 0, 0, 1), -1, 9)
+    row, pixel = 9 * channels, channels
+    steps = (2 * row, 2 * pixel, 1, row, pixel)
+    read = Access(0, "f32", steps, -row - pixel, inside, -1.0)
+    nest = Nest(
+        sizes,
+        (Stage(1, (0, 1, 2), arg(0), (read,), "f32", "max", (3, 4)),),
+        (Store(Access(9, "f32", (5 * pixel, pixel, 1, 0, 0)), 0, (0, 1, 2)),),
+    )
+    part = check(nest, f"channels{channels}").parts[0]
+    assert (part.vector, part.vectors) == (2, side_by_side)
+
+
 def test_a_pack_fills_its_lanes():
     """[37, 40] in tiles of 16 columns: three of them, the last half open, read along the loop."""
     sizes = (3, 37, 16)

@@ -226,12 +226,19 @@ def _made(
     made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
     light = sum(additions(nest, passes.evaluated(g)) for g in groups) < 8
     vectors = 1
-    if vector >= 0 and square < 0 and nest.sizes[vector] >= 2 * VECTORS * lanes:
-        vectors = VECTORS if any(g.reduced for g in groups) or light else 1
+    if vector >= 0 and square < 0 and (light or any(g.reduced for g in groups)):
+        vectors = _side_by_side(nest.sizes[vector], lanes)
     part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
     done = row_work(nest, passes, groups, part)
     part = _items(nest, part, done)
     return _Choice(part, replace(done, items=part.items))
+
+
+def _side_by_side(size: int, lanes: int) -> int:
+    """Neighbouring vectors of one turn: as many as divide short rows, so that none is left over."""
+    if size >= 2 * VECTORS * lanes:
+        return VECTORS
+    return next(n for n in (VECTORS, 2, 1) if n == 1 or size % (n * lanes) == 0)
 
 
 def _ordered(nest: Nest, section: RowSection, loops: Iterable[int]) -> tuple[int, ...]:

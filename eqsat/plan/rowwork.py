@@ -83,7 +83,7 @@ def _pass_work(
             strided += one * lanes
         else:
             loads += one
-        arithmetic += one * 2 * len(a.bounds)
+        arithmetic += one * 2 * _bounds_tested(a, along, part.vectors)
         for k in a.lookups:
             own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
             steady = nest.points(i for i in part.outer if i != part.vector)
@@ -94,6 +94,12 @@ def _pass_work(
         pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
     loads += points * len(kept & set(passes.evaluated(group)))
     return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
+
+
+def _bounds_tested(a: Access, along: int, vectors: int) -> float:
+    """Bounds per vector; those that all lanes share are tested once for neighbouring vectors."""
+    shared = sum(along < 0 or not b.strides[along] for b in a.bounds)
+    return len(a.bounds) - shared + shared / vectors
 
 
 def _is_near(a: Access, along: int) -> bool:
