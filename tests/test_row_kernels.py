@@ -161,7 +161,9 @@ def test_pooling_of_every_second_column_has_columns_in_its_lanes(width):
     assert check(nest, f"pooled{width}").parts[0].vector == 2
 
 
-@pytest.mark.parametrize("channels, side_by_side", [(32, 2), (64, 4), (48, 1), (130, 4), (40, 1)])
+@pytest.mark.parametrize(
+    ("channels", "side_by_side"), [(32, 2), (64, 4), (48, 1), (130, 4), (40, 1)]
+)
 def test_pooling_between_pads_has_neighbouring_channels_in_its_lanes(channels, side_by_side):
     sizes = (4, 5, channels, 3, 3)
     inside = Bound((2, 0, 0, 1, 0), -1, 8), Bound((0, 2, 0, 0, 1), -1, 9)
