@@ -12,8 +12,10 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.ops.meaning.scalar import evaluate_body
+from eqsat.plan.contraction import Blocking
 from eqsat.plan.planner import plan
 from eqsat.plan.ranges import narrowest, range_of
+from eqsat.plan.roles import product_roles_of
 
 VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))
 MACHINES = {"vnni": VNNI, "avx512": AVX512, "avx2": AVX2}
@@ -104,24 +106,76 @@ def test_other_integers_wrap(machine, dtypes):
     assert (found == product(x, y)).all()
 
 
-@pytest.mark.parametrize("channels", [8, 6])  # in whole groups, and not
-def test_convolution_of_bytes_pads_with_zeros(channels):
-    nest = convolution(7, channels, 20, 3, stride=2)
+def convolution_of_bytes(size, channels, features, stride, dtypes, zero=None):
+    """NHWC, 3 x 3, pads of zeros; zero: taken off the image as i32 before it is padded."""
+    nest = convolution(size, channels, features, 3, stride=stride)
     (stage,) = nest.stages
-    x, w = stage.arguments
-    given = (replace(x, dtype="i8", fill=0), replace(w, dtype="i8"))
+    x, w = (replace(a, dtype=t) for a, t in zip(stage.arguments, dtypes, strict=True))
     body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    given, before = (replace(x, fill=0), w), ()
+    if zero is not None:
+        every = tuple(range(6))
+        less = call("sub", cast(arg(0), "i32"), const(zero))
+        before = (Stage(4, every, less, (replace(x, bounds=(), fill=None),), "i32"),)
+        before += (Stage(5, every, arg(0), (0,), "i32", bounds=x.bounds),)
+        given, body = (1, w), call("mul", arg(0), cast(arg(1), "i32"))
     stage = replace(stage, body=body, arguments=given, dtype="i32")
     (store,) = nest.stores
-    store = replace(store, access=replace(store.access, dtype="i32"))
-    nest = replace(nest, stages=(stage,), stores=(store,))
+    store = replace(store, access=replace(store.access, dtype="i32"), stage=len(before))
+    return replace(nest, stages=(*before, stage), stores=(store,))
+
+
+def convolved_integers(x, w, stride):
+    padded = np.pad(x.astype(np.int32), ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    return np.einsum("hwckl,klcf->hwf", windows[::stride, ::stride], w.astype(np.int32))
+
+
+@pytest.mark.parametrize("channels", [8, 6])  # in whole groups, and not
+def test_convolution_of_bytes_pads_with_zeros(channels):
+    nest = convolution_of_bytes(7, channels, 20, 2, ("i8", "i8"))
     assert plan(nest, VNNI).fused == (4 if channels % 4 == 0 else 1)
     rng = np.random.default_rng(0)
     x, w = drawn(rng, (7, 7, channels), "i8"), drawn(rng, (3, 3, channels, 20), "i8")
-    padded = np.pad(x.astype(np.int32), ((1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
-    expected = np.einsum("hwckl,klcf->hwf", windows[::2, ::2], w.astype(np.int32))
-    assert (run(nest, VNNI, [x, w], (4, 4, 20)) == expected).all()
+    assert (run(nest, VNNI, [x, w], (4, 4, 20)) == convolved_integers(x, w, 2)).all()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("size", "channels", "features", "stride", "dtypes", "zero"),
+    [
+        (14, 32, 40, 1, ("i8", "i8"), None),  # pads are 128 in the copy
+        (15, 20, 33, 2, ("u8", "i8"), None),
+        (13, 32, 48, 1, ("u8", "i8"), 128),  # pads are of the numbers less their zero point
+        (11, 24, 35, 1, ("i8", "i8"), -5),
+    ],
+)
+def test_windows_of_bytes(machine, size, channels, features, stride, dtypes, zero):
+    own = MACHINES[machine]
+    nest = convolution_of_bytes(size, channels, features, stride, dtypes, zero)
+    chosen = plan(nest, own)
+    assert chosen.windows and chosen.fused > 1
+    copied = Blocking(nest, chosen, product_roles_of(nest)).window
+    assert copied.elements < 2 * size * size * channels  # not nine times
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (size, size, channels), dtypes[0])
+    w = drawn(rng, (3, 3, channels, features), dtypes[1])
+    out = (size - 1) // stride + 1
+    expected = convolved_integers(x.astype(np.int32) - (zero or 0), w, stride)
+    assert (run(nest, own, [x, w], (out, out, features)) == expected).all()
+
+
+def test_eight_threads_convolve_bytes():
+    if jit.why_not(VNNI):
+        pytest.skip(jit.why_not(VNNI))
+    own = replace(VNNI, cores=8)
+    nest = convolution_of_bytes(28, 64, 160, 1, ("i8", "i8"))
+    kernel = generate(nest, plan(nest, own), own, "kernel")
+    assert kernel.items > 1
+    rng = np.random.default_rng(0)
+    x, w = drawn(rng, (28, 28, 64), "i8"), drawn(rng, (3, 3, 64, 160), "i8")
+    (found,) = guarded.run_on_threads(kernel, own, [x, w], [((28, 28, 160), np.int32)])
+    assert (found == convolved_integers(x, w, 1)).all()
 
 
 def test_requantised_result_is_that_of_numpy():

@@ -213,7 +213,8 @@ class Blocking:
             points[p.vector_loop] = min(self.width, self.nest.sizes[p.vector_loop])
         found = self.roles.coordinates[p.swapped]
         assert found is not None, "the planner asks before it plans windows"
-        return WindowCopy(found, tuple(points.get(i, n) for i, n in enumerate(self.nest.sizes)))
+        each = tuple(points.get(i, n) for i, n in enumerate(self.nest.sizes))
+        return WindowCopy(found, each, self.copied_dtype)
 
     @cached_property
     def skipping(self) -> tuple[Bound, ...]:
@@ -245,7 +246,7 @@ class Blocking:
 
     def _along_rows(self, level: int) -> Bound | None:
         p = self.plan
-        if not p.windows or not level or len(p.row_loops) != 1 or p.row_tiles > 1:
+        if not p.windows or p.fused > 1 or not level or len(p.row_loops) != 1 or p.row_tiles > 1:
             return None
         if self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
             return None

@@ -171,7 +171,7 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
     innermost = p.reduced[-1] if p.reduced else -1
     if p.windows:
         times, elements = _windows(sizes)
-        copied += 4 * times * elements
+        copied += sizes.copied_bytes * times * elements
         once = sizes.window.bounds_of_runs  # tested once for a whole run
         prologue += times * elements / p.lanes * (_body_cost(sizes, a) - once)
         strided += times * elements * sizes.window.steps_apart
@@ -276,7 +276,7 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     a_points = batch * k * sizes.row_count * nest.points(p.outer_rows)
     a_bytes = of_a * a_points
     if p.windows:
-        block = 4.0 * sizes.window.elements
+        block = own * sizes.window.elements
         row_tile = block / sizes.block_points
         a_bytes = batch * sizes.row_blocks * block
     if sizes.tiles > 1:  # a panel is read again for every row tile of a block

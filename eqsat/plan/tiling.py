@@ -145,12 +145,17 @@ def _fused(
 def _windowed(
     nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
 ) -> Iterator[Tiling]:
-    """A is copied by windows; rows of tiles are along one loop, blocks along it or the next."""
+    """A is copied by windows; rows of tiles are along one loop, blocks along it or the next.
+
+    Of integers whose products are summed in groups, which lie along the innermost coordinate.
+    """
     a, b = roles.factors[::-1] if own.swapped else roles.factors
-    found = roles.coordinates[own.swapped] if roles.dtype == "f32" else None
+    found = roles.coordinates[own.swapped]
     if found is None or (own.vector_rows and not _lie_along(found, own.vector_loop)):
         return
+    in_groups = roles.dtype != "f32"
     must_b = _must_copy(nest, b, own, ()) or (b.direct and b.direct.strides[own.vector_loop] != 1)
+    must_b = must_b or in_groups
     if own.vector_rows and must_b:
         return
     row_loops, outer = _rows(nest, a, rows, copied=False)
@@ -166,9 +171,26 @@ def _windowed(
         for copy_b in (True,) if must_b else (False, True):
             if w == 1 and (not own.vector_rows or not copy_b):
                 sized = replace(one, vectors=n, wide=w, copied=(False, copy_b))
-                yield from (
-                    blocked(nest, roles, replace(sized, reduced=order), machine) for order in orders
-                )
+                for order in orders:
+                    together = _groups(nest, a, b, found, order, machine) if in_groups else 1
+                    if together:
+                        tiled = replace(sized, reduced=order, fused=together)
+                        yield blocked(nest, roles, tiled, machine)
+
+
+def _groups(
+    nest: Nest,
+    a: ProductFactor,
+    b: ProductFactor,
+    found: Coordinates,
+    reduced: tuple[int, ...],
+    machine: Machine,
+) -> int:
+    """Products of a group whose elements of A follow each other in a window; 0: there are none."""
+    together = products_at_once(nest, a, b, reduced, machine)
+    if together == 1 or nest.sizes[reduced[-1]] % together or not _lie_along(found, reduced[-1]):
+        return 0
+    return together if found.strides[-1][reduced[-1]] == 1 else 0
 
 
 def _lie_along(found: Coordinates, loop: int) -> bool:

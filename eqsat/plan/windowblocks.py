@@ -25,16 +25,18 @@ def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine
         panel_block = 1 if one.vector_rows else one.panels
         return replace(one, tile_block=points * each, panel_block=panel_block)
 
-    def elements(points: int) -> int:
-        return Blocking(nest, of(points), roles).window.elements
+    def nbytes(points: int) -> int:
+        sizes = Blocking(nest, of(points), roles)
+        return sizes.copied_bytes * sizes.window.elements
 
-    fitting = bisect_left(range(1, most + 1), True, key=lambda n: 4 * elements(n) > room)
+    fitting = bisect_left(range(1, most + 1), True, key=lambda n: nbytes(n) > room)
     blocks = -(-most // max(fitting, 1))
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
     cells = nest.points(one.batch) * (one.panels if one.vector_rows else 1)
     missing = -(-min(max(machine.cores, 2), max(worth, 1)) // (cells * blocks))
     panels = nest.points(one.reduced) * one.panels * one.vectors * one.lanes
-    if not one.vector_rows and one.panels >= missing and panels > elements(-(-most // blocks)):
+    panels *= Blocking(nest, one, roles).copied_bytes
+    if not one.vector_rows and one.panels >= missing and panels > nbytes(-(-most // blocks)):
         return replace(of(-(-most // blocks)), panel_block=-(-one.panels // missing))
     return of(-(-most // min(most, blocks * missing)))

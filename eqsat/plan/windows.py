@@ -13,13 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eqsat.model.nest import Access, Bound, Nest, Stage
+from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
 from eqsat.plan.stages import Moved, access_loops, needed, stages_read
 
 if TYPE_CHECKING:
     from eqsat.plan.roles import ProductFactor
-
-FAR = 8 * LINE  # elements between lines from which on they are kept off common cache sets
 
 Strides = tuple[int, ...]
 
@@ -61,10 +60,11 @@ def holder_of(inside: Nest, factor: ProductFactor) -> Access | Stage | None:
 
 @dataclass(frozen=True)
 class WindowCopy:
-    """points: of every loop of the nest, those that one copy serves."""
+    """points: of every loop of the nest, those that one copy serves. dtype: of its elements."""
 
     coordinates: Coordinates
     points: tuple[int, ...]
+    dtype: str = "f32"
 
     @cached_property
     def lowest(self) -> tuple[int, ...]:
@@ -87,10 +87,15 @@ class WindowCopy:
         found, pitch = [1], 1
         for extent in reversed(self.extents[1:]):
             pitch *= extent
-            if pitch >= FAR:  # an odd number of lines
-                pitch = (-(-pitch // LINE) | 1) * LINE
+            if pitch >= 8 * self._line:  # an odd number of lines
+                pitch = (-(-pitch // self._line) | 1) * self._line
             found.append(pitch)
         return tuple(reversed(found))
+
+    @property
+    def _line(self) -> int:
+        """Elements of a cache line: of eight and more, starts are kept off common cache sets."""
+        return LINE * 32 // DTYPES[self.dtype][0]
 
     @property
     def elements(self) -> int:
@@ -124,7 +129,7 @@ class WindowCopy:
             for i, s in enumerate(own):
                 strides[i] += s * pitch
         base = -sum(x * pitch for x, pitch in zip(self.lowest, self.pitches, strict=True))
-        return Access(-1, "f32", tuple(strides), base)
+        return Access(-1, self.dtype, tuple(strides), base)
 
 
 def coordinates_of(nest: Nest, factor: ProductFactor) -> Coordinates | None:

@@ -8,7 +8,7 @@ from typing import Any
 from eqsat.execute.kernels.copies import copy_panel, copy_rows
 from eqsat.execute.kernels.dots import write_dots
 from eqsat.execute.kernels.epilogue import write_finish
-from eqsat.execute.kernels.frame import F32, Frame, ahead_start, first_row, operands
+from eqsat.execute.kernels.frame import Frame, ahead_start, first_row, operands
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
@@ -265,7 +265,8 @@ class CacheBlocks:
         here = frame.moved(where)
         if p.windows:
             here = here.moved(self._in_window(here, first))
-            return code.at(self.a, F32, code.affine(source.base, source.strides, here.at))
+            place = code.affine(source.base, source.strides, here.at)
+            return code.at(self.a, frame.copied_kind, place)
         offset = code.affine(source.base, source.strides, here.at)
         return code.at(frame.reads[source.buffer], frame.source_kind(0), offset)
 

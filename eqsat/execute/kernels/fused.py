@@ -53,27 +53,45 @@ class FusedSums:
     a: Steps
     b: Steps
 
-    def write(self, a: Value, b: Value, points: Index) -> list[Value]:
-        """Per row and vector, the sum over so many points of the reduction."""
+    def write(self, a: Value, b: Value, count: Index) -> list[Value]:
+        """Per row and vector, the sum over so many points of the outermost reduction loop."""
         code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
         together = p.fused
         zero = code.zero(I32, p.lanes)
         taken_off = len(self.vectors) if self._is_biased else 0
-        count = self.rows * len(self.vectors)
+        number = self.rows * len(self.vectors)
         row = together * self.frame.sizes.panel_row
+        nest, reduced = self.frame.nest, p.reduced
 
         def turn(_: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            found = self._step(a, b, sums[:count])
-            found += self._columns_of(b, sums[count:])
+            found = self._step(a, b, sums[:number])
+            found += self._columns_of(b, sums[number:])
             return [code.at(a, kind, together), code.at(b, kind, row), *found]
 
-        turns = code.div(code.add(points, together - 1), together)
-        start = [a, b, *[zero] * (count + taken_off)]
-        sums = code.loop(0, turns, 1, start, turn)[2:]
+        def groups(points: Index, carried: Sequence[Value]) -> list[Value]:
+            turns = code.div(code.add(points, together - 1), together)
+            return code.loop(0, turns, 1, carried, turn)
+
+        def level(n: int, size: Index, carried: Sequence[Value]) -> list[Value]:
+            """Over windows: each loop has steps of its own; columns follow each other."""
+            if n == len(reduced) - 1:
+                return groups(size, carried)
+
+            def point(_: Index, a: Value, *rest: Value) -> list[Value]:
+                inner = level(n + 1, nest.sizes[reduced[n + 1]], [a, *rest])
+                return [self.a.at(code, a, self.a.reduced[n]), *inner[1:]]
+
+            return code.loop(0, size, 1, carried, point)
+
+        start = [a, b, *[zero] * (number + taken_off)]
+        if p.windows:
+            sums = level(0, count, start)[2:]
+        else:
+            sums = groups(code.mul(count, self.frame.sizes.inner_k), start)[2:]
         if not taken_off:
             return sums
-        more = sums[count:]
-        return [code.builder.sub(x, more[i % taken_off]) for i, x in enumerate(sums[:count])]
+        more = sums[number:]
+        return [code.builder.sub(x, more[i % taken_off]) for i, x in enumerate(sums[:number])]
 
     @property
     def _is_biased(self) -> bool:

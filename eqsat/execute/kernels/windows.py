@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eqsat.execute.kernels.frame import F32, Frame, first_row
+from eqsat.execute.kernels.casts import memory_constant
+from eqsat.execute.kernels.frame import Frame, converted, first_row
+from eqsat.execute.kernels.fused import biased
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import TYPES, Value
 from eqsat.execute.kernels.points import Points
@@ -68,7 +70,7 @@ class _Filled:
 
         def turn(n: Index) -> None:
             here = (*at, code.add(start, n))
-            place = code.at(to, F32, code.mul(n, w.pitches[d]))
+            place = code.at(to, self.frame.copied_kind, code.mul(n, w.pitches[d]))
             there = self._points().holds(self._tests(d), self._padded(here))
             code.when(
                 there,
@@ -84,13 +86,14 @@ class _Filled:
         if isinstance(size, int) and size < lanes:
             lanes = 1 << (size - 1).bit_length()
         points = self._points(lanes)
-        factor = self.checked.factor
+        factor, kind = self.checked.factor, self.frame.copied_kind
+        sums = self.frame.sizes.roles.dtype
 
         def vector(i: Index, mask: Mask = None) -> None:
             here = (*at, code.add(start, i))
             self._ask_ahead(here)
-            x = points.body(factor.body, factor.arguments, here, {}, mask)
-            code.store(code.broadcast(x, lanes), code.at(to, F32, i), F32, mask=mask)
+            x = points.body(factor.body, factor.arguments, here, {}, mask, sums)
+            code.store(self._as_copied(x, lanes), code.at(to, kind, i), kind, mask=mask)
 
         code.strips(size, lanes, vector)
 
@@ -109,10 +112,17 @@ class _Filled:
     def _fill(self, to: Value, count: int) -> None:
         code = self.frame.code
         lanes = min(self.frame.plan.lanes, 1 << (count - 1).bit_length())
-        fill = code.constant(F32, self.checked.fill, lanes)
+        kind, sums = self.frame.copied_kind, self.frame.sizes.roles.dtype
+        fill = self._as_copied(memory_constant(code, self.checked.fill, sums), lanes)
         code.strips(
-            count, lanes, lambda i, mask: code.store(fill, code.at(to, F32, i), F32, mask=mask)
+            count, lanes, lambda i, mask: code.store(fill, code.at(to, kind, i), kind, mask=mask)
         )
+
+    def _as_copied(self, x: Value, lanes: int) -> Value:
+        """What the sums would take of the factor as the copy holds it."""
+        code, s = self.frame.code, self.frame.sizes
+        short = converted(code, code.broadcast(x, lanes), s.roles.dtype, s.copied_dtype)
+        return biased(self.frame, short)
 
     def _points(self, lanes: int = 1) -> Points:
         along = len(self.window.extents) - 1 if lanes > 1 else -1
