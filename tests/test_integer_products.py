@@ -146,6 +146,7 @@ def test_convolution_of_bytes_pads_with_zeros(channels):
     [
         (14, 32, 40, 1, ("i8", "i8"), None),  # pads are 128 in the copy
         (15, 20, 33, 2, ("u8", "i8"), None),
+        (15, 20, 33, 1, ("i8", "i8"), None),  # rows of pads are too short to be left out
         (13, 32, 48, 1, ("u8", "i8"), 128),  # pads are of the numbers less their zero point
         (11, 24, 35, 1, ("i8", "i8"), -5),
     ],

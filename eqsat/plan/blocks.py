@@ -29,7 +29,8 @@ def blocked(
     count = nest.points(own.row_loops)
     per_row = own.vectors * (2 if own.vector_rows else 1)
     free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
-    free -= own.vectors if own.fused > 1 else 0  # sums of columns
+    sizes = Blocking(nest, own, roles)
+    free -= own.vectors if sizes.is_biased and not sizes.sums_columns else 0
     most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
     panels = panel_count(nest, own)

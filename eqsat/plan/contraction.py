@@ -192,6 +192,22 @@ class Blocking:
         return DTYPES[self.copied_dtype][0] // 8
 
     @cached_property
+    def is_biased(self) -> bool:
+        """Whether rows of i8 are copied with 128 added, as four products at once take them."""
+        return self.plan.fused == 4 and self.factors[0].narrow == "i8"
+
+    @cached_property
+    def sums_columns(self) -> bool:
+        """Whether copies of panels add up their columns, for what is taken off biased rows: tiles
+        that leave out points of the reduction add them up themselves."""
+        return self.is_biased and not self.skipping
+
+    @cached_property
+    def panel_elements(self) -> int:
+        """Of a copied panel, whole groups."""
+        return -(-self.block_k // self.plan.fused) * self.plan.fused * self.panel_row
+
+    @cached_property
     def a_row(self) -> int:
         """Elements between rows of a copied block: off powers of two, which share cache sets."""
         line = 4 * LINE // self.copied_bytes
@@ -307,7 +323,8 @@ class Blocking:
         p = self.plan
         a = p.tile_block * p.rows * self.a_row if p.copied[0] else 0
         a = self.window.elements if p.windows else a
-        b = -(-self.block_k // p.fused) * p.fused * self.panel_row if p.copied[1] else 0
+        b = self.panel_elements if p.copied[1] else 0
+        b += 4 * self.panel_row if self.sums_columns else 0
         tiles = p.tile_block * p.panel_block if p.k_blocks > 1 else 1
         c = tiles * p.rows * p.vectors * p.lanes if self.has_partials else 0
         sizes = self.copied_bytes * a, self.copied_bytes * b, 4 * c

@@ -64,7 +64,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         return _dots(sizes, items)
     k = -(-nest.points(p.reduced) // p.fused)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
-    more = 1 if p.fused == 4 else 0  # sums of columns are taken off
+    more = int(sizes.is_biased and not sizes.sums_columns)  # columns are added up, too
     columns = nest.points(p.outer_columns) // p.wide
     fma = loads = tiles = vectors = converted = 0.0
     of_a, of_b = (
@@ -182,6 +182,8 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
         if on:
             copied += sizes.copied_bytes * elements
             prologue += elements / p.lanes * _body_cost(sizes, factor)
+            if factor is b and sizes.sums_columns:
+                prologue += 3 * elements / p.lanes / p.fused
             strided += elements * _strided(factor, along, p.reduced)
     return copied, prologue, strided
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eqsat.execute.kernels.frame import Frame, converted, first_row
-from eqsat.execute.kernels.fused import biased, interleaved
+from eqsat.execute.kernels.fused import biased, column_sum, interleaved, plus_columns
 from eqsat.execute.kernels.ir import Index, Mask
-from eqsat.execute.kernels.kinds import Value, lanes_of
+from eqsat.execute.kernels.kinds import I32, Value, lanes_of, vector
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Bound
 from eqsat.plan.roles import ProductFactor
@@ -136,7 +136,8 @@ def _own_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
 
 
 def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:
-    """B's panel over `count` points of the outermost reduction loop, one row of vectors a point."""
+    """B's panel over `count` points of the outermost reduction loop, one row of vectors a point;
+    behind it 128 times the sums of columns, where tiles take them off."""
     code, p, s = frame.code, frame.plan, frame.sizes
     factor = s.factors[1]
     vectors = frame.vectors(last)
@@ -149,9 +150,15 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
         and not _own_bounds(frame, factor)
     )
 
+    panel = to
+    if s.sums_columns:
+        zero = code.zero(I32, p.lanes)
+        for v in vectors:
+            code.store(zero, column_sum(frame, panel, frame.slot(0, v)), I32)
+
     def rows(here: Frame, to: Value, start: Index, size: Index) -> None:
         if p.fused > 1:
-            _grouped(here, factor, to, vectors, start, size)
+            _grouped(here, factor, (panel, to), vectors, start, size)
             return
         if turned:
             _turned(here, factor, to, vectors, start, size)
@@ -173,20 +180,30 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
 def _grouped(
     frame: Frame,
     factor: ProductFactor,
-    to: Value,
+    places: tuple[Value, Value],
     vectors: Sequence[tuple[int, int, int | None]],
     start: Index,
     size: Index,
 ) -> None:
-    """Rows that one instruction sums, element by element side by side; 0 beyond the last."""
+    """Rows that one instruction sums, element by element side by side; 0 beyond the last.
+
+    places: of the panel, and of the first of these rows in it.
+    """
     code, p, s = frame.code, frame.plan, frame.sizes
+    panel, to = places
     kind, together = frame.copied_kind, p.fused
 
     def group(i: Index, left: int | Value | None) -> None:
         for v in vectors:
             rows = [one_row(v, code.add(start, i, n), n, left) for n in range(together)]
             at = code.add(code.mul(i, s.panel_row), code.mul(frame.slot(0, v), together))
-            code.store(interleaved(code, rows), code.at(to, kind, at), kind)
+            mixed = interleaved(code, rows)
+            code.store(mixed, code.at(to, kind, at), kind)
+            if s.sums_columns:
+                sums = column_sum(frame, panel, frame.slot(0, v))
+                words = code.builder.bitcast(mixed, vector(I32, p.lanes))
+                total = plus_columns(code, code.load(sums, I32, p.lanes), words)
+                code.store(total, sums, I32)
 
     def one_row(v: tuple[int, int, int | None], k: Index, n: int, left: Any) -> Value:
         def value() -> Value:

@@ -6,7 +6,7 @@ wraps. Copies in scratch hold the points of a group side by side: of rows as the
 of columns `[k / group, n, group]`, zeros beyond the last.
 
 Rows of i8 are copied with 128 added, as `vpdpbusd` takes them unsigned; 128 times the sum of the
-columns is taken off again, from one more sum for each vector of columns.
+columns is taken off again. Copies of panels add it up, or tiles by one more sum for each vector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Vector = tuple[int, int, int | None]
 
 def biased(frame: Frame, x: Value) -> Value:
     """What is copied of the rows' factor: i8 with 128 added, all else as it is."""
-    if frame.plan.fused != BYTES or frame.sizes.factors[0].narrow != "i8":
+    if not frame.sizes.is_biased:
         return x
     lanes = lanes_of(x)
     return frame.code.builder.xor(x, constants(I8, [-BIAS] * lanes))
@@ -41,6 +41,24 @@ def interleaved(code: Code, rows: Sequence[Value]) -> Value:
     count = lanes_of(even)
     order = [x for i in range(count) for x in (i, count + i)]
     return code.builder.shuffle_vector(even, odd, ll.Constant(vector(I32, 2 * count), order))
+
+
+def plus_columns(code: Code, total: Value, group: Value) -> Value:
+    """A sum of vectors of columns, and 128 times the four bytes of each column of a group."""
+    every = int.from_bytes([BIAS] * BYTES, "little", signed=True)
+    return _four_products(code, total, code.constant(I32, every, lanes_of(total)), group)
+
+
+def _four_products(code: Code, total: Value, x: Value, y: Value) -> Value:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes_of(total)}"
+    return code.call_external(name, total.type, [total, x, y])
+
+
+def column_sum(frame: Frame, panel: Value, column: Index) -> Value:
+    """Where a copied panel has 128 times the sums of its columns, from one of them on."""
+    code = frame.code
+    behind = code.at(panel, I8, frame.sizes.panel_elements)
+    return code.at(behind, I32, column)
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,8 @@ class FusedSums:
         code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
         together = p.fused
         zero = code.zero(I32, p.lanes)
-        taken_off = len(self.vectors) if self._is_biased else 0
+        sizes = self.frame.sizes
+        taken_off = len(self.vectors) if sizes.is_biased and not sizes.sums_columns else 0
         number = self.rows * len(self.vectors)
         row = together * self.frame.sizes.panel_row
         nest, reduced = self.frame.nest, p.reduced
@@ -88,14 +107,13 @@ class FusedSums:
             sums = level(0, count, start)[2:]
         else:
             sums = groups(code.mul(count, self.frame.sizes.inner_k), start)[2:]
-        if not taken_off:
+        if not sizes.is_biased:
             return sums
-        more = sums[number:]
-        return [code.builder.sub(x, more[i % taken_off]) for i, x in enumerate(sums[:number])]
-
-    @property
-    def _is_biased(self) -> bool:
-        return self.frame.plan.fused == BYTES and self.frame.sizes.factors[0].narrow == "i8"
+        more = sums[number:] or [
+            code.load(column_sum(self.frame, b, self._column(v)), I32, p.lanes)
+            for v in self.vectors
+        ]
+        return [code.builder.sub(x, more[i % len(more)]) for i, x in enumerate(sums[:number])]
 
     def _step(self, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
         """The products of one group."""
@@ -114,11 +132,8 @@ class FusedSums:
         """128 times the columns added up, where rows are 128 too high."""
         if not sums:
             return []
-        every = int.from_bytes([BIAS] * BYTES, "little", signed=True)
-        x = self.frame.code.constant(I32, every, self.frame.plan.lanes)
-        return [
-            self._plus_products(total, x, y) for total, y in zip(sums, self._loaded(b), strict=True)
-        ]
+        pairs = zip(sums, self._loaded(b), strict=True)
+        return [plus_columns(self.frame.code, total, y) for total, y in pairs]
 
     def _loaded(self, b: Value) -> list[Value]:
         """A group of every vector of columns, as i32 of its points."""
@@ -134,8 +149,7 @@ class FusedSums:
     def _plus_products(self, total: Value, x: Value, y: Value) -> Value:
         code, lanes = self.frame.code, self.frame.plan.lanes
         if self.frame.plan.fused == BYTES:
-            name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-            return code.call_external(name, total.type, [total, x, y])
+            return _four_products(code, total, x, y)
         pairs = vector(ll.IntType(16), 2 * lanes)
         name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 16 else "llvm.x86.avx2.pmadd.wd"
         both = [code.builder.bitcast(z, pairs) for z in (x, y)]
