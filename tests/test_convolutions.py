@@ -135,6 +135,31 @@ def test_any_form_equals_its_definition(seed):
         np.testing.assert_allclose(np.asarray(ran), want, rtol=2e-5, atol=2e-5 * scale)
 
 
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_a_spread_image_is_read_in_phases_at_any_edge(every):
+    """No zeros between elements are made, and windows have as few taps as can be."""
+    rng = np.random.default_rng(every)
+    for low, high, width, extent in product((-2, 0, 1, 4), (-1, 3), (1, 2, 3, 4, 7), (2, 5)):
+        reach = (extent - 1) * every + 1 + low + high
+        if reach < width:
+            continue
+        p = {
+            "window_strides": [1], "padding": [(low, high)], "lhs_dilation": [every],
+            "rhs_dilation": [1], "feature_group_count": 1, "batch_group_count": 1,
+        }  # fmt: skip
+        x = rng.standard_normal((2, 3, extent)).astype(np.float32)
+        k = rng.standard_normal((4, 3, width)).astype(np.float32)
+        given = p | {"dimension_numbers": ("NCW", "OIW", "NCW")}
+        program = trace(lambda x, k, g=given: lax.conv_general_dilated(x, k, **g), (x, k)).program
+        (got,) = evaluate_program(program, [x, k], {})
+        np.testing.assert_allclose(got, oracle(x, k, p), rtol=1e-12, atol=1e-12)
+        (sig,) = (
+            n.attr for n in program.nodes if isinstance(n.attr, Generic) and n.attr.reductions
+        )
+        groups = -(-(reach - width + every) // every)  # of places, some of the first may be skipped
+        assert np.prod(sig.sizes) <= 2 * 4 * 3 * groups * every * -(-width // every)
+
+
 def run(program, arrays):
     @jax.jit
     def execute(arrays):

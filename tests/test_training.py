@@ -64,6 +64,73 @@ def test_no_policy_beats_the_search_of_a_step():
     assert times[0] <= min(times)
 
 
+# ---- both passes and the update of a convolution net ---------------------------------------------
+STEPS = ("sgd", "adam")
+
+
+def small_step(name, monkeypatch):
+    """A step of the convolution net over small images, and arguments for it."""
+    net = module("trainconv")
+    for key, value in {"BATCH": 2, "SIZE": 7, "INPUTS": 3, "FIRST": 4, "SECOND": 5}.items():
+        monkeypatch.setattr(net, key, value)
+    rng = np.random.default_rng(0)
+    drawn = [rng.standard_normal(s.shape).astype("f4") for s in getattr(net, f"{name}_example")()]
+    arguments = getattr(net, name).__code__.co_varnames
+    pairs = zip(arguments, drawn, strict=False)
+    return getattr(net, name), [abs(x) if k.startswith("v") else x for k, x in pairs]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_a_convolution_net_is_what_jax_computes(name, monkeypatch):
+    step, arguments = small_step(name, monkeypatch)
+    run = eqsat.optimize(step, *arguments, target="reference", time_limit=5)
+    assert not any(n.op == "opaque" for n in run.program.nodes)
+    for got, want in zip(run.compile()(*arguments), step(*arguments), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_backward_pass_of_a_stride_multiplies_no_zeros(monkeypatch):
+    """Five products of nine taps, of which the one by stride 2 has four phases of four taps."""
+    step, arguments = small_step("sgd", monkeypatch)
+    program = eqsat.optimize(step, *arguments, target="reference", stop_after="program").program
+    sums = [n.attr for n in program.nodes if n.op == "generic" and len(n.attr.maps) > 1]
+    work = sorted(np.prod(g.sizes) for g in sums if g.reductions and g.rank > 2)
+    first, second = 2 * 7 * 7 * 3 * 4 * 9, 2 * 4 * 4 * 4 * 5 * 9
+    assert work == sorted([first, first, second, second, 2 * 8 * 8 * 4 * 5 * 4])
+
+
+def readers_without_products(run):
+    """Argument → how many dispatches read it that do no products: they lay it out."""
+    program, found = run.schedule.program, {}
+    for d in run.schedule.dispatches:
+        attrs = [program.nodes[i].attr for i in run.schedule.inside(d)]
+        if any(len(getattr(a, "maps", ())) > 1 and a.reductions for a in attrs):
+            continue
+        for i in d.reads:
+            if program.nodes[i].op == "input":
+                found[program.leaf(i).name] = found.get(program.leaf(i).name, 0) + 1
+    return found
+
+
+def test_weights_of_a_step_are_read_as_they_are_by_both_passes():
+    run = eqsat.optimize(eqsat.read("train.py:step"), target="avx512")
+    assert run.schedule is not None
+    assert not {"w1", "w2"} & readers_without_products(run).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+def test_filters_of_a_step_are_laid_out_once_at_most(name):
+    """The filters that images are multiplied with in both passes, and what the update makes."""
+    run = eqsat.optimize(eqsat.read(f"trainconv.py:{name}"), target="avx512", time_limit=60)
+    assert run.schedule is not None
+    found = readers_without_products(run)
+    assert all(found.get(w, 0) <= 1 for w in ("w1", "w2", "w3")), found
+    updated = run.schedule.program.results[:3]
+    for d in run.schedule.dispatches:
+        assert not set(updated) & set(d.reads), "what is updated is not converted again"
+
+
 # ---- derivatives of what is jitted ---------------------------------------------------------------
 X = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
 W = np.random.default_rng(2).standard_normal((8, 12)).astype(np.float32)

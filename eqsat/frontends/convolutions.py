@@ -1,15 +1,17 @@
 """`conv_general_dilated` in every form → a sum of products over windows.
 
 Groups become a loop of their own: channels (or images) and filters are split by it. A dilated
-image, as a transposed convolution has it, is spread out with zeros first.
+image, as a transposed convolution has it, is read in phases (`phases.py`), or spread out with zeros
+where the convolution has strides or a dilated window, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.frontends.phases import Phases, phases, window_edges
 from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import Edges, padded, reshaped
 from eqsat.frontends.windows import contract
@@ -20,13 +22,14 @@ from eqsat.model.affine import Affine, affine, dim
 class _Loops:
     """Loops so far, the result dims' loops, and what indexes each operand dim.
 
-    A split dim has two indices.
+    A split dim has two indices. phases: of the spatial dims, with the loop of the phase.
     """
 
     sizes: list[int] = field(default_factory=list)
     result: dict[int, Affine] = field(default_factory=dict)
     image: dict[int, list[Affine]] = field(default_factory=dict)
     kernel: dict[int, list[Affine]] = field(default_factory=dict)
+    phases: dict[int, tuple[Phases, Affine]] = field(default_factory=dict)
 
     def loop(self, extent: int) -> Affine:
         """A further loop."""
@@ -43,24 +46,41 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[T
     p, dtype = eqn.params, dtype_name(eqn.outvars[0].aval.dtype)
     if dtype is None:
         return None
-    x, kernel = padded(ctx, xs[0], _edges(p), 0), xs[1]
     shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
+    spec = p["dimension_numbers"]
+    spatial = tuple(zip(spec.lhs_spec[2:], spec.rhs_spec[2:], spec.out_spec[2:], strict=True))
+    found = [
+        phases(p, j, xs[0].shape[a], xs[1].shape[b], shape[c])
+        for j, (a, b, c) in enumerate(spatial)
+    ]
+    x = padded(ctx, xs[0], _edges(p, found), 0)
+    kernel = padded(ctx, xs[1], window_edges(found, spec.rhs_spec[2:], len(shape)), 0)
     nest = _Loops()
-    group = _add_result(nest, p, shape)
+    split = {c: f for f, (_, _, c) in zip(found, spatial, strict=True) if f is not None}
+    group = _add_result(nest, p, shape, split)
     rank = len(nest.sizes)
     _add_channels(nest, p, kernel.shape, group)
     for j in range(len(shape) - 2):
         _add_window(nest, p, j, kernel.shape)
-    operands = [_operand(ctx, x, nest.image, p), _operand(ctx, kernel, nest.kernel, p)]
-    found = contract(ctx, nest.sizes, rank, operands, dtype, p["precision"])
-    return found and [reshaped(ctx, found[0], shape)]
+    taps = {d: f.taps for d, f in zip(spec.rhs_spec[2:], found, strict=True) if f is not None}
+    operands = [
+        _operand(ctx, x, nest.image, _groups(p), {}),
+        _operand(ctx, kernel, nest.kernel, _groups(p), taps),
+    ]
+    total = contract(ctx, nest.sizes, rank, operands, dtype, p["precision"])
+    if total is None:
+        return None
+    whole = [split[d].every * split[d].positions if d in split else n for d, n in enumerate(shape)]
+    edges = [split[d].result_edges(n) if d in split else (0, 0, 0) for d, n in enumerate(shape)]
+    return [padded(ctx, reshaped(ctx, total[0], tuple(whole)), edges, 0)]
 
 
-def _edges(p: Any) -> list[Edges]:
+def _edges(p: Any, found: Sequence[Phases | None]) -> list[Edges]:
     spec = p["dimension_numbers"].lhs_spec
     edges: list[Edges] = [(0, 0, 0)] * len(spec)
-    for d, (low, high), dilation in zip(spec[2:], p["padding"], p["lhs_dilation"], strict=True):
-        edges[d] = (int(low), int(high), int(dilation) - 1)
+    pairs = zip(p["padding"], p["lhs_dilation"], found, strict=True)
+    for d, ((low, high), dilation, f) in zip(spec[2:], pairs, strict=True):
+        edges[d] = f.image if f is not None else (int(low), int(high), int(dilation) - 1)
     return edges
 
 
@@ -68,8 +88,12 @@ def _groups(p: Any) -> int:
     return int(p["feature_group_count"]) * int(p["batch_group_count"])  # one of them is 1
 
 
-def _add_result(nest: _Loops, p: Any, shape: tuple[int, ...]) -> Affine:
+def _add_result(
+    nest: _Loops, p: Any, shape: tuple[int, ...], split: Mapping[int, Phases]
+) -> Affine:
     """Loops of the result's dims, its channels as groups and channels of each.
+
+    split: dims of positions and phases.
 
     Returns the index of the group.
     """
@@ -78,6 +102,9 @@ def _add_result(nest: _Loops, p: Any, shape: tuple[int, ...]) -> Affine:
         if d == channels and groups > 1:
             group = nest.loop(groups)
             nest.result[d] = nest.loop_above_one(extent // groups)
+        elif d in split:
+            nest.result[d] = nest.loop(split[d].positions)
+            nest.phases[d] = split[d], nest.loop(split[d].every)
         else:
             nest.result[d] = nest.loop(extent)
     return group
@@ -101,20 +128,31 @@ def _add_channels(nest: _Loops, p: Any, kernel: tuple[int, ...], group: Affine) 
 def _add_window(nest: _Loops, p: Any, j: int, kernel: tuple[int, ...]) -> None:
     """Spatial dim j: stride * position + dilation * offset; no loop for a window of 1."""
     spec = p["dimension_numbers"]
-    offset = nest.loop_above_one(kernel[spec.rhs_spec[2 + j]])
     ((position, _),) = nest.result[spec.out_spec[2 + j]].terms
+    if spec.out_spec[2 + j] in nest.phases:
+        found, phase = nest.phases[spec.out_spec[2 + j]]
+        tap = nest.loop_above_one(found.taps)
+        nest.image[spec.lhs_spec[2 + j]] = [affine([(position, 1), *tap.terms])]
+        within = affine([(d, -stride) for d, stride in phase.terms], found.every - 1)
+        nest.kernel[spec.rhs_spec[2 + j]] = [tap, within]
+        return
+    offset = nest.loop_above_one(kernel[spec.rhs_spec[2 + j]])
     inside = [(d, int(p["rhs_dilation"][j])) for d, _ in offset.terms]
     nest.image[spec.lhs_spec[2 + j]] = [affine([(position, int(p["window_strides"][j])), *inside])]
     nest.kernel[spec.rhs_spec[2 + j]] = [offset]
 
 
 def _operand(
-    ctx: Context, x: Tensor, index: dict[int, list[Affine]], p: Any
+    ctx: Context, x: Tensor, index: dict[int, list[Affine]], groups: int, taps: Mapping[int, int]
 ) -> tuple[Tensor, list[Affine]]:
-    """The operand with its split dims as two, and what indexes each of its dims."""
-    groups, shape, flat = _groups(p), [], []
+    """The operand with its split dims as two, and what indexes each of its dims.
+
+    taps: of the dims that are split into taps and phases; all others are split into groups.
+    """
+    shape, flat = [], []
     for d, extent in enumerate(x.shape):
-        split = len(index[d]) == 2 and extent > groups
-        shape += [groups, extent // groups] if split else [extent]
+        first = taps.get(d, groups)
+        split = len(index[d]) == 2 and extent > first
+        shape += [first, extent // first] if split else [extent]
         flat += index[d] if split else index[d][:1]
     return reshaped(ctx, x, tuple(shape)), flat
