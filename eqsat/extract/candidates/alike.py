@@ -54,16 +54,17 @@ class Alike:
             if all([self.space.is_own[n] for n in nodes]):
                 own.append(s)
                 continue
-            key, cost = self._key(s), (self._conversions(nodes), len(s.inside))
+            key, cost = self.key(s), (self.conversions(nodes), len(s.inside))
             if key not in kept or cost < kept[key][0]:
                 kept[key] = cost, s
         return own + [s for _, s in kept.values()]
 
-    def _conversions(self, nodes: Iterable[int]) -> int:
+    def conversions(self, nodes: Iterable[int]) -> int:
+        """How many of these nodes convert."""
         kinds = self.space.kinds
         return sum([kinds[n] == "conversion" for n in nodes])
 
-    def _key(self, state: Grown) -> Key:
+    def key(self, state: Grown) -> Key:
         """What it reads, what it computes, and what else it may write for others."""
         space, inside = self.space, state.inside
         computed = space.computes(inside.values())

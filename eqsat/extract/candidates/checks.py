@@ -219,9 +219,11 @@ class Checks(DevicePool):
 
         The same group with the conversion at its rim exists too: every op has its own layout.
         """
+        return self.space.kinds[node] == "elementwise" and self.is_turned(state, readers)
+
+    def is_turned(self, state: Grown, readers: tuple[Reader, ...]) -> bool:
+        """Whether these readers are a rule's conversions which an elementwise op reads."""
         kinds, nodes = self.space.kinds, self.space.egraph.nodes
-        if kinds[node] != "elementwise":
-            return False
         work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
         while work:
             q = work.pop()

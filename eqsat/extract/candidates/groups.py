@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.checks import EMPTY, Above, Grown
 from eqsat.extract.candidates.redundant import Known, Larger, Redundant
 from eqsat.extract.candidates.space import order
+from eqsat.extract.candidates.unfinished import Unfinished
 from eqsat.extract.candidates.uses import Reader
 from eqsat.model.deadline import tick
 
@@ -62,16 +64,23 @@ class Grower(Redundant):
         Of those as large as they may be none that is redundant; so they come last.
         """
         start, known = self.add(EMPTY, None, sink), self.known(sink)
+        seen = Unfinished(self, self.alike) if Unfinished.may_ask(self) else None
         stack = [] if start is None else [start]
         last: list[_Last] = []
         while stack or last:
             tick()
             state = stack.pop() if stack else self._made(last.pop(), known)
+            if seen is not None and state is not None and seen.is_known(state):
+                continue
             whole = None if state is None else self._decided(state, sink, stack, last)
             if whole is None or not self.fits(whole, sink):
                 continue
             if not self.is_redundant(whole, sink, known):
                 yield whole
+
+    @cached_property
+    def alike(self) -> Alike:
+        return Alike(self.space)
 
     def _made(self, last: _Last, known: Known) -> Grown | None:
         """A group as large as it may be; None if it is illegal or redundant."""
