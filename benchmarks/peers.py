@@ -45,7 +45,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 ONLY = {"jax_nhwc": ("resnet50",)}  # sides that know these models alone
 BATCH_SECONDS, ROUNDS_SECONDS = 0.02, 25.0
-LEAST_ROUNDS, MOST_ROUNDS = 7, 40
+LEAST_ROUNDS, MOST_ROUNDS = 30, 40
 LOAD_SECONDS = 900.0  # of one side, compiling included
 ERROR = 1e-3  # relative to the largest element; above it a side computes something else
 TIES = {"conv_qdq": 2 / 127}  # a value halfway between two steps may round to either
@@ -226,7 +226,7 @@ def main() -> int:
     parser.add_argument("--threads", nargs="*", type=int, default=[1])
     parser.add_argument("--core", type=int, help="the first core; the first allowed one")
     parser.add_argument("--target", default="avx512")
-    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--time-limit", type=float, default=120.0)
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-peers" / "bin" / "python")
     parser.add_argument("--folder", type=Path, default=ROOT / "results" / "peers")
     parser.add_argument("--lock", type=Path, help="a file to lock while rounds are timed")
