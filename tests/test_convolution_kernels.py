@@ -1,5 +1,7 @@
 """Convolutions as kernels: pads inside, any stride, dilation and groups, between guard pages."""
 
+import re
+
 import guarded
 import jax
 import numpy as np
@@ -35,6 +37,12 @@ SHAPES = {
     ),
     "groups of 16": Convolution(h=14, w=14, channels=64, features=64, groups=4),
     "groups of 4": Convolution(h=14, w=14, channels=64, features=64, groups=16),
+    "rows of 14 beside features": Convolution(
+        n=2, h=7, w=27, channels=9, features=37, stride=2, images="NCHW"
+    ),
+    "rows of 31 beside features": Convolution(
+        h=6, w=61, channels=8, features=32, stride=2, images="NCHW"
+    ),
     "grouped, channels first": Convolution(
         h=9, w=18, channels=8, features=12, groups=2, images="NCHW", taps="gfchw"
     ),
@@ -93,6 +101,18 @@ def test_each_element_is_copied_once(name):
     assert chosen.kind == "contraction" and chosen.windows and not chosen.copied[0]
     assert "copied windows" in chosen.to_text()
     assert Plan.from_json(chosen.to_json()) == chosen
+
+
+@pytest.mark.parametrize("name", [x for x in SHAPES if x.startswith("rows of")])
+def test_tiles_of_features_are_turned_where_rows_lie_side_by_side(name):
+    nest = SHAPES[name].nest()
+    chosen, access = plan(nest, AVX512), nest.stores[0].access
+    assert access.strides[chosen.vector_loop] > 1 and access.strides[chosen.row_loops[-1]] == 1
+    stored = re.findall(
+        r"store float |store <16 x float>|masked.store.v16f32",
+        generate(nest, chosen, AVX512, "turned").ir,
+    )
+    assert "store float " not in stored
 
 
 SKIPPED = {"many channels": (0.81, 0.83), "many channels, relu": (0.79, 0.81), "dilated": (1, 1)}

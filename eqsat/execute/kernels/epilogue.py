@@ -12,9 +12,11 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
+from eqsat.plan.contraction import row_stride
 from eqsat.plan.stages import access_loops
 
 Vector = tuple[int, int, int | None]
+SIDE = 16  # rows and lanes of what is transposed in registers
 
 
 def write_finish(outer: Frame, last: bool) -> Any:
@@ -72,15 +74,51 @@ class Column:
         kind = frame.sum_kind
         source = code.at(sums, kind, self.slot)
 
+        turned = self._turned()
+
         def row(r: Index) -> None:
             at = frame.moved(frame.rows_at(code.add(first, r)))
-            total = code.load(
-                code.at(source, kind, code.mul(r, p.vectors * p.lanes)), kind, p.lanes
-            )
-            known = dict(steady) | {frame.sizes.roles.root: total}
-            self._point(at, known)
+            place = code.at(source, kind, code.mul(r, p.vectors * p.lanes))
+            known = dict(steady) | {frame.sizes.roles.root: code.load(place, kind, p.lanes)}
+            if turned:
+                x = self._points(at).stage(turned.stage, at.at, known, self.vector[2])
+                code.store(code.broadcast(x, p.lanes), place, kind)
+            else:
+                self._point(at, known)
 
         code.loop(0, rows, 1, [], row)
+        if turned:
+            self._write_turned(frame, turned, source, rows, first)
+
+    def _turned(self) -> Store | None:
+        """The store, if it is one of whole tiles whose rows lie side by side and not its lanes."""
+        nest, p = self.outer.nest, self.outer.plan
+        (s, *others), access = nest.stores, nest.stores[0].access
+        plain = not (others or s.bounds or access.bounds or access.lookups or nest.bounds)
+        if not plain or p.extra or access.dtype != "f32" or self.outer.sizes.roles.dtype != "f32":
+            return None
+        apart = access.strides[p.vector_loop] not in (0, 1)
+        is_row = row_stride(nest, p.row_loops, access) == 1
+        return s if apart and is_row and p.lanes == SIDE and p.rows > SIDE // 2 else None
+
+    def _write_turned(
+        self, frame: Frame, s: Store, values: Value, rows: Index, first: Index
+    ) -> None:
+        """Transpose the tile's values, which lie where its sums did, and write them as vectors."""
+        code, p, kind = frame.code, frame.plan, TYPES["f32"]
+        start = frame.moved(frame.rows_at(first))
+        place = self._points(start).offset(s.access, start.at)
+        for r in range(0, p.rows, SIDE):
+            own = [
+                code.load(code.at(values, kind, i * p.vectors * p.lanes), kind, p.lanes)
+                for i in range(r, min(r + SIDE, p.rows))
+            ]
+            own += [code.zero(kind, p.lanes)] * (SIDE - len(own))
+            there = code.first_lanes(code.min(code.sub(rows, r), SIDE), SIDE)
+            for lane, x in enumerate(code.transposed(own)[: self.vector[2]]):
+                step = lane * s.access.strides[p.vector_loop] + r
+                pointer = code.at(frame.writes[s.access.buffer], kind, code.add(place, step))
+                code.store(x, pointer, kind, mask=there)
 
     def _points(self, frame: Frame) -> Points:
         p = frame.plan
