@@ -17,6 +17,8 @@ from eqsat.extract.solve.relax import Relaxation
 
 LEAST = 64  # plans between two relaxations
 PART = 8  # or this part of those that are not made
+MANY = 20_000  # options: of more, a relaxation takes as long as thousands of plans
+PART_OF_MANY = 3  # as `PART`, so that there are fewer relaxations
 
 
 class Planned(Protocol):
@@ -71,5 +73,6 @@ def _next(free: Planned, relaxed: Relaxation) -> Ints:
         return left[:0]
     near = np.array(relaxed.reduced)[left]
     order = np.lexsort((near, ~chosen[left]))
-    count = max(LEAST, int(chosen[left].sum()), len(left) // PART)
+    part = PART_OF_MANY if len(free) > MANY else PART
+    count = max(LEAST, int(chosen[left].sum()), len(left) // part)
     return left[order[:count]]
