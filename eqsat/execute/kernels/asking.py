@@ -128,8 +128,8 @@ class Asks:
         start = code.add(code.mul(group, along), code.mul(number, across))
         kind = self.frame.source_kind(1)
         pointer = code.at(ahead, kind, start)
-        # single tiles reach the next panel late, and rows that share sets fill the first cache
-        level = 2 if p.k_blocks > 1 or p.tile_block == 1 else 1
+        # one or two tiles reach the next panel late, and rows that share sets fill the first cache
+        level = 2 if p.k_blocks > 1 or p.tile_block <= 2 else 1
         line = self.frame.sizes.line
         lines = 1 if p.copied[1] else -(-len(self.vectors) * p.lanes // line)
         for i in range(p.prefetch):
