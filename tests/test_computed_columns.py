@@ -6,7 +6,7 @@ import guarded
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contracted import AVX2, AVX512
+from contracted import AVX2, AVX512, matmul
 
 import eqsat
 from eqsat.execute.kernels import jit
@@ -14,6 +14,7 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Nest, Stage, Store
 from eqsat.plan.contraction import UNROLL
+from eqsat.plan.cores import CHAINS
 from eqsat.plan.planner import plan
 from eqsat.plan.roles import product_roles_of
 
@@ -133,6 +134,14 @@ def test_few_rows_copy_no_columns_and_many_do():
     few, many = (plan(dequantised(m, 16, 32, 2048), AVX512) for m in (1, 256))
     assert few.copied == (False, False) and few.scratch_bytes < 1 << 16
     assert many.copied[1]
+
+
+def test_what_makes_columns_fills_the_wait_for_a_sum():
+    products = 16 * 32 * 2048 // AVX512.lanes(4)
+    made = plan(dequantised(1, 16, 32, 2048), AVX512)
+    assert made.vectors < CHAINS and made.work.fma == products
+    read = plan(matmul(1, 512, 2048), AVX512)
+    assert read.vectors < CHAINS and read.work.fma > products
 
 
 def test_one_scale_a_column():

@@ -76,10 +76,12 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             across = -(-width // p.lanes) * p.wide
             times = points * columns * count * panels
             products = times * k * sizes.multiplied
-            fma += products * max((rows + more) * across, CHAINS)
             from_a = rows * (across if p.vector_rows else 1)
+            made = across * of_b + from_a * of_a
+            # what makes the factors fills the wait for a sum, too
+            fma += products * max((rows + more) * across, CHAINS - made)
             loads += products * (across + from_a)
-            converted += times * k * (across * of_b + from_a * of_a)
+            converted += times * k * made
             tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
