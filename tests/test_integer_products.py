@@ -116,7 +116,7 @@ def convolution_of_bytes(size, channels, features, stride, dtypes, zero=None):
     if zero is not None:
         every = tuple(range(6))
         less = call("sub", cast(arg(0), "i32"), const(zero))
-        before = (Stage(4, every, less, (replace(x, bounds=(), fill=None),), "i32"),)
+        before = (Stage(4, every, less, (replace(x, fill=None),), "i32"),)
         before += (Stage(5, every, arg(0), (0,), "i32", bounds=x.bounds),)
         given, body = (1, w), call("mul", arg(0), cast(arg(1), "i32"))
     stage = replace(stage, body=body, arguments=given, dtype="i32")
