@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import guarded
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512, convolution, matmul
 
+import eqsat
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
@@ -254,3 +257,29 @@ def test_ranges_are_those_of_all_values():
     outside = replace(padded, dtype="u8", fill=0)
     assert narrowest(nest, call("sub", cast(x, "i32"), const(1)), (outside,)) == "i16"
     assert narrowest(nest, cast(x, "f32"), given) == ""
+
+
+def test_a_quantised_convolution_is_one_dispatch():
+    """Pads, sums of bytes, bias and requantising; exactly what XLA computes."""
+    if jit.why_not(VNNI):
+        pytest.skip(jit.why_not(VNNI))
+    rng = np.random.default_rng(0)
+    x, w = drawn(rng, (1, 14, 14, 32), "i8"), drawn(rng, (3, 3, 32, 48), "i8")
+    bias = rng.integers(-100, 100, 48).astype(np.int32)
+    scale = rng.uniform(1e-5, 2e-5, 48).astype(np.float32)
+
+    def function(x, w, bias, scale):
+        sums = jax.lax.conv_general_dilated(
+            x, w, (1, 1), [(1, 1)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            preferred_element_type=jnp.int32,
+        )  # fmt: skip
+        scaled = (sums + bias).astype(jnp.float32) * scale
+        return jnp.clip(jnp.round(scaled), -128, 127).astype(jnp.int8)
+
+    given = (x, w, bias, scale)
+    run = eqsat.optimize(function, *given, weights=["w"], target="avx512-vnni")
+    assert len(run.schedule.dispatches) == 1
+    assert not run.execution.to_json()["declined"]
+    found = np.asarray(run.compile()(*given))
+    assert len(np.unique(found)) > 20
+    assert (found == np.asarray(jax.jit(function)(*given))).all()
