@@ -133,6 +133,26 @@ def test_what_is_no_row_block_says_why():
         plan(nest_of_program(parse_program(exact)), AVX512)
 
 
+@pytest.mark.parametrize("written", ["v2", "k2", "b2"])
+def test_what_is_written_along_no_row_is_no_row_block(written):
+    """Values and keys with their biases, or what is added behind, are results of no row."""
+    text = attention(5, 7, 3, 4, 6)
+    for name, width in (("k", 4), ("v", 6)):
+        loops = f"loops=[7, 3, {width}], maps=[[d0, d1, d2]], body=add(x0, 1.0), rank=3"
+        text = text.replace("qt =", f"{name}2 = generic({name}, {loops})\nqt =")
+        text = text.replace(f", {name}, loops", f", {name}2, loops")
+    behind = "loops=[5, 3, 6], maps=[[d0, d1, d2]"
+    text = text.replace("input mask", "input b: f32[5, 3, 6]\ninput mask")
+    text = text.replace(
+        "return y", f"b2 = generic(b, {behind}], body=add(x0, 2.0), rank=3)\n"
+        f"z2 = generic(y, b2, {behind}, [d0, d1, d2]], body=add(x0, x1), rank=3)\nreturn z2",
+    )  # fmt: skip
+    computed(parse_program(text), drawn(parse_program(text)))
+    program = parse_program(text.replace("return z2", f"return z2, {written}"))
+    with pytest.raises(NoNest, match="is along no row, and written"):
+        plan(nest_of_program(program), AVX512)
+
+
 def test_rows_across_cache_sets_fetch_lines_again():
     """Elements 4 KiB apart share sets of a cache; lines of others stay for the next row."""
     text = """

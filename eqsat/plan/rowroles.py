@@ -267,6 +267,9 @@ def _with_stages(r: RowRoles) -> RowRoles:
         if s.combine and not _is_reduction(nest, i, r.rows, r.along):
             raise NoNest(f"%{s.node} does not reduce rows")
     rows = [i for i in inner if set(nest.stages[i].loops) <= inside]
+    for t in nest.stores:
+        if t.stage not in outside and t.stage not in rows:
+            raise NoNest(f"%{nest.stages[t.stage].node} is along no row, and written")
     values = tuple(i for i in rows if r.along in nest.stages[i].loops)
     scalars = tuple(i for i in rows if r.along not in nest.stages[i].loops)
     return _divided(replace(r, first=first, values=values, scalars=scalars))
