@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eqsat.entry.jit import jit
     from eqsat.entry.keep_state import keep_state
     from eqsat.entry.pareto import pareto
+    from eqsat.entry.together import Called, Together, optimize_together
     from eqsat.lab.experiment import Experiment
     from eqsat.lab.kept import load
     from eqsat.model.diag import EqsatError
@@ -26,25 +27,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
 _HOME = {
+    "Called": "eqsat.entry.together",
     "EqsatError": "eqsat.model.diag",
     "Experiment": "eqsat.lab.experiment",
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
     "Source": "eqsat.source",
+    "Together": "eqsat.entry.together",
     "bind": "eqsat.entry.bind",
     "compare": "eqsat.entry.compare",
     "jit": "eqsat.entry.jit",
     "keep_state": "eqsat.entry.keep_state",
     "load": "eqsat.lab.kept",
     "optimize": "eqsat.api",
+    "optimize_together": "eqsat.entry.together",
     "pareto": "eqsat.entry.pareto",
     "read": "eqsat.api",
     "rules": "eqsat.api",
     "target": "eqsat.api",
 }
 __all__ = [
-    "EqsatError", "Experiment", "Program", "Run", "Source", "bind", "compare", "jit", "keep_state",
-    "load", "optimize", "pareto", "read", "rules", "target",
+    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Together", "bind", "compare",
+    "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read", "rules",
+    "target",
 ]  # fmt: skip
 
 

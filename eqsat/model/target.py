@@ -209,6 +209,9 @@ class Target:
     kernels: Kernels | None = None  # what plans are made and priced from; None: there are no plans
     measured_on: MeasuredOn | None = None
     chosen: str = ""  # why this target, where nobody named one (`target: auto`)
+    calls: int = 1  # times are of so many runs: what runs here is called so often
+    # bytes between two uses of a weight, where the program is part of what runs; None: as it says
+    touched_bytes: int | None = None
 
     @property
     def is_planned(self) -> bool:
@@ -223,6 +226,14 @@ class Target:
             raise ValueError(f"target {self.name} has no `kernels`")
         caches = tuple(m.size_bytes for m in self.memory[:-1])
         return Machine(k.vector_bytes, k.registers, caches, k.cores, k.features)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether its devices are one machine that runs several programs, one after another.
+
+        They have no links: weights are on all of them, and nothing else leads from one to another.
+        """
+        return bool(self.devices) and not self.links
 
     @property
     def default_device(self) -> str:

@@ -66,7 +66,12 @@ class _Unnumbered(dict[int, int]):
 def planner_of(egraph: EGraph, target: Target) -> Planner:
     """The planner of a program's dispatches; ValueError if the target has no kernels."""
     rates(target)
-    return Planner(target, working_set(egraph))
+    return Planner(target, bytes_between_uses(egraph, target))
+
+
+def bytes_between_uses(egraph: EGraph, target: Target) -> int:
+    """The `working_set` of a program, or what its target says where it is one of several parts."""
+    return working_set(egraph) if target.touched_bytes is None else target.touched_bytes
 
 
 def working_set(egraph: EGraph) -> int:

@@ -46,9 +46,10 @@ class Certified:
         return found
 
     def _is_asked(self) -> bool:
-        """Not where goals of others ask about each dispatch, or where it counts which device."""
+        """Not where goals of others ask about each dispatch, or where devices have links."""
         goals, target = self.variants.goals.values(), self.variants.pool.legality.target
-        return not target.devices and all(isinstance(g, OWN) for g in goals)
+        is_one = not target.devices or target.has_parts
+        return is_one and all(isinstance(g, OWN) for g in goals)
 
     @cached_property
     def _reach(self) -> tuple[Ints, Ints]:
@@ -84,11 +85,12 @@ class Certified:
         owned = [v.pool.legality.exclusive((n,)) for n in range(len(space.kinds))]
         computed = [space.computes((n,)) for n in range(len(space.kinds))]
         served = [v.pool.served.get(n, frozenset()) for n in range(len(space.kinds))]
-        number = self._numbers
+        number, part = self._numbers, self._parts
 
         def is_alike(n: int, j: int) -> bool:
             return (
                 space.kinds[n] == space.kinds[j]
+                and part[n] == part[j]
                 and v.moved[n] == v.moved[j]
                 and v.tied[n] == v.tied[j]
                 and {number[x] for x in owned[n]} == owned[j]
@@ -99,6 +101,14 @@ class Certified:
             )
 
         return np.array([j >= 0 and is_alike(n, j) for n, j in enumerate(image.node[:-1])])
+
+    @cached_property
+    def _parts(self) -> tuple[str, ...]:
+        """Per node: the part that it belongs to, of several that are searched together."""
+        nodes, legality = self.variants.space.egraph.nodes, self.variants.pool.legality
+        if not legality.target.devices:
+            return ("",) * len(nodes)
+        return tuple([legality.devices.classes[n.eclass] for n in nodes])
 
     @cached_property
     def _numbers(self) -> dict[int, int]:

@@ -134,6 +134,8 @@ class Checks(DevicePool):
             return True
         kinds = self.space.kinds
         crosses = any(kinds[q] == "transfer" for q, _ in state.readers[buffer])
+        if self.pool.legality.target.has_parts and buffer in self.pool.resident:
+            return True
         return crosses or self.pool.legality.devices.may_read(self.device, buffer)
 
     def above(self, state: Grown, buffer: int) -> Above:

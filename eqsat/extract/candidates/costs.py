@@ -175,7 +175,7 @@ class Costs(NodePrices):
     def wider_ps(self, c: Candidate, extra: Sequence[int]) -> int:
         """Time of a candidate that also writes these buffers, which it computes inside, if any."""
         if self._planned is None:  # their traffic, as far as arithmetic does not hide it
-            more = sum([self.class_ps[b] for b in extra])
+            more = sum([self.class_ps[b] for b in extra]) * self.target.calls
             return c.time_ps + max(0, more - c.slack_ps)
         shown = tuple(w for w in c.exposable if self.space.buffer[w] in extra)
         return self.price(c.members, c.reads, (*shown, *c.writes))[0]
@@ -349,7 +349,20 @@ class Costs(NodePrices):
         """(time of a dispatch, traffic that could be added before it takes longer), picoseconds.
 
         `runs` of the members, if they are known already. Without a name, that of the best pipeline.
+        Both are of as many runs as the target's `calls` says.
         """
+        time_ps, slack_ps = self._price_once(members, reads, writes, runs, pipeline)
+        return time_ps * self.target.calls, slack_ps * self.target.calls
+
+    def _price_once(
+        self,
+        members: tuple[int, ...],
+        reads: Iterable[int],
+        writes: Iterable[int],
+        runs: Mapping[int, int] | None,
+        pipeline: str,
+    ) -> tuple[int, int]:
+        """`price` of one run."""
         class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
         known = self._known_ps(members)
         if known is not None:

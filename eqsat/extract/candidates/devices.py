@@ -63,11 +63,16 @@ class Devices:
         return held == device
 
     def may_run(self, node: int) -> bool:
-        """Whether a node that a rule made fits its device: its tiles, or data tiling at all."""
+        """Whether a node that a rule made fits its device: its tiles, or data tiling at all.
+
+        And whether all that it reads is on that one.
+        """
         n = self.space.egraph.nodes[node]
         device = self.of((node,))
         if n.rule == -1 or isinstance(n.attr, Transfer):
             return True
+        if len({self.classes[c] for c in n.children} - {ANYWHERE}) > 1:
+            return False
         if n.op in TILINGS and not dict(self.target.devices)[device].data_tiling:
             return False
         tile = n.attr.tile if isinstance(n.attr, Generic) else ()

@@ -91,7 +91,7 @@ def _compute_ps(pool: Pool, costs: Costs) -> float:
         if computed.isdisjoint(needed):
             continue
         own = costs.of((p,))
-        share = own.least_ps(p, own.iterations[p]) / len(computed)
+        share = own.target.calls * own.least_ps(p, own.iterations[p]) / len(computed)
         for v in computed:
             least[v] = min(share, least.get(v, share))
     return sum(least.get(v, 0.0) for v in needed)

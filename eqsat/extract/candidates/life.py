@@ -31,7 +31,7 @@ KEEPING = frozenset({"memory", "resident", "load_peak"})
 def found_optional(pool: Pool) -> frozenset[int]:
     """Buffers computed from weights that may be better made at run time; results stay weights."""
     space, target = pool.space, pool.legality.target
-    if target.devices:
+    if target.devices and not target.has_parts:
         return frozenset()
     made = {
         b

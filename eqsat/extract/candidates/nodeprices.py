@@ -20,7 +20,7 @@ from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
 from eqsat.ops.targets.passes import misread, miswrites, moves_innermost
 from eqsat.ops.targets.tiles import tiles_of
-from eqsat.plan.dispatch import working_set
+from eqsat.plan.dispatch import bytes_between_uses
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class NodePrices:
 
     @cached_property
     def _working_set(self) -> int:
-        return working_set(self.space.egraph)
+        return bytes_between_uses(self.space.egraph, self.target)
 
     @cached_property
     def _shares(self) -> dict[tuple[int, ...], float]:

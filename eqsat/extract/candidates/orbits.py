@@ -60,7 +60,7 @@ class Orbits:
         whole = Orbits(variants, table, of, _chains(variants, every)).in_runs()
         if target.is_planned and not variants.pool.keeps_all:
             whole = whole.one_of_each_kernel()
-        if not floored or target.devices:
+        if not floored or not all(t.is_planned for _, t in target.devices):
             whole = whole.with_times(np.arange(len(whole)))
         give_back()
         found = whole.undominated()

@@ -256,13 +256,17 @@ class _Tabulation:
 
     # ---- what is read of this run's, and of the weights ----------------------------------------
     def _sides(self, owners: Ints) -> tuple[Ints, Ragged, Ragged]:
-        """(option, reads, resident): weights that may be made in the run are either."""
+        """(option, reads, resident): weights that may be made in the run are either.
+
+        What one of several parts makes in its run no other reads: there such weights are resident.
+        """
         reads = self.reads.take(owners)
         held, optional = map(self.is_one_of, (self.pool.held, self.pool.optional))
         resident = self.is_one_of(self.pool.resident)
         run = reads.where(~(held | optional)[reads.index])
-        kept = reads.where((resident & ~optional)[reads.index])
-        either = reads.where(optional[reads.index])
+        is_made = optional[reads.index] & self._may_make[owners][reads.rows]
+        kept = reads.where(resident[reads.index] & ~is_made)
+        either = reads.where(is_made)
         choices = 1 << either.counts
         option = np.repeat(np.arange(len(owners)), choices)
         if len(option) == len(owners):
@@ -274,6 +278,15 @@ class _Tabulation:
         made, there = parts.where(is_made), parts.where(~is_made)
         run, kept = run.take(option).joined(made), kept.take(option).joined(there)
         return option, run.distinct(), kept.distinct()
+
+    @cached_property
+    def _may_make(self) -> Mask:
+        """Per candidate: whether what it reads may be made from weights in the same run."""
+        found = np.ones(len(self.candidates), dtype=bool)
+        target, devices = self.pool.legality.target, self.pool.legality.devices
+        if target.has_parts:
+            found[:] = [devices.of(m.tolist()) == target.default_device for m in self.members]
+        return found
 
     # ---- what it adds to the goals -------------------------------------------------------------
     def _time_ps(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
@@ -295,12 +308,28 @@ class _Tabulation:
         return stated + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0), is_known
 
     def _floor_ps(self, owners: Ints, extras: Ragged) -> Ints:
-        """What no plan of an option is below; of several devices that is not known."""
-        if not self.costs.target.is_planned or self.pool.legality.target.devices:
-            return np.zeros(len(owners), dtype=np.int64)
-        floors = self.space.remembered(PlanFloors, self.costs.target)
+        """What no plan of an option is below; 0 on devices without plans."""
+        found = np.zeros(len(owners), dtype=np.int64)
         writes = self.sinks.take(owners).joined(extras).distinct()
-        return floors.of(self.members.take(owners), self.reads.take(owners), writes)
+        members, reads = self.members.take(owners), self.reads.take(owners)
+        for device, rows in self._rows_by_device(members):
+            target = self.costs.part(device).target
+            if target.is_planned and len(rows):
+                floors = self.space.remembered(PlanFloors, target)
+                sides = members.take(rows), reads.take(rows), writes.take(rows)
+                found[rows] = floors.of(*sides) * target.calls
+        return found
+
+    def _rows_by_device(self, members: Ragged) -> list[tuple[str, Ints]]:
+        """Per device: which of these dispatches run there."""
+        target, devices = self.costs.target, self.pool.legality.devices
+        if not target.devices:
+            return [("", np.arange(len(members)))]
+        names = [name for name, _ in target.devices]
+        number = {name: i for i, name in enumerate(names)}
+        of = [number[devices.of(members[i].tolist())] for i in range(len(members))]
+        where = np.array(of, dtype=np.int64)
+        return [(name, np.flatnonzero(where == i)) for i, name in enumerate(names)]
 
     def _adds(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
         sides = len(owners), len(self.variants.goals)
