@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -60,11 +61,18 @@ class Side:
     about: dict[str, Any] = field(default_factory=dict)
 
     def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """What it answers; RuntimeError if it has ended."""
+        """What it answers; RuntimeError if it has ended.
+
+        It is stopped as soon as it has answered: threads of onnxruntime wait for the next call
+        without giving up their core, which then belongs to no other side.
+        """
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        answer = self.answer()
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None

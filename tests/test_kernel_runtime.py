@@ -24,12 +24,30 @@ from eqsat.model.plan import Machine
 pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
 
 
-def registered(kernel: Written) -> str:
+# writes for every item the first one of the range that it was done with
+RANGES = """
+define void @ranges(i64 %lo, i64 %hi, ptr %a, ptr %c, ptr %scratch) {
+entry:
+  br label %item
+item:
+  %i = phi i64 [%lo, %entry], [%i1, %item]
+  %at = getelementptr i64, ptr %c, i64 %i
+  store i64 %lo, ptr %at, align 8
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %hi
+  br i1 %more, label %item, label %out
+out:
+  ret void
+}
+"""
+
+
+def registered(kernel: Written, workers: int = 8) -> str:
     """The kernel as an FFI target."""
     jit.start_runtime()
     reads, writes = len(kernel.reads), len(kernel.writes)
     text = kernel.ir + ffi.handler(
-        abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes, 8
+        abi.installed(), kernel.name, reads, writes, kernel.items, kernel.scratch_bytes, workers
     )
     entry = f"{kernel.name}_ffi"
     address = jit.load_kernels({entry: text}, MACHINE)[entry]
@@ -73,6 +91,21 @@ def test_items_are_split_and_every_one_is_done_once(items: int) -> None:
 
     for _ in range(50):
         np.testing.assert_array_equal(chain(a, b), a + 8 * b)
+
+
+def test_a_range_of_items_is_of_one_part() -> None:
+    """Two workers have halves of the items, and nobody claims items of both at once."""
+    items = 16
+    kernel = Written("ranges", RANGES, items, 0, (0,), (1,))
+    name = registered(kernel, workers=2)
+    call = jax.jit(jax.ffi.ffi_call(name, jax.ShapeDtypeStruct((items,), np.int64)))
+    with jax.enable_x64(True):
+        found = np.asarray([call(np.zeros(items, np.int64)) for _ in range(20)])
+    if len(os.sched_getaffinity(0)) == 1:
+        assert (found == 0).all()  # the caller does them all at once
+        return
+    assert (found[:, 8:] >= 8).all() and (found[:, :8] < 8).all()
+    assert (found <= np.arange(items)).all()
 
 
 def test_many_threads_call_at_once() -> None:

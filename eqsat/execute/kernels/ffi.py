@@ -24,6 +24,7 @@ def handler(
     workers: threads that are worth it at most, the caller among them.
     """
     count = reads + writes
+    most = min(workers, items, jobs.MOST_WORKERS) if items <= jobs.MOST_ITEMS else 1
     loads = [_buffer(abi, i, i, "args") for i in range(reads)]
     loads += [_buffer(abi, reads + i, i, "rets") for i in range(writes)]
     pointers = "".join(f", ptr %q{i}" for i in range(count))
@@ -57,7 +58,7 @@ other:
   ret ptr null
 execute:
 {chr(10).join(loads)}
-  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {min(workers, items)})
+  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {most})
   ret ptr %err
 }}
 """  # noqa: E501
@@ -92,6 +93,7 @@ def runtime(abi: Abi, pause: str) -> str:
     return "\n".join(
         [
             _HEADER,
+            jobs.core(),
             _scratch(),
             _errors(abi),
             jobs.work(abi),
@@ -110,7 +112,7 @@ declare void @free(ptr)
 declare i32 @sched_yield()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
+declare i32 @llvm.smax.i32(i32, i32)
 """
 
 
