@@ -23,6 +23,7 @@ from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.tiedblocks import with_equal_blocks
+from eqsat.extract.unread import with_read_results
 from eqsat.extract.withinbytes import WithinBytes
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -164,10 +165,12 @@ class Session:
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not.
 
-        Equal blocks are made alike until `deadline` (of time.monotonic()); without one they stay.
+        What is written for nobody is left out. Equal blocks are made alike until `deadline` (of
+        time.monotonic()); without one they stay.
         """
         progress.phase("check")
         found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
+        found = with_read_results(self.assembly, self.target, found, self.linear)
         limits = SearchLimits(deadline, self.seed, self.stop)
         found = with_equal_blocks(self.assembly, self.target, found, self.linear, limits)
         verify_selection(self.egraph, self.target, found, self.linear)

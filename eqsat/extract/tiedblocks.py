@@ -13,9 +13,10 @@ from heapq import heapify, heappop, heappush
 from eqsat.extract.blockcopies import BlockCopies
 from eqsat.extract.blockruns import BlockRun, Chosen, Key
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.check import Checker, check
+from eqsat.extract.check import check
+from eqsat.extract.goalvalues import goal_values
 from eqsat.extract.ordered import SearchLimits
-from eqsat.extract.solve.linear import TIE_BREAK, value_stated
+from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
@@ -116,12 +117,4 @@ class _TiedBlocks:
         return is_needed and len(set(written)) == len(written) and wanted <= there.union(written)
 
     def _values(self, selection: Selection) -> dict[str, int]:
-        """Every goal that is asked for, those of budgets, and what breaks ties."""
-        names = dict.fromkeys([*dict(selection.goals), *dict(self.target.budget), TIE_BREAK])
-        checker = Checker(self.assembly.pool.space, self.target, selection)
-        sides = checker.space.egraph, self.target, selection
-        values = {n: value_stated(n, self.linear[n], *sides) for n in names if n in self.linear}
-        values["memory"] = checker.peak_bytes()
-        weights = checker.weights
-        kept = {"resident": weights.resident_bytes, "load_peak": weights.load_peak_bytes}
-        return values | {n: value() for n, value in kept.items() if n in names}
+        return goal_values(self.assembly.pool.space, self.target, self.linear, selection)
