@@ -12,7 +12,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
-from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_ITEM
+from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.roles import ProductRoles, source_access
 from eqsat.plan.stages import access_loops, accesses_read, additions
 from eqsat.plan.windowblocks import window_blocks
@@ -131,12 +131,16 @@ def _light(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
 
 
 def split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
-    """Blocks cut smaller until every core has several items."""
+    """Blocks cut smaller until every core has several items, and two cores equally many."""
+    return _evenly(nest, roles, _several_items(nest, roles, one, machine))
+
+
+def _several_items(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
     sizes = Blocking(nest, one, roles)
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
     per_core = 1 if one.copied[0] else ITEMS_PER_CORE  # every item copies its rows again
-    wanted = min(per_core * max(machine.cores, 2), max(worth, 1))
+    wanted = min(per_core * max(machine.cores, LEAST_CORES), max(worth, 1))
     cells = nest.points(one.batch)
     if cells * sizes.row_blocks * sizes.groups >= wanted:
         return one
@@ -149,6 +153,18 @@ def split(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Til
     missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
     if missing > 1 and not one.copied[1]:
         one = replace(one, tile_block=max(1, -(-one.tile_block // missing)))
+    return one
+
+
+def _evenly(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
+    """As many items for one of two cores as for the other, if that copies nothing twice."""
+    sizes, cells = Blocking(nest, one, roles), nest.points(one.batch)
+    if not one.copied[1]:
+        each = cells * sizes.groups
+        return replace(one, tile_block=even_blocks(sizes.tiles, one.tile_block, each))
+    if not one.copied[0]:
+        each = cells * sizes.row_blocks
+        return replace(one, panel_block=even_blocks(one.panels, one.panel_block, each))
     return one
 
 

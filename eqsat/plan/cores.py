@@ -9,3 +9,20 @@ ITEMS_PER_CORE = 4  # work items at least, so that others take those of a core t
 LINE = 16  # f32 elements of a cache line
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 NEAR = 4  # elements apart at most that are shuffled out of whole vectors, not read one by one
+LEAST_CORES = 2  # that plans think of, also where a target prices the work of one
+MANY_ITEMS = 13  # from here on an odd number does not matter: one of two cores does 54 %
+
+
+def even_blocks(parts: int, size: int, each: int = 1) -> int:
+    """Parts of a block, at most `size`, so that two cores have equally many items.
+
+    A block is `each` items. The size stays where blocks that are a little smaller do not come out
+    even, and where there is one item.
+    """
+    blocks = -(-parts // size)
+    for wanted in range(blocks, blocks + 3):
+        cut = size if wanted == blocks else -(-parts // wanted)
+        items = each * -(-parts // cut)
+        if items == 1 or items % 2 == 0 or items >= MANY_ITEMS:
+            return cut
+    return size

@@ -18,7 +18,7 @@ from typing import ClassVar
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
 from eqsat.plan import estimate, expressions
-from eqsat.plan.cores import ITEMS_PER_CORE
+from eqsat.plan.cores import ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.rowblockwork import row_block_work
 from eqsat.plan.rowroles import RowRoles, row_roles_of
 
@@ -242,10 +242,13 @@ def _vectors(extent: int, rows: int, machine: Machine) -> int:
 
 def _chunk(sizes: RowExtents, machine: Machine) -> int:
     """Blocks of an item: all that share keys, unless cores would wait."""
-    blocks, least = sizes.plan.blocks, -(-LEAST_ROWS // sizes.plan.rows)
-    wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else 1
-    chunks = min(-(-wanted // max(1, sizes.batch)), max(1, blocks // least))
-    return -(-blocks // chunks)
+    p = sizes.plan
+    blocks, least = p.blocks, -(-LEAST_ROWS // p.rows)
+    products = sizes.batch * sizes.row_count * sizes.length * (sizes.depth + sizes.width)
+    worth = products // p.lanes // LEAST_ITEM
+    wanted = ITEMS_PER_CORE * machine.cores if machine.cores > 1 else min(LEAST_CORES, worth)
+    chunks = max(1, min(-(-wanted // max(1, sizes.batch)), blocks // least))
+    return max(even_blocks(blocks, -(-blocks // chunks), sizes.batch), min(least, blocks))
 
 
 def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:

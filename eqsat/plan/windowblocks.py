@@ -8,7 +8,7 @@ from dataclasses import replace
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.cores import LEAST_ITEM
+from eqsat.plan.cores import LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.roles import ProductRoles
 
 
@@ -34,9 +34,10 @@ def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine
     stage = nest.stages[roles.root]
     worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
     cells = nest.points(one.batch) * (one.panels if one.vector_rows else 1)
-    missing = -(-min(max(machine.cores, 2), max(worth, 1)) // (cells * blocks))
+    missing = -(-min(max(machine.cores, LEAST_CORES), max(worth, 1)) // (cells * blocks))
     panels = nest.points(one.reduced) * one.panels * one.vectors * one.lanes
     panels *= Blocking(nest, one, roles).copied_bytes
     if not one.vector_rows and one.panels >= missing and panels > nbytes(-(-most // blocks)):
-        return replace(of(-(-most // blocks)), panel_block=-(-one.panels // missing))
-    return of(-(-most // min(most, blocks * missing)))
+        panel_block = even_blocks(one.panels, -(-one.panels // missing), cells * blocks)
+        return replace(of(-(-most // blocks)), panel_block=panel_block)
+    return of(even_blocks(most, -(-most // min(most, blocks * missing)), cells))
