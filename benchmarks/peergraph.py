@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -26,6 +26,8 @@ class Graph:
         self.readers = Counter(i for n in self.nodes for i in n.input)
         self.floats: set[str] = set()  # values of f32
         self.filters: set[str] = set()  # matrices that were filters of 1x1
+        # constants that are integers times scales, both of the constant's shape
+        self.integers: dict[str, tuple[Array, Array]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {
             k: tuple(t.dims) for k, t in self.constants.items()
         }
@@ -63,6 +65,14 @@ class Graph:
     def add_constant(self, array: Array) -> str:
         name = f"raised{len(self.values)}_{len(self.nodes)}"
         self.values[name], self.shapes[name] = array, array.shape
+        return name
+
+    def add_moved(self, source: str, move: Callable[[Array], Array]) -> str:
+        """A constant whose elements are brought into another order or shape."""
+        name = self.add_constant(np.ascontiguousarray(move(self.value(source))))
+        if source in self.integers:
+            whole, scales = self.integers[source]
+            self.integers[name] = move(whole), move(scales)
         return name
 
     def replace(self, node: Any, *made: Any) -> None:

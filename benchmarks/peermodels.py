@@ -33,6 +33,7 @@ class Model:
     module: str
     function: str
     wanted: float
+    rules: str = "default"  # the set that is searched with
 
     @cached_property
     def call(self) -> Callable[..., Any]:
@@ -131,6 +132,8 @@ MODELS = {
     "whisper": Model("whisper", "whisper", 1.3),
     "llama_64": Model("llama", "llama_64", 1.3),
     "llama_decode": Model("llama", "llama_decode", 1.3),
+    "quantised_mlp": Model("quantised", "quantised_mlp", 3.0, "full"),
+    "quantised_bottleneck": Model("quantised", "quantised_bottleneck", 3.0, "full"),
     "train": Model("train", "step", 1.1),
 }
 
@@ -176,7 +179,7 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
         model = MODELS[name]
         begin = time.process_time()
         run = eqsat.optimize(
-            model.closed, *model.inputs, target=target, time_limit=time_limit,
+            model.closed, *model.inputs, target=target, time_limit=time_limit, rules=model.rules,
             donate=[f"arg{a}" for a, _ in model.flat_state],
         )  # fmt: skip
         seconds = round(time.process_time() - begin, 1)

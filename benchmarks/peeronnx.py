@@ -17,7 +17,8 @@ import onnx
 from onnx import helper
 from peergraph import Graph, attribute
 from peernorms import keras_norm, layer_norm, mean, scaled_norm, softmax
-from peerscalar import FOLDED, function, quantise
+from peerqdq import integers_of, quantise, quantised_bias, quantised_weight
+from peerscalar import FOLDED, function
 
 SHARED = 2**18  # elements of a constant that is not copied for one of its readers
 BESIDE = 64 * 2**20  # bytes of constants from which on they lie in a file of their own
@@ -58,11 +59,15 @@ def fold(graph: Graph, node: Any) -> None:
         return  # a table that is also read as it is would be held twice
     if node.op_type == "Transpose":
         found = np.transpose(arrays[0], attribute(node, "perm"))
+    elif node.op_type == "Cast" and (arrays[0].dtype == np.int8 or node.input[0] in graph.integers):
+        found = arrays[0].astype(helper.tensor_dtype_to_np_dtype(attribute(node, "to")))
     elif node.op_type in FOLDED:
         found = FOLDED[node.op_type](*arrays)
     else:
         return
     name = node.output[0]
+    if (integers := integers_of(graph, node)) is not None:
+        graph.integers[name] = integers
     is_filter = found.ndim == 2 and graph.shapes[node.input[0]][2:] == (1, 1)
     was_last = found.ndim == 2 and graph.shapes[node.input[0]][:2] == (1, 1)
     if node.input[0] in graph.filters or is_filter or (was_last and arrays[0].ndim == 4):
@@ -149,7 +154,7 @@ def pointwise(graph: Graph, node: Any) -> None:
     if matrix is None or len(shape) != 4 or prod(shape[1:3]) == 1:
         return
     back, forth = [0, 2, 3, 1], [0, 3, 1, 2]
-    weight = graph.add_constant(np.ascontiguousarray(matrix.T)[:, :, None, None])
+    weight = graph.add_moved(node.input[1], lambda x: x.T[:, :, None, None])
     first = graph.fresh([shape[0], shape[3], *shape[1:3]])
     total = graph.fresh([shape[0], matrix.shape[1], *shape[1:3]])
     conv = helper.make_node("Conv", [first, weight], [total], kernel_shape=[1, 1], strides=[1, 1])
@@ -258,5 +263,5 @@ STEPS = (
     fold, reshape, same, reshape, same, relu, layer_norm, scaled_norm, scaled_norm, keras_norm,
     function,
     pointwise, moved_pads, transpose, same, channels_first, channels_first, transpose, same, window,
-    strides, softmax, quantise, mean, rows,
+    strides, softmax, quantise, quantised_weight, quantised_bias, mean, rows,
 )  # fmt: skip

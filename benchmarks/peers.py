@@ -49,7 +49,8 @@ BATCH_SECONDS, ROUNDS_SECONDS = 0.02, 25.0
 LEAST_ROUNDS, MOST_ROUNDS = 30, 40
 LOAD_SECONDS = 900.0  # of one side, compiling included
 ERROR = 1e-3  # relative to the largest element; above it a side computes something else
-TIES = {"conv_qdq": 2 / 127}  # a value halfway between two steps may round to either
+# a value halfway between two steps may round to either
+TIES = {"conv_qdq": 2 / 127, "quantised_mlp": 2 / 255, "quantised_bottleneck": 2 / 255}
 
 
 @dataclass

@@ -30,8 +30,8 @@ def function(graph: Graph, node: Any) -> None:
     """A function of one value that is a known one wherever it is looked at."""
     if node.op_type not in ("Mul", "Div"):
         return
-    for leaf in _leaves(graph, node, 3):
-        found = _line(graph, node.output[0], leaf, {})
+    for leaf in leaves(graph, node, 3):
+        found = line_of(graph, node.output[0], leaf, {})
         if found is None:
             continue
         for op, attributes, known in FUNCTIONS:
@@ -40,46 +40,17 @@ def function(graph: Graph, node: Any) -> None:
                 return
 
 
-def quantise(graph: Graph, node: Any) -> None:
-    """Rounding to multiples of a number that fit i8, and back to f32."""
-    numbers = [s for i in node.input if (s := graph.number(i)) is not None]
-    if node.op_type not in ("Mul", "Div") or len(numbers) != 1 or numbers[0] == 0:
-        return
-    scale = np.float32(numbers[0] if node.op_type == "Mul" else 1 / numbers[0])
-    line = LINE * np.float32(100) * scale
-    wanted = np.clip(np.round(line / scale), -128, 127) * scale
-    for leaf in _leaves(graph, node, 14):
-        above = graph.by_output.get(leaf)
-        if above is not None and above.op_type in ("Round", "Cast"):
-            continue
-        found = _line(graph, node.output[0], leaf, {}, line)
-        if found is not None and np.array_equal(found, wanted):
-            _write_quantised(graph, node, leaf, scale)
-            return
-
-
-def _write_quantised(graph: Graph, node: Any, leaf: str, scale: np.float32) -> None:
-    step = graph.add_constant(np.asarray(scale))
-    zero = graph.add_constant(np.zeros((), np.int8))
-    small = graph.fresh(graph.shapes[leaf])
-    graph.replace(
-        node,
-        helper.make_node("QuantizeLinear", [leaf, step, zero], [small]),
-        helper.make_node("DequantizeLinear", [small, step, zero], list(node.output)),
-    )
-
-
-def _leaves(graph: Graph, node: Any, depth: int = 2) -> list[str]:
+def leaves(graph: Graph, node: Any, depth: int = 2) -> list[str]:
     """Values up to so many steps above a node that it may be a function of."""
     found = [i for i in node.input if graph.number(i) is None]
     for i in list(found):
         above = graph.by_output.get(i)
         if depth and above is not None and above.op_type in (*SCALAR, "Cast", "Relu"):
-            found += _leaves(graph, above, depth - 1)
+            found += leaves(graph, above, depth - 1)
     return list(dict.fromkeys(found))
 
 
-def _line(graph: Graph, name: str, leaf: str, known: dict[str, Any], line: Array = LINE) -> Any:
+def line_of(graph: Graph, name: str, leaf: str, known: dict[str, Any], line: Array = LINE) -> Any:
     """The value where the leaf is this line, if it is a function of it and of numbers."""
     if name == leaf:
         return line
@@ -88,7 +59,7 @@ def _line(graph: Graph, name: str, leaf: str, known: dict[str, Any], line: Array
     if name not in known:
         known[name] = None
         node = graph.by_output.get(name)
-        xs = [] if node is None else [_line(graph, i, leaf, known, line) for i in node.input]
+        xs = [] if node is None else [line_of(graph, i, leaf, known, line) for i in node.input]
         if node is not None and all(x is not None for x in xs):
             if node.op_type == "Cast":  # beyond i8 only what is clipped before
                 to = helper.tensor_dtype_to_np_dtype(attribute(node, "to"))

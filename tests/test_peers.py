@@ -224,3 +224,30 @@ def test_every_model_is_there() -> None:
     for model in peermodels.MODELS.values():
         assert callable(model.call)
         assert set(model.weights) <= set(model.call.__code__.co_varnames)
+
+
+def test_quantised_layers_become_what_runtimes_fuse() -> None:
+    """A zero point, weights with a scale per channel, a bias of i32; two layers and no other op."""
+    rng = np.random.default_rng(0)
+    weights = [rng.integers(-127, 128, s).astype(np.int8) for s in ((12, 16), (16, 8))]
+    scales = [rng.uniform(0.001, 0.002, w.shape[1]).astype(np.float32) for w in weights]
+    bias = rng.standard_normal(16).astype(np.float32)
+
+    def rounded(x: Any, scale: float, zero: int) -> Any:
+        small = jnp.clip(jnp.round(x / scale) + zero, 0, 255).astype(jnp.uint8)
+        return (small.astype(jnp.int32) - zero).astype(jnp.float32) * scale
+
+    def function(x: Any) -> Any:
+        first, second = (
+            jnp.asarray(w).astype("f4") * s for w, s in zip(weights, scales, strict=True)
+        )
+        y = jax.nn.relu(rounded(x, 0.02, 117) @ first + bias)
+        return rounded(rounded(y, 0.03, 0) @ second, 0.05, 100)
+
+    x = real(5, 12)
+    model = raise_ops(exported(function, x))
+    ops = {"QuantizeLinear", "DequantizeLinear", "Gemm", "MatMul", "Relu"}
+    assert {n.op_type for n in model.graph.node} - {"Identity"} == ops
+    found = onnx_oracle.run(model.SerializeToString(), [x])
+    apart = np.abs(found[0] - np.asarray(function(x))) / 0.05
+    assert apart.max() < 1.001 and np.mean(apart > 0.5) < 0.05

@@ -19,6 +19,7 @@ from eqsat.ops.algebra import (
     laws,
     lowrank,
     picks,
+    quantised,
     reassociate,
     reductions,
     repeats,
@@ -91,6 +92,7 @@ MODULES = (
     lowrank,
     windows,
     picks,
+    quantised,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

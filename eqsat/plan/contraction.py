@@ -193,8 +193,9 @@ class Blocking:
 
     @cached_property
     def is_biased(self) -> bool:
-        """Whether rows of i8 are copied with 128 added, as four products at once take them."""
-        return self.plan.fused == 4 and self.factors[0].narrow == "i8"
+        """Whether rows of i8 are copied with 128 added, as four products at once take one factor
+        unsigned."""
+        return self.plan.fused == 4 and {f.narrow for f in self.factors} == {"i8"}
 
     @cached_property
     def sums_columns(self) -> bool:

@@ -20,7 +20,8 @@ def products_at_once(
     """
     if not reduced or a.narrow not in WORDS or b.narrow not in WORDS:
         return 1
-    most = 4 if a.narrow in BYTES and b.narrow == "i8" else 2
+    signs = {a.narrow, b.narrow}
+    most = 4 if signs <= BYTES and "i8" in signs else 2
     found = min(_at_once(machine), most)
     return found if len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0 else 1
 

@@ -5,8 +5,9 @@ by four i8 and adds the products to a sum of i32, both without saturation: sums 
 wraps. Copies in scratch hold the points of a group side by side: of rows as they follow each other,
 of columns `[k / group, n, group]`, zeros beyond the last.
 
-Rows of i8 are copied with 128 added, as `vpdpbusd` takes them unsigned; 128 times the sum of the
-columns is taken off again. Copies of panels add it up, or tiles by one more sum for each vector.
+Where both factors are i8, rows are copied with 128 added, as `vpdpbusd` takes one factor unsigned;
+128 times the sum of the columns is taken off again. Copies of panels add it up, or tiles by one
+more sum for each vector.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ class FusedSums:
     def _plus_products(self, total: Value, x: Value, y: Value) -> Value:
         code, lanes = self.frame.code, self.frame.plan.lanes
         if self.frame.plan.fused == BYTES:
-            return _four_products(code, total, x, y)
+            unsigned_columns = self.frame.sizes.factors[1].narrow == "u8"
+            return _four_products(code, total, *((y, x) if unsigned_columns else (x, y)))
         pairs = vector(ll.IntType(16), 2 * lanes)
         name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 16 else "llvm.x86.avx2.pmadd.wd"
         both = [code.builder.bitcast(z, pairs) for z in (x, y)]
