@@ -13,7 +13,8 @@ from eqsat.execute.kernels import jobs
 from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
 
 RUN = "eqsat_run"  # of the runtime, called by handlers
-SLOTS = 64  # blocks of scratch that are kept for later calls
+SLOTS = 64  # blocks of scratch that are kept for later calls; a power of two
+SLOT_BYTES = 64  # a line of cache each, as cores write to their own all the time
 
 
 def handler(
@@ -105,7 +106,7 @@ def runtime(abi: Abi, pause: str) -> str:
 
 
 _HEADER = f"""
-@slots = internal global [{SLOTS} x ptr] zeroinitializer, align 64
+@slots = internal global [{SLOTS * SLOT_BYTES} x i8] zeroinitializer, align 64
 @no_memory = internal constant [45 x i8] c"eqsat: no memory for the scratch of a kernel\\00"
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
@@ -119,16 +120,24 @@ declare i32 @llvm.smax.i32(i32, i32)
 def _scratch() -> str:
     """Blocks of scratch stay allocated between calls, so that their pages are there already.
 
-    A block begins with a line that holds its size; kernels get what follows. The first block that
-    is found is taken, and replaced if it is too small, so that blocks grow to what is needed.
+    A block begins with a line that holds its size; kernels get what follows. Cores look at slots of
+    their own first, so that each gets the block that is in its caches. The first block that is
+    found is taken, and replaced if it is too small, so that blocks grow to what is needed.
     """
     return f"""
+define internal ptr @slot_at(i64 %core, i64 %i) {{
+  %n = add i64 %core, %i
+  %slot = and i64 %n, {SLOTS - 1}
+  %at = getelementptr [{SLOT_BYTES} x i8], ptr @slots, i64 %slot
+  ret ptr %at
+}}
 define internal ptr @scratch_take(i64 %bytes) {{
 entry:
+  %core = call i64 @core()
   br label %look
 look:
   %i = phi i64 [0, %entry], [%i1, %next]
-  %at = getelementptr ptr, ptr @slots, i64 %i
+  %at = call ptr @slot_at(i64 %core, i64 %i)
   %seen = load atomic ptr, ptr %at monotonic, align 8
   %none = icmp eq ptr %seen, null
   br i1 %none, label %next, label %grab
@@ -169,10 +178,11 @@ entry:
   br i1 %nothing, label %out, label %some
 some:
   %block = getelementptr i8, ptr %data, i64 -64
+  %core = call i64 @core()
   br label %look
 look:
   %i = phi i64 [0, %some], [%i1, %next]
-  %at = getelementptr ptr, ptr @slots, i64 %i
+  %at = call ptr @slot_at(i64 %core, i64 %i)
   %pair = cmpxchg ptr %at, ptr null, ptr %block acq_rel monotonic
   %done = extractvalue {{ ptr, i1 }} %pair, 1
   br i1 %done, label %out, label %next
