@@ -97,6 +97,17 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
         packing.read_packed(tmp_path / "bad", schedule)
 
 
+def test_packed_weights_lie_in_one_block_as_jax_takes_them():
+    given = [real(3, 5), real(7).astype(np.float16), real(0, 4), real(2, 2, 2)]
+    copies = list(packing._copies(given))
+    taken = jax.device_put(copies)
+    starts = [x.unsafe_buffer_pointer() for x in taken if x.size]
+    assert starts == [x.ctypes.data for x in copies if x.size]  # not copied again
+    assert np.diff(starts).tolist() == [64, 64]
+    for x, y in zip(taken, given, strict=True):
+        assert x.dtype == y.dtype and np.array_equal(x, y)
+
+
 def test_saved_arrays_are_mapped_and_outlive_their_file(tmp_path):
     written = {"a": real(3, 5), "none": real(0, 4), "one": np.float32(7).reshape(())}
     file = tmp_path / "w.safetensors"

@@ -110,6 +110,34 @@ def test_norms_in_front_of_a_contraction(text):
     check(text, "avx512")
 
 
+@pytest.mark.parametrize(
+    ("machine", "rows", "sums", "columns", "is_streamed"),
+    [
+        ("avx512", 1, 37, 277, True),
+        ("avx512", 3, 40, 320, True),
+        ("avx512", 13, 67, 517, True),
+        ("avx2", 1, 403, 264, True),
+        ("avx2", 5, 5, 259, True),
+        ("avx2", 2, 40, 250, False),  # rows of less than 1 KiB
+        ("avx512", 14, 40, 320, False),  # columns that two blocks read
+    ],
+)
+def test_columns_of_few_rows_are_read_in_order(machine, rows, sums, columns, is_streamed):
+    text = NORM.replace("37.0", "S.0").replace("13", str(rows))
+    text = text.replace("37", str(sums)).replace("21", str(columns)).replace("S.0", f"{sums}.0")
+    chosen = plan(nest_of_program(parse_program(text)), MACHINES[machine])
+    assert bool(chosen.streamed) == is_streamed
+    check(text, machine)
+
+
+def test_a_column_without_a_number():
+    text = NORM.replace("13", "2").replace("21", "300")
+    inputs = drawn(parse_program(text))
+    inputs["w"][11, 299] = np.nan
+    inputs["w"][36, 0] = np.nan
+    check(text, "avx512", inputs)
+
+
 def test_rows_without_a_number():
     text = attention(queries=5, keys=18, heads=1, depth=4, width=6, masked="-inf")
     inputs = drawn(parse_program(text))

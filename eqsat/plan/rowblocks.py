@@ -18,10 +18,11 @@ from typing import ClassVar
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
 from eqsat.plan import estimate, expressions
-from eqsat.plan.cores import ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
+from eqsat.plan.cores import ITEMS_PER_CORE, LEAST_APART, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.rowblockwork import row_block_work
 from eqsat.plan.rowroles import RowRoles, row_roles_of
 
+STREAMED = 8  # rows of columns that are read side by side, 12 KiB of them on the way
 LEAST_ROWS = 32  # of an item that copies keys: less, and copying takes longer than computing
 
 
@@ -33,6 +34,7 @@ class RowBlocks(Plan):
     item. Panels of the first contraction are `vectors` vectors along the rows, those of the last
     `wide_vectors` along its result. dots: keys at a time whose scores are sums along the depth, 0:
     keys are copied, turned. columns_copied: the last contraction's columns are in scratch.
+    streamed: rows of these columns that are read side by side, in order; 0: panel by panel.
     slots: per stage that is kept along the rows, in which of the row buffers, as pairs.
     """
 
@@ -45,6 +47,7 @@ class RowBlocks(Plan):
     wide_vectors: int = 1
     dots: int = 0
     columns_copied: bool = False
+    streamed: int = 0
     slots: tuple[tuple[int, int], ...] = ()
     weights_slot: int = 0  # what the last contraction reads
 
@@ -54,6 +57,7 @@ class RowBlocks(Plan):
             f"row blocks: {self.blocks} of {self.rows} rows, {self.chunk} an item, {first} and "
             f"{self.wide_vectors} vectors of {self.lanes}"
             + (", columns copied" if self.columns_copied else "")
+            + (f", columns in order by {self.streamed}" if self.streamed else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
 
@@ -186,8 +190,17 @@ def _candidates(nest: Nest, own: RowBlocks, roles: RowRoles, machine: Machine) -
     own = replace(own, vectors=_vectors(nest.sizes[roles.along], rows, machine))
     own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], rows, machine))
     own = replace(own, chunk=_chunk(RowExtents(nest, own, roles), machine))
+    own = replace(own, streamed=STREAMED if _is_streamed(RowExtents(nest, own, roles)) else 0)
     dots = _dots(roles, own, machine)
     return [own, replace(own, dots=dots)] if dots else [own]
+
+
+def _is_streamed(sizes: RowExtents) -> bool:
+    """Whether columns are read once, and panels of them would be short pieces of long rows."""
+    p, columns = sizes.plan, sizes.roles.columns.plain
+    if columns is None or p.columns_copied or p.blocks > 1 or sizes.wide_panels == 1:
+        return False
+    return estimate.row_bytes(columns, sizes.roles.along) >= LEAST_APART
 
 
 def _finished(sizes: RowExtents) -> RowBlocks:

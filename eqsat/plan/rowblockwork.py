@@ -37,7 +37,8 @@ def row_block_work(sizes: RowExtents) -> Work:
         scalar=rows * (vectors * passes + reductions * lanes + singles)
         + each * epilogue
         + prologue
-        + _added_up(sizes),
+        + _added_up(sizes)
+        + _partial_sums(sizes),
         strided=strided + _strided_ends(sizes),
         pages=_pages(sizes) + _pages_of_ends(sizes),
         tiles=tiles,
@@ -53,7 +54,11 @@ def _products(sizes: RowExtents) -> tuple[float, float, float]:
     fma, loads, tiles = _dots(sizes) if p.dots else (0.0, 0.0, 0.0)
     if sizes.depth and not p.dots:
         products += [(sizes.length, sizes.panels, p.vectors, sizes.depth)]
-    products += [(sizes.width, sizes.wide_panels, p.wide_vectors, sizes.length)]
+    if p.streamed:
+        own = _streamed(sizes)
+        fma, loads, tiles = fma + own[0], loads + own[1], tiles + sizes.batch
+    else:
+        products += [(sizes.width, sizes.wide_panels, p.wide_vectors, sizes.length)]
     for count, rows in ((sizes.full_blocks, p.rows), (p.blocks - sizes.full_blocks, p.rows - 1)):
         for _, panels, vectors, depth in products:
             times = sizes.batch * count * panels
@@ -61,6 +66,22 @@ def _products(sizes: RowExtents) -> tuple[float, float, float]:
             loads += times * depth * (rows + vectors)
             tiles += times * -(-depth // CHAIN)
     return fma, loads, tiles
+
+
+def _streamed(sizes: RowExtents) -> tuple[float, float]:
+    """Multiply-adds, loads and stores of the last contraction where its columns are in order."""
+    p = sizes.plan
+    vectors = sizes.batch * -(-sizes.width // p.lanes)
+    fma = vectors * sizes.length * p.rows
+    elements = 0 if p.rows == 1 else fma  # those of one row stay in registers
+    return fma, vectors * sizes.length + elements + 2 * _partial_sums(sizes)
+
+
+def _partial_sums(sizes: RowExtents) -> float:
+    """Vectors of sums in memory that are added to."""
+    p = sizes.plan
+    each = sizes.batch * p.rows * -(-sizes.width // p.lanes)
+    return each * -(-sizes.length // p.streamed) if p.streamed else 0
 
 
 def _dots(sizes: RowExtents) -> tuple[float, float, float]:
@@ -81,7 +102,7 @@ def _pages(sizes: RowExtents) -> float:
     Those within a page count by the square of their share of one, and stay in a cache.
     """
     p, columns = sizes.plan, sizes.roles.columns.plain
-    if columns is None or p.columns_copied:
+    if columns is None or p.columns_copied or p.streamed:
         return 0
     share = 4 * abs(columns.strides[sizes.roles.along]) / PAGE_BYTES
     times = sizes.chunks if share < 1 else p.blocks

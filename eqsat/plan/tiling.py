@@ -14,7 +14,7 @@ from eqsat.model.plan import Machine
 from eqsat.plan import estimate, expressions
 from eqsat.plan.blocks import blocked, panel_count, split
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.cores import CHAINS, LINE
+from eqsat.plan.cores import CHAINS, LEAST_APART, LINE
 from eqsat.plan.fused import products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
@@ -26,7 +26,6 @@ from eqsat.plan.roles import (
 from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import Coordinates
 
-LEAST_APART = 1024  # bytes between rows of B that are worth streaming: not those of a panel
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
 LONG_COLUMN = 2048  # bytes of one that is summed along: side by side more of them are quicker
 MANY_ROWS = 16  # of a block: they fill the registers under panels of two or three vectors

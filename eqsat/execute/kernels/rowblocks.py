@@ -13,6 +13,7 @@ from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.products import Product
 from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, store_stage
+from eqsat.execute.kernels.streamed import StreamedProduct
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import ProductFactor
@@ -248,7 +249,26 @@ class Items:
             done += groups * count
 
     def _results(self, rows: int) -> None:
-        """The last contraction, panel by panel into scratch."""
+        """The last contraction into scratch, its columns in order or panel by panel."""
+        if self.sizes.plan.streamed:
+            self._streamed_results(rows)
+        else:
+            self._panelled_results(rows)
+
+    def _streamed_results(self, rows: int) -> None:
+        s, code, p = self.sizes, self.code, self.sizes.plan
+        columns = s.roles.columns.plain
+        assert columns is not None
+        product = StreamedProduct(
+            rows, s.width, p.streamed, p.lanes, s.length, s.row_stride,
+            columns.strides[s.roles.along], s.result_stride,
+        )  # fmt: skip
+        here = self.moved({s.roles.wide: 0, s.roles.along: 0})
+        start = self.points(s.roles.wide).offset(columns, here.at)
+        b = code.at(self.head.reads[columns.buffer], F32, start)
+        self._call(product, self.row_buffer(p.weights_slot), b, self.scratch["result"])
+
+    def _panelled_results(self, rows: int) -> None:
         s, code, p = self.sizes, self.code, self.sizes.plan
         columns = s.roles.columns.plain
         copied = p.columns_copied
@@ -280,7 +300,7 @@ class Items:
         short = replace(whole, vectors=-(-rest // p.lanes), tail=rest % p.lanes or None)
         panel(s.wide_panels - 1, short)
 
-    def _call(self, product: Product | KeyDots, *arguments: Value) -> None:
+    def _call(self, product: Product | KeyDots | StreamedProduct, *arguments: Value) -> None:
         if product not in self.parts:
             name = f"{self.head.code.function.name}.product{len(self.parts)}"
             self.parts[product] = product.write(self.code.module, name)
