@@ -53,6 +53,19 @@ SHAPES = {
     "depthwise, dilated": Convolution(
         h=14, w=15, channels=32, features=32, groups=32, dilation=2, low=2, high=2
     ),
+    "depthwise, wide": Convolution(n=2, h=5, w=45, channels=72, features=72, groups=72),
+    "depthwise, one row": Convolution(
+        h=1, w=70, channels=19, features=19, groups=19, k=1, low=0, high=0
+    ),
+    "depthwise, no pads": Convolution(
+        h=9, w=38, channels=33, features=33, groups=33, stride=2, low=0, high=0
+    ),
+    "depthwise, one side": Convolution(
+        h=9, w=33, channels=48, features=48, groups=48, stride=2, low=0, high=1
+    ),
+    "depthwise, pads alone": Convolution(
+        h=4, w=20, channels=34, features=34, groups=34, low=4, high=5
+    ),
     "depthwise, channels first": Convolution(
         h=9, w=20, channels=6, features=6, groups=6, images="NCHW", taps="gfchw"
     ),
@@ -95,7 +108,31 @@ def test_any_convolution(name, machine):
     assert np.abs(found - expected).max() <= bound * max(np.abs(expected).max(), 1)
 
 
-@pytest.mark.parametrize("name", ["depthwise", "three channels", "many channels", "grouped"])
+STRIPS = [
+    n for n in SHAPES if n.startswith("depthwise") and n[11:] not in ("channels first", "one row")
+]
+
+
+@pytest.mark.parametrize("name", STRIPS)
+def test_depthwise_copies_nothing_and_multiplies_no_pads(name):
+    shape = SHAPES[name]
+    chosen = plan(shape.nest(), AVX512)
+    assert chosen.strips and not chosen.windows and not chosen.scratch_bytes
+    assert "strips beside pads" in chosen.to_text()
+    assert Plan.from_json(chosen.to_json()) == chosen
+    x, w = shape.operands(np.random.default_rng(0))
+    expected = shape.expected(x, w)
+    w[0, 0] = np.inf  # a tap that is a pad for the first pixel, if there are pads before it
+    found = run(shape, AVX512, x, w)
+    assert np.isfinite(found[0, 0, 0]).all() == (shape.low > 0)
+    if shape.low > 0:
+        assert np.allclose(found[0, 0, 0], expected[0, 0, 0], rtol=1e-4, atol=1e-4)
+
+
+COPIED = ["relu before depthwise", "three channels", "many channels", "grouped"]
+
+
+@pytest.mark.parametrize("name", COPIED)
 def test_each_element_is_copied_once(name):
     chosen = plan(SHAPES[name].nest(), AVX512)
     assert chosen.kind == "contraction" and chosen.windows and not chosen.copied[0]

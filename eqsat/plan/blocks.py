@@ -15,6 +15,7 @@ from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
 from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.roles import ProductRoles, source_access
 from eqsat.plan.stages import access_loops, accesses_read, additions
+from eqsat.plan.strips import strip_blocks
 from eqsat.plan.windowblocks import window_blocks
 
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
@@ -40,6 +41,8 @@ def blocked(
     sizes = Blocking(nest, one, roles)
     if one.windows:
         return window_blocks(nest, roles, one, machine)
+    if one.strips:
+        return strip_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
     # to copy panels again for another block of rows costs more than rows that leave the cache
     share = l2 if one.copied == (False, True) else l2 / 2

@@ -9,15 +9,16 @@ after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
+from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
@@ -59,6 +60,7 @@ class Tiling(Plan):
     chain: tuple[int, int] = (0, 1)  # loop of `reduced` and its points that registers sum
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
     windows: bool = False  # A is copied element by element, each once; see `plan.windows`
+    strips: bool = False  # tiles follow each other down `outer_rows` and leave pads out
     in_registers: bool = True  # the epilogue; else over the tile in memory
     # rows of the next panel that turns of the innermost loop ask for, so many turns (a power of
     # two) for the same; of panels copied from columns, columns: each of the turns for others
@@ -79,6 +81,7 @@ class Tiling(Plan):
             f"contraction: vectors along {vector}, rows {rows}, tile {self.rows}x{self.vectors}, "
             f"blocks of {self.tile_block} tiles x {self.panel_block} panels x k {self.k_block}"
             + (f", copied {' and '.join(copies)}" if copies else "")
+            + (", strips beside pads" if self.strips else "")
             + (f", {self.fused} products at once" if self.fused > 1 else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
@@ -238,37 +241,61 @@ class Blocking:
         """Bounds that tell for a whole tile at which points of the outermost reduction loop it
         reads pads alone: nothing is multiplied there."""
         p = self.plan
-        if not p.windows or not p.reduced or self.inner_k < WORTH_SKIPPING:
+        if not p.reduced or not (p.strips or (p.windows and self.inner_k >= WORTH_SKIPPING)):
             return ()
         inside = {*p.row_loops, p.vector_loop, *p.reduced[1:]}
         return tuple(
-            b
-            for b in self.window.coordinates.pads
-            if b.strides[p.reduced[0]] > 0 and not access_loops(b) & inside
+            b for b in self._pads if b.strides[p.reduced[0]] > 0 and not access_loops(b) & inside
         )
 
-    def beside_pads(self, level: int) -> list[tuple[int, int]]:
+    @property
+    def _pads(self) -> tuple[Bound, ...]:
+        found = self.roles.coordinates[self.plan.swapped]
+        return found.pads if found else ()
+
+    def beside_pads(self, level: int, tile: int = 0) -> list[tuple[int, int]]:
         """Of every point of a reduction loop the rows of a tile that are no pads, as (first, end);
-        empty where that makes no difference, or where tiles differ."""
+        empty where that makes no difference."""
         b = self._along_rows(level)
         if b is None:
             return []
         (row,), k = self.plan.row_loops, self.plan.reduced[level]
-        starts = (b.base + b.strides[k] * i for i in range(self.nest.sizes[k]))
-        within = (
-            [r for r in range(self.plan.rows) if 0 <= at + b.strides[row] * r < b.extent]
-            for at in starts
-        )
-        return [(x[0], x[-1] + 1) if x else (0, 0) for x in within]
+        return rows_within(b, row, k, self.nest.sizes[k], self._rows_of(tile))
+
+    def _rows_of(self, tile: int) -> tuple[int, int]:
+        """The first row of a tile and the one behind its last."""
+        p, full = self.plan, min(tile, self.full_tiles)
+        first = p.rows * full + (p.rows - 1) * (tile - full)
+        return first, first + (p.rows if tile < self.full_tiles else p.rows - 1)
+
+    @cached_property
+    def tile_kinds(self) -> list[tuple[int, int, int]]:
+        """Row tiles that are written alike, as (the tile behind the last, rows, the first tile)."""
+        found: list[tuple[int, int, int]] = []
+        known: list[Any] = []
+        levels = range(len(self.plan.reduced)) if self.plan.strips else ()
+        starts = {0, min(self.full_tiles, self.plan.row_tiles - 1)}
+        for tile in range(self.plan.row_tiles) if self.plan.strips else sorted(starts):
+            first, end = self._rows_of(tile)
+            kind = end - first, [self.beside_pads(level, tile) for level in levels]
+            if not known or known[-1] != kind:
+                known.append(kind)
+                found.append((tile, end - first, tile))
+        ends = [*(tile for tile, _, _ in found[1:]), self.plan.row_tiles]
+        return [(e, rows, tile) for e, (_, rows, tile) in zip(ends, found, strict=True)]
 
     def _along_rows(self, level: int) -> Bound | None:
         p = self.plan
-        if not p.windows or p.fused > 1 or not level or len(p.row_loops) != 1 or p.row_tiles > 1:
-            return None
-        if self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
+        if not p.strips:
+            if not p.windows or p.fused > 1 or not level or p.row_tiles > 1:
+                return None
+            if self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
+                return None
+        if len(p.row_loops) != 1:
             return None
         loops = {p.row_loops[0], p.reduced[level]}
-        return next((b for b in self.window.coordinates.pads if access_loops(b) == loops), None)
+        ahead = (b for b in self._pads if b.strides[p.row_loops[0]] > 0)
+        return next((b for b in ahead if access_loops(b) == loops), None)
 
     @cached_property
     def multiplied(self) -> float:
@@ -277,11 +304,34 @@ class Blocking:
         for b in self.skipping:
             others = [i for i, s in enumerate(b.strides) if s and i != loop]
             if len(others) == 1:
-                found *= _share_within(b, loop, others[0], self.nest)
+                found *= share_within(b, loop, others[0], self.nest)
         for level, k in enumerate(self.plan.reduced):
             if b := self._along_rows(level):
-                found *= _share_within(b, k, self.plan.row_loops[0], self.nest)
+                found *= share_within(b, k, self.plan.row_loops[0], self.nest)
         return found
+
+    @cached_property
+    def columns_read(self) -> tuple[int, int]:
+        """Places that a tile of vectors reads of A per point of the outer reduction loops, with
+        `rows` rows and one fewer."""
+        p, a = self.plan, self.a_access
+        if a is None or not p.reduced or not p.row_loops:
+            return p.rows, p.rows - 1
+        steps = a.strides[p.row_loops[-1]], a.strides[p.reduced[-1]]
+        taps = self.nest.sizes[p.reduced[-1]]
+        full, short = (touched(steps, (rows, taps)) for rows in (p.rows, p.rows - 1))
+        return full, short
+
+    @cached_property
+    def strip_bytes(self) -> float:
+        """Of a panel, what a tile of a strip and the one below it read and write."""
+        p, a = self.plan, self.a_access
+        down = 0
+        if a is not None and p.outer_rows and len(p.reduced) > 1:
+            steps = a.strides[p.outer_rows[-1]], a.strides[p.reduced[0]]
+            down = touched(steps, (2, self.nest.sizes[p.reduced[0]]))
+        read = self.columns_read[0] * max(down, 1)
+        return 4.0 * p.vectors * p.lanes * (read + 2 * p.rows)
 
     @cached_property
     def block_loop(self) -> int:
@@ -299,6 +349,8 @@ class Blocking:
     @cached_property
     def a_access(self) -> Access | None:
         """A as tiles read it: where it lies, or in its window; None if rows are copied."""
+        if self.plan.strips:
+            return replace(self.factors[0].accesses[0], bounds=())
         return self.window.access if self.plan.windows else self.factors[0].direct
 
     @cached_property
@@ -332,18 +384,6 @@ class Blocking:
         ends = itertools.accumulate(-(-n // 64) * 64 for n in sizes)
         first, second, third = ends
         return 0, first, second, third
-
-
-def _share_within(b: Bound, loop: int, other: int, nest: Nest) -> float:
-    """Share of the points of two loops at which a bound holds."""
-    step, count = b.strides[other], nest.sizes[other]
-    found = 0
-    for i in range(nest.sizes[loop]):
-        at = b.base + b.strides[loop] * i
-        low, high = (-at, b.extent - 1 - at) if step > 0 else (at - b.extent + 1, at)
-        first, last = max(0, -(-low // abs(step))), min(count - 1, high // abs(step))
-        found += max(0, last - first + 1)
-    return found / (count * nest.sizes[loop])
 
 
 def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:

@@ -80,7 +80,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             made = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
             fma += products * max((rows + more) * across, CHAINS - made)
-            loads += products * (across + from_a)
+            loads += products * (across + _loads_of_rows(sizes, rows) * from_a)
             converted += times * k * made
             tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
@@ -97,6 +97,16 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         copied=copied,
         streams=tuple(_streams(sizes, machine)),
     )
+
+
+def _loads_of_rows(sizes: Blocking, rows: int) -> float:
+    """Loads per element of A that is multiplied: neighbouring rows' windows share vectors, which
+    stay in registers where the innermost loop is written out."""
+    p = sizes.plan
+    if not p.strips:
+        return 1.0
+    read = sizes.columns_read[rows < p.rows]
+    return read / (rows * sizes.nest.sizes[p.reduced[-1]])
 
 
 def widening(factor: ProductFactor, inner: tuple[int, ...]) -> float:
@@ -251,7 +261,7 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
         once = p.copied[1] or p.prefetch or kept or share < 1  # of every block of rows
         again = sizes.row_blocks if once else sizes.tiles
         found += k * p.panels * p.wide * again * min(share, 1) ** 2
-    if a and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
+    if a and not p.strips and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
         found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
     return found
 

@@ -14,7 +14,7 @@ from eqsat.model.plan import Machine
 from eqsat.plan import estimate, expressions
 from eqsat.plan.blocks import blocked, panel_count, split
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.cores import CHAINS, LEAST_APART, LINE
+from eqsat.plan.cores import CHAIN, CHAINS, LEAST_APART, LINE
 from eqsat.plan.fused import products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
@@ -24,6 +24,7 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
+from eqsat.plan.strips import MOST_TAPS, pads_order
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -67,6 +68,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
             yield from _tiled(nest, roles, own, rows, machine)
             yield from _fused(nest, roles, own, rows, machine)
             yield from _windowed(nest, roles, own, rows, machine)
+            yield from _strips(nest, roles, own, rows, machine)
             yield from _dots(nest, roles, own, rows, machine)
 
 
@@ -175,6 +177,35 @@ def _windowed(
                     if together:
                         tiled = replace(sized, reduced=order, fused=together)
                         yield blocked(nest, roles, tiled, machine)
+
+
+def _strips(
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
+    """Vectors of both factors where they lie, tiles one below the other, pads left out."""
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    found = roles.coordinates[own.swapped]
+    if not own.vector_rows or (len(rows) < 2 and found is None) or _must_copy(nest, b, own, ()):
+        return
+    row_loops, outer = _rows(nest, a, rows, copied=False)
+    if found is not None:
+        order = pads_order(roles, found, row_loops, outer[-1:])
+    else:
+        is_plain = a.plain and a.plain.dtype == "f32" and not _must_copy(nest, a, own, rows)
+        order = _reduction_order(nest, roles, a, b) if is_plain else None
+    if not order or nest.points(order) > CHAIN or nest.sizes[order[-1]] > MOST_TAPS:
+        return
+    one = replace(
+        own,
+        row_loops=row_loops,
+        outer_rows=outer[-1:],
+        batch=(*own.batch, *outer[:-1]),
+        reduced=order,
+        strips=True,
+    )
+    along = -(-nest.sizes[own.vector_loop] // own.lanes)
+    for n in range(1, min(2, along) + 1):
+        yield blocked(nest, roles, replace(one, vectors=n), machine)
 
 
 def _groups(

@@ -100,6 +100,23 @@ class Asks:
                     pointer = code.at(place, kind, r * step + frame.across(a, v))
                     code.prefetch(pointer, write=buffers is not None)
 
+    def below(self, a: Value) -> None:
+        """Ask for the rows of A that the next tile of a strip reads and this one does not."""
+        p, code, access = self.frame.plan, self.frame.code, self.frame.sizes.a_access
+        if access is None or not p.outer_rows or len(p.reduced) < 2:
+            return
+        loops = p.outer_rows[-1], p.reduced[0], p.reduced[-1]
+        step, tap, beside = (abs(access.strides[i]) for i in loops)
+        if not step or not tap:
+            return
+        behind = self.frame.nest.sizes[p.reduced[0]] * access.strides[p.reduced[0]]
+        columns = range(0, self.rows * self.a.row, min(beside or self.a.row, self.a.row))
+        for start in range(behind, behind + step, tap):
+            for column in columns:
+                for v in self.vectors:
+                    at = start + column + v[1] * self.a.vector
+                    code.prefetch(self.a.at(code, a, at))
+
     # ---- factors ---------------------------------------------------------------------------------
     @cached_property
     def _far_rows(self) -> bool:

@@ -67,7 +67,14 @@ class CacheBlocks:
             count = p.k_block if even else code.min(code.sub(size, k), p.k_block)
             if p.copied[0]:
                 copy_rows(frame, self.a, tiles, k, count)
-            code.loop(*panels, 1, [], lambda n: self._panel(frame, tiles, panels, n, k, count))
+
+            def all_panels(tiles: tuple[Index, Index]) -> None:
+                code.loop(*panels, 1, [], lambda n: self._panel(frame, tiles, panels, n, k, count))
+
+            if p.strips:
+                code.loop(*tiles, 1, [], lambda t: all_panels((t, code.add(t, 1))))
+            else:
+                all_panels(tiles)
 
         code.loop(0, size, p.k_block, [], block)
         if p.k_blocks > 1:
@@ -182,7 +189,10 @@ class CacheBlocks:
         """The frame at a tile's outer rows, the number of the tile there, its first row."""
         p, code = frame.plan, frame.code
         sizes = [frame.nest.sizes[i] for i in p.outer_rows]
-        *outer, number = code.digits(t, [*sizes, p.row_tiles])
+        if p.strips:
+            number, *outer = code.digits(t, [p.row_tiles, *sizes])
+        else:
+            *outer, number = code.digits(t, [*sizes, p.row_tiles])
         here = frame.moved(dict(zip(p.outer_rows, outer, strict=True)))
         return here, number, first_row(frame, number)
 
@@ -219,8 +229,9 @@ class CacheBlocks:
             ahead = code.at(ahead, frame.source_kind(1), ahead_start(frame, done))
         own = [a, *b, mine, ahead, count, row]
 
-        def variant(rows: int) -> None:
-            here.call(self._part(write_dots if p.dot else write_tile, rows, last), own)
+        def variant(rows: int, tile: int) -> None:
+            part = (write_dots, rows, last) if p.dot else (write_tile, rows, last, tile)
+            here.call(self._part(*part), own)
             if p.k_blocks == 1 and not p.in_registers:
                 here.call(self._part(write_finish, last), [mine, rows, row])
 
@@ -242,13 +253,18 @@ class CacheBlocks:
         return start, code.max(code.sub(stop, start), 0)
 
     def _by_rows(self, frame: Frame, number: Index, variant: Any) -> None:
-        """The variant of the tile's number of rows."""
-        p, s, code = frame.plan, frame.sizes, frame.code
-        if s.full_tiles == p.row_tiles:
-            variant(p.rows)
-            return
-        full = code.compare("<", number, s.full_tiles)
-        code.when(full, lambda: variant(p.rows), lambda: variant(p.rows - 1))
+        """The variant of the tile's number of rows, and of those that are pads."""
+        code, kinds = frame.code, frame.sizes.tile_kinds
+
+        def chosen(i: int) -> None:
+            end, rows, tile = kinds[i]
+            if i == len(kinds) - 1:
+                variant(rows, tile)
+                return
+            here = code.compare("<", number, end)
+            code.when(here, lambda: variant(rows, tile), lambda: chosen(i + 1))
+
+        chosen(0)
 
     def _part(self, write: Any, *arguments: Any) -> Any:
         key = (write, arguments)
@@ -294,7 +310,7 @@ class CacheBlocks:
                 done = code.sub(t, tiles[0])
                 mine = code.at(sums, frame.sum_kind, code.mul(done, each))
                 part = self._part(write_finish, last)
-                self._by_rows(here, number, lambda rows: here.call(part, [mine, rows, row]))
+                self._by_rows(here, number, lambda rows, _: here.call(part, [mine, rows, row]))
 
             code.loop(*tiles, 1, [], tile)
 

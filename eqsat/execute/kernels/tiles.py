@@ -24,10 +24,13 @@ def argument_kinds(columns: int) -> list[Any]:
     return [POINTER] * (3 + columns) + [I64, I64]
 
 
-def write_tile(outer: Frame, rows: int, last: bool) -> Any:
-    """The function of the tiles with so many rows, of the last panel or the others."""
+def write_tile(outer: Frame, rows: int, last: bool, tile: int = 0) -> Any:
+    """The function of the tiles with so many rows, of the last panel or the others.
+
+    tile: one of them; they have the same pads.
+    """
     a, b = operands(outer)
-    name = f"tile{rows}{'.last' if last else ''}"
+    name = f"tile{rows}{f'.{tile}' if tile else ''}{'.last' if last else ''}"
     frame, (start, *rest) = outer.begin(name, argument_kinds(len(b)))
     b_starts, (sums, ahead, points, row) = rest[: len(b)], rest[len(b) :]
     varies = frame.plan.k_blocks > 1 or frame.sizes.skipping
@@ -36,7 +39,7 @@ def write_tile(outer: Frame, rows: int, last: bool) -> Any:
     asks = Asks(frame, rows, vectors, a, row)
     own = (0, rows)
     RegisterTile(
-        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, own
+        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, own, tile
     ).write()
     frame.code.end()
     return frame.code.function
@@ -57,6 +60,7 @@ class RegisterTile:
     row: Value
     asks: Asks
     own: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
+    number: int  # of a row tile that has the same pads
 
     @property
     def code(self) -> Code:
@@ -70,6 +74,8 @@ class RegisterTile:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
             self.asks.at_start()
+        if p.strips:
+            self.asks.below(self.a_start)
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -134,7 +140,7 @@ class RegisterTile:
     def _by_pads(self, level: int) -> list[RegisterTile]:
         """The tile at each point of a reduction loop, of the rows that are no pads there; none if
         that is not known or makes no difference."""
-        return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level)]
+        return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level, self.number)]
 
     def _added_parts(self, zero: list[Value]) -> list[Value]:
         """Sums of parts of the outermost loop, one after the other, added in registers.
@@ -197,6 +203,10 @@ class RegisterTile:
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index
     ) -> list[Value]:
         code = self.code
+        if apart := self._by_pads(level):
+            for i, tile in enumerate(apart):
+                sums = tile._step(a, b, sums, i)
+            return sums
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
