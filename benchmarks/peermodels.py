@@ -33,7 +33,7 @@ class Model:
     module: str
     function: str
     wanted: float
-    rules: str = "default"  # the set that is searched with
+    rules: tuple[str, ...] = ("default",)  # the sets that are searched with
 
     @cached_property
     def call(self) -> Callable[..., Any]:
@@ -115,6 +115,7 @@ class Model:
         return [n in self.weights for n in code.co_varnames[: code.co_argcount]]
 
 
+QUANTISED = ("default", "algebra/quantised")  # products of bytes, as runtimes fuse QDQ
 MODELS = {
     "resnet50": Model("resnet50", "resnet50", 4.0),
     "minilm": Model("minilm", "minilm", 1.5),
@@ -132,8 +133,8 @@ MODELS = {
     "whisper": Model("whisper", "whisper", 1.3),
     "llama_64": Model("llama", "llama_64", 1.3),
     "llama_decode": Model("llama", "llama_decode", 1.3),
-    "quantised_mlp": Model("quantised", "quantised_mlp", 3.0, "full"),
-    "quantised_bottleneck": Model("quantised", "quantised_bottleneck", 3.0, "full"),
+    "quantised_mlp": Model("quantised", "quantised_mlp", 3.0, QUANTISED),
+    "quantised_bottleneck": Model("quantised", "quantised_bottleneck", 3.0, QUANTISED),
     "train": Model("train", "step", 1.1),
 }
 

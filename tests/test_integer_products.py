@@ -170,6 +170,27 @@ def test_windows_of_bytes(machine, size, channels, features, stride, dtypes, zer
     assert (run(nest, own, [x, w], (out, out, features)) == expected).all()
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_of_bytes_without_pads_are_copied_once(stride):
+    """Each element of the image once, as where there are pads."""
+    size, channels, features = 13, 16, 40
+    nest = convolution_of_bytes(size, channels, features, stride, ("u8", "i8"))
+    (stage,), (store,) = nest.stages, nest.stores
+    out = (size - 3) // stride + 1
+    image = replace(stage.arguments[0], bounds=(), fill=None, base=0)
+    stage = replace(stage, arguments=(image, stage.arguments[1]))
+    written = replace(store.access, strides=(out * features, features, 1, 0, 0, 0))
+    stores = (replace(store, access=written),)
+    nest = replace(nest, sizes=(out, out, *nest.sizes[2:]), stages=(stage,), stores=stores)
+    assert plan(nest, VNNI).windows
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (size, size, channels), "u8")
+    w = drawn(rng, (3, 3, channels, features), "i8")
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.int32), (3, 3), axis=(0, 1))
+    expected = np.einsum("hwckl,klcf->hwf", windows[::stride, ::stride], w.astype(np.int32))
+    assert (run(nest, VNNI, [x, w], (out, out, features)) == expected).all()
+
+
 def test_eight_threads_convolve_bytes():
     if jit.why_not(VNNI):
         pytest.skip(jit.why_not(VNNI))
@@ -181,6 +202,21 @@ def test_eight_threads_convolve_bytes():
     x, w = drawn(rng, (28, 28, 64), "i8"), drawn(rng, (3, 3, 64, 160), "i8")
     (found,) = guarded.run_on_threads(kernel, own, [x, w], [((28, 28, 160), np.int32)])
     assert (found == convolved_integers(x, w, 1)).all()
+
+
+def test_a_scaled_sum_is_converted_in_registers():
+    """f32(sum) * scale[n] is short enough for the register tile; the sum is no f32 there."""
+    nest = matmul(21, 40, 33, dtypes=("u8", "i8", "i32"))
+    body = call("mul", cast(arg(0), "f32"), arg(1))
+    written = replace(nest.stores[0].access, dtype="f32")
+    stages = (*nest.stages, Stage(4, (0, 1), body, (0, Access(2, "f32", (0, 1, 0))), "f32"))
+    nest = replace(nest, stages=stages, stores=(Store(written, 1, (0, 1)),))
+    assert plan(nest, VNNI).in_registers
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (21, 40), "u8"), drawn(rng, (40, 33), "i8")
+    scales = rng.uniform(0.5, 2, 33).astype(np.float32)
+    expected = product(x, y).astype(np.float32) * scales
+    assert (run(nest, VNNI, [x, y, scales], (21, 33), "f32") == expected).all()
 
 
 def test_requantised_result_is_that_of_numpy():

@@ -61,7 +61,8 @@ class ProductFactor:
 class ProductRoles:
     """root: the stage that is the contraction. Loops by what depends on them: `batch` both factors,
     `only[i]` factor i alone, `extra` neither (values are written several times), `reduced`.
-    epilogue: stages computed from the root on, in order. coordinates: of factors with pads.
+    epilogue: stages computed from the root on, in order. coordinates: of factors with pads,
+    and of integers in windows.
     dtype: of the sums."""
 
     root: int
@@ -92,6 +93,11 @@ def product_roles_of(nest: Nest) -> ProductRoles:
     if not only[0] and not only[1]:
         raise NoNest("both factors of the sum depend on the same loops: a reduction")
     epilogue = _epilogue(nest, sums[0])
+    is_copied = stage.dtype == "i32"  # in groups of products
+
+    def of_windows(factor: ProductFactor) -> Coordinates | None:
+        return coordinates_of(nest, factor, copied=is_copied)
+
     whole = set(stage.loops) | set(stage.reduced)
     written = {i for s in nest.stores for i in s.loops}
     written |= {i for e in epilogue for i in nest.stages[e].loops}
@@ -105,7 +111,7 @@ def product_roles_of(nest: Nest) -> ProductRoles:
         reduced=tuple(i for i in stage.reduced if nest.sizes[i] > 1),
         extra=tuple(sorted({i for i in parallel if i not in a | b} | (written - whole))),
         epilogue=epilogue,
-        coordinates=(coordinates_of(nest, factors[0]), coordinates_of(nest, factors[1])),
+        coordinates=(of_windows(factors[0]), of_windows(factors[1])),
         dtype=stage.dtype,
     )
 

@@ -158,7 +158,7 @@ def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Mach
 def _candidates(
     nest: Nest, passes: Dependences, section: RowSection, groups: list[Sweep], machine: Machine
 ) -> Iterator[_Choice]:
-    widest = machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
+    widest = machine.lanes(max(element_bytes(t) for t in _computed_in(nest)))
     kept = _kept(nest, passes, groups)
     pure = all(not g.inner and not g.reduced for g in groups)
     outer = [i for i in section.outer if nest.sizes[i] > 1]
@@ -171,6 +171,13 @@ def _candidates(
                 yield _made(nest, passes, section, groups, machine, kept, v, side, u)
     if not pure or not outer:
         yield _made(nest, passes, section, groups, machine, kept, -1, widest, -1)
+
+
+def _computed_in(nest: Nest) -> set[str]:
+    """Element types of what is read, written and, on the way, computed: bytes that are dequantised
+    fill as many vectors as what they become."""
+    casts = (e.value for s in nest.stages for e in s.body.walk() if e.fn == "cast")
+    return {*(a.dtype for a in nest.accesses), *(s.dtype for s in nest.stages), *casts}
 
 
 def _lanes(size: int, widest: int) -> int:

@@ -132,17 +132,25 @@ class WindowCopy:
         return Access(-1, self.dtype, tuple(strides), base)
 
 
-def coordinates_of(nest: Nest, factor: ProductFactor) -> Coordinates | None:
-    """The coordinates of a factor with pads; None if it has none, or no such coordinates."""
+def coordinates_of(
+    nest: Nest, factor: ProductFactor, *, copied: bool = False
+) -> Coordinates | None:
+    """The coordinates of a factor with pads; None if it has none, or no such coordinates.
+
+    copied: where the factor is copied in any case, also those of windows that overlap without pads.
+    """
     own = needed(nest, stages_read(factor.arguments))
     bounds = [b for a in factor.accesses for b in a.bounds]
     bounds += [b for i in own for b in nest.stages[i].bounds]
-    if not bounds or any(a.lookups for a in factor.accesses):
+    sums = [b.strides for b in bounds if any(b.strides)]
+    if copied and not bounds and len(factor.accesses) == 1:
+        sums = _overlaps(nest, factor.accesses[0])
+    if not sums or any(a.lookups for a in factor.accesses):
         return None
     loops = factor.loops.union(*map(access_loops, bounds))
     if any(access_loops(b) & loops for b in nest.bounds):
         return None
-    forms = _forms(bounds, loops, len(nest.sizes))
+    forms = _forms(sums, loops, len(nest.sizes))
     if forms is None:
         return None
     rows = [a.strides for a in factor.accesses]
@@ -169,9 +177,21 @@ def coordinates_of(nest: Nest, factor: ProductFactor) -> Coordinates | None:
     return Coordinates(ordered, replace(nest, sizes=sizes, stages=stages, bounds=()), here)
 
 
-def _forms(bounds: list[Bound], loops: frozenset[int], count: int) -> tuple[Strides, ...] | None:
-    """The sums that bounds are about, and the other loops one by one; None if they share loops."""
-    found = list(dict.fromkeys(b.strides for b in bounds if any(b.strides)))
+def _overlaps(nest: Nest, access: Access) -> list[Strides]:
+    """Sums of two loops of which one walks, step by step, over what the other one steps beyond."""
+    found: list[Strides] = []
+    loops = [i for i in access_loops(access) if nest.sizes[i] > 1]
+    for i in loops:
+        for k in loops:
+            times, rest = divmod(access.strides[i], access.strides[k])
+            if i != k and not rest and 0 < times < nest.sizes[k] and (times > 1 or i < k):
+                found.append(tuple({i: times, k: 1}.get(n, 0) for n in range(len(nest.sizes))))
+    return found
+
+
+def _forms(sums: list[Strides], loops: frozenset[int], count: int) -> tuple[Strides, ...] | None:
+    """These sums, and the other loops one by one; None if they share loops."""
+    found = list(dict.fromkeys(sums))
     taken = [i for f in found for i, s in enumerate(f) if s]
     if len(set(taken)) < len(taken):
         return None

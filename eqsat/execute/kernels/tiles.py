@@ -348,10 +348,13 @@ class RegisterTile:
 
         for i in roles.epilogue:
             s = nest.stages[i]
-            given = {k: value(s.arguments[k]) for k in s.body.operands()}
-            known[i] = self.code.broadcast(
-                lower_body(self.code, s.body, given, self.lanes), self.lanes
-            )
+            read = {k: s.arguments[k] for k in s.body.operands()}
+            given = {k: value(a) for k, a in read.items()}
+            types = {
+                k: (nest.stages[a] if isinstance(a, int) else a).dtype for k, a in read.items()
+            }
+            found = lower_body(self.code, s.body, given, self.lanes, types)
+            known[i] = self.code.broadcast(found, self.lanes)
         for s in nest.stores:
             pointer, _ = self.frame.at_tile(s.access, self.row, r, v, starts, self.frame.writes)
             self.code.store(known[s.stage], pointer, F32, mask=v[2])
