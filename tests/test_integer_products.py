@@ -86,6 +86,25 @@ def test_products_of_bytes_are_exact(machine, m, k, n, form, dtypes):
     assert (found == (product(x, y).T if shape != (m, n) else product(x, y))).all()
 
 
+@pytest.mark.parametrize(("m", "k", "dtypes"), [(37, 66, ("u8", "i8")), (16, 129, ("i8", "i8"))])
+def test_panels_ask_for_the_next_one(m, k, dtypes):
+    """Columns [n / 32, k, 32], as weights are packed: a panel is one run, asked for in pieces."""
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    rows = Access(0, dtypes[0], (k, 0, 0, 1))
+    columns = Access(1, dtypes[1], (0, 32 * k, 1, 32))
+    stage = Stage(3, (0, 1, 2), body, (rows, columns), "i32", "add", (3,))
+    nest = matmul(m, k, 96, dtypes=(*dtypes, "i32"))
+    written = replace(nest.stores[0].access, strides=(96, 32, 1, 0))
+    stores = (replace(nest.stores[0], access=written, loops=(0, 1, 2)),)
+    nest = Nest((m, 3, 32, k), (stage,), stores)
+    chosen = plan(nest, VNNI)
+    assert chosen.fused == 4 and chosen.prefetch
+    rng = np.random.default_rng(0)
+    x, y = drawn(rng, (m, k), dtypes[0]), drawn(rng, (k, 96), dtypes[1])
+    packed = np.ascontiguousarray(y.reshape(k, 3, 32).transpose(1, 0, 2))
+    assert (run(nest, VNNI, [x, packed], (m, 96)) == product(x, y)).all()
+
+
 def test_groups_are_as_large_as_the_machine_and_the_types_permit():
     def together(machine, *dtypes):
         return plan(matmul(64, 128, 96, dtypes=(*dtypes, "i32")), machine).fused

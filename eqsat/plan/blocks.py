@@ -175,8 +175,10 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     """How much of the next panel the turns of the innermost loop ask for."""
     factor = roles.factors[0] if one.swapped else roles.factors[1]
     b = factor.direct if one.copied[1] else source_access(factor)
-    if b is None or one.panels == 1 or one.fused > 1:
+    if b is None or one.panels == 1:
         return one
+    if one.fused > 1:
+        return replace(one, prefetch=1) if _follows_itself(one, b) else one
     level = _asking_level(one, b)
     if level is None:
         return one
@@ -196,6 +198,14 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
         columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
         return replace(one, prefetch=columns, prefetch_turns=turns)
     return one
+
+
+def _follows_itself(one: Tiling, b: Access) -> bool:
+    """Whether a panel of B is one run in memory, which turns ask for piece by piece."""
+    if len(one.reduced) != 1 or one.k_blocks > 1 or one.windows or one.wide > 1:
+        return False
+    row = one.vectors * one.lanes
+    return b.strides[one.vector_loop] == 1 and b.strides[one.reduced[0]] == row
 
 
 def _asking_level(one: Tiling, b: Access) -> int | None:

@@ -183,6 +183,8 @@ def first_row(frame: Frame, t: Index) -> Index:
 def ahead_start(frame: Frame, done: Index) -> Index:
     """Where the part of the next panel begins for which a tile asks, `done` tiles being before."""
     p, code = frame.plan, frame.code
+    if p.fused > 1:
+        return code.mul(done, -(-p.k_block // p.fused) * ahead_piece(frame))
     _, across, along = ahead_steps(frame)
     if not p.copied[1]:
         points = frame.nest.sizes[p.reduced[p.asking]] if p.asking else p.k_block
@@ -190,6 +192,11 @@ def ahead_start(frame: Frame, done: Index) -> Index:
     each = p.prefetch * p.prefetch_turns
     last = -(-p.vectors * p.lanes // each) - 1
     return code.mul(code.min(done, last), each * across)
+
+
+def ahead_piece(frame: Frame) -> int:
+    """Elements of the next panel, which is one run, that a turn over a group asks for."""
+    return -(-frame.plan.fused * frame.sizes.panel_row // frame.plan.tile_block)
 
 
 def ahead_steps(frame: Frame) -> tuple[int, int, int]:

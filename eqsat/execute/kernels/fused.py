@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import llvmlite.ir as ll
 
-from eqsat.execute.kernels.frame import Frame, Steps
+from eqsat.execute.kernels.frame import Frame, Steps, ahead_piece
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I8, I32, Value, constants, lanes_of, vector
 
@@ -71,6 +71,7 @@ class FusedSums:
     vectors: list[Vector]
     a: Steps
     b: Steps
+    ahead: Value  # this tile's share of the next panel
 
     def write(self, a: Value, b: Value, count: Index) -> list[Value]:
         """Per row and vector, the sum over so many points of the outermost reduction loop."""
@@ -83,7 +84,8 @@ class FusedSums:
         row = together * self.frame.sizes.panel_row
         nest, reduced = self.frame.nest, p.reduced
 
-        def turn(_: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
+        def turn(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
+            self._ask_ahead(i)
             found = self._step(a, b, sums[:number])
             found += self._columns_of(b, sums[number:])
             return [code.at(a, kind, together), code.at(b, kind, row), *found]
@@ -115,6 +117,16 @@ class FusedSums:
             for v in self.vectors
         ]
         return [code.builder.sub(x, more[i % len(more)]) for i, x in enumerate(sums[:number])]
+
+    def _ask_ahead(self, turn: Index) -> None:
+        """Ask for a piece of the next panel, which copies it from the second cache then."""
+        code, frame = self.frame.code, self.frame
+        if not frame.plan.prefetch:
+            return
+        piece, kind = ahead_piece(frame), frame.source_kind(1)
+        start = code.at(self.ahead, kind, code.mul(turn, piece))
+        for at in range(0, piece, frame.sizes.line):
+            code.prefetch(code.at(start, kind, at), level=2)
 
     def _step(self, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
         """The products of one group."""

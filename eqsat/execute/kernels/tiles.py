@@ -81,9 +81,9 @@ class RegisterTile:
         whole = level == 0 and points >= p.k_block
         if whole:
             if p.fused > 1:
-                sums = FusedSums(self.frame, self.rows, self.vectors, self.a, self.b[0]).write(
-                    self.a_start, self.b_starts[0], self.count
-                )
+                sums = FusedSums(
+                    self.frame, self.rows, self.vectors, self.a, self.b[0], self.ahead
+                ).write(self.a_start, self.b_starts[0], self.count)
             else:
                 sums = self._chain(0, self.a_start, self.b_starts, self.count, zero)
             if p.k_blocks > 1:
