@@ -158,7 +158,7 @@ def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Mach
 def _candidates(
     nest: Nest, passes: Dependences, section: RowSection, groups: list[Sweep], machine: Machine
 ) -> Iterator[_Choice]:
-    widest = machine.lanes(max(element_bytes(t) for t in _computed_in(nest)))
+    widest = machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
     kept = _kept(nest, passes, groups)
     pure = all(not g.inner and not g.reduced for g in groups)
     outer = [i for i in section.outer if nest.sizes[i] > 1]
@@ -173,11 +173,12 @@ def _candidates(
         yield _made(nest, passes, section, groups, machine, kept, -1, widest, -1)
 
 
-def _computed_in(nest: Nest) -> set[str]:
-    """Element types of what is read, written and, on the way, computed: bytes that are dequantised
-    fill as many vectors as what they become."""
+def _vectors_of_lanes(nest: Nest, lanes: int, machine: Machine) -> int:
+    """Registers that so many lanes of the widest type take that is read, written or, on the way,
+    computed: bytes that are dequantised fill four times as many as they lie in."""
     casts = (e.value for s in nest.stages for e in s.body.walk() if e.fn == "cast")
-    return {*(a.dtype for a in nest.accesses), *(s.dtype for s in nest.stages), *casts}
+    types = {*(a.dtype for a in nest.accesses), *(s.dtype for s in nest.stages), *casts}
+    return max(1, lanes // machine.lanes(max(map(element_bytes, types))))
 
 
 def _lanes(size: int, widest: int) -> int:
@@ -237,6 +238,8 @@ def _made(
         vectors = _side_by_side(nest.sizes[vector], lanes)
     part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
     done = row_work(nest, passes, groups, part)
+    registers = _vectors_of_lanes(nest, lanes if vector >= 0 else widest_lanes(part), machine)
+    done = replace(done, scalar=done.scalar * registers)
     part = _items(nest, part, done)
     return _Choice(part, replace(done, items=part.items))
 
