@@ -82,7 +82,8 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             fma += products * max((rows + more) * across, CHAINS - made)
             loads += products * (across + _loads_of_rows(sizes, rows) * from_a)
             converted += times * k * made
-            tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
+            if not p.strips:  # where a core begins the next tile while it sums this one
+                tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
     copied, prologue, more = _copies(sizes)

@@ -26,7 +26,7 @@ def pads_order(
     """Reduction loops, outermost that which has pads with the outer rows, innermost that with the
     rows; None if A is more than an access with pads, or these depend on other loops."""
     holder = holder_of(found.inside, found.factor)
-    if not isinstance(holder, Access) or holder.dtype != "f32" or not found.pads:
+    if not isinstance(holder, Access) or holder.dtype != "f32":
         return None
     own: dict[int, int] = {}  # loop of rows -> of the reduction
     for b in found.pads:

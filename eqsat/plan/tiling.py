@@ -188,7 +188,7 @@ def _strips(
     if not own.vector_rows or (len(rows) < 2 and found is None) or _must_copy(nest, b, own, ()):
         return
     row_loops, outer = _rows(nest, a, rows, copied=False)
-    if found is not None:
+    if found is not None and found.pads:
         order = pads_order(roles, found, row_loops, outer[-1:])
     else:
         is_plain = a.plain and a.plain.dtype == "f32" and not _must_copy(nest, a, own, rows)
