@@ -24,10 +24,10 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.target import Target, UntiledKernel
 from eqsat.model.tensor import TensorType
-from eqsat.ops.contractions.dimorders import lies_in, order_convolution, orders, target_orders
+from eqsat.ops.contractions.dimorders import lies_in, order_convolution, orders
 from eqsat.ops.generics.propagate import permute_operand, permute_result
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.ops.targets.kernels import RESULT, facts, kernel_choices, kernel_kind
+from eqsat.ops.targets.kernels import RESULT, facts, kernel_choices, kernel_kind, target_orders
 from eqsat.ops.targets.passes import misread, moves_innermost
 from eqsat.saturate import saturate
 
@@ -96,9 +96,26 @@ def test_an_order_is_reached_and_left_again(g: Generic):
 
 def test_only_orders_of_the_target_are_tried():
     g = nchw_conv(3, 8, 5, 3)
-    assert [lies(o.sig)[0] for o in target_orders(LAST, g)] == ["nhwc"]
-    assert target_orders(eqsat.target("avx512-xla"), g) == []
-    assert target_orders(LAST, mnk_product(8, 8, 8)) == []
+    assert [lies(o.sig)[0] for o in target_orders(LAST, {}, g)] == ["nhwc"]
+    assert target_orders(eqsat.target("avx512-xla"), {}, g) == []
+    assert target_orders(LAST, {}, mnk_product(8, 8, 8)) == []
+
+
+def test_kernels_convolve_few_filters_with_channels_first():
+    """Fewer than a vector has lanes: vectors then lie along a row of pixels."""
+
+    def tried(name: str, g: Generic) -> list[str]:
+        return [lies(o.sig)[0] for o in target_orders(eqsat.target(name), {}, g)]
+
+    few, many, depthwise = (
+        in_dim_order(g, "nhwc", "hwio")
+        for g in (nchw_conv(64, 6, 5, 3), nchw_conv(6, 64, 5, 3), nchw_conv(1, 1, 5, 3, groups=4))
+    )
+    assert tried("avx512", few) == tried("avx2", few) == ["nchw"]
+    assert tried("avx512", many) == tried("avx512", depthwise) == []
+    wider = in_dim_order(nchw_conv(64, 12, 5, 3), "nhwc", "hwio")
+    assert tried("avx512", wider) == ["nchw"]
+    assert tried("avx2", wider) == []
 
 
 # ---- which kernel runs it --------------------------------------------------------------------

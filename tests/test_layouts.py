@@ -49,6 +49,12 @@ def test_the_chosen_layouts_differ_between_models(results: Results):
     assert times["bottlenecks/NCHW"] > 1.02 * times["bottlenecks/free"]
 
 
+def test_few_channels_lie_first_however_they_are_imported(results: Results):
+    times = {r["name"]: r["time_us"] for r in results.rows()}
+    assert times["denoise_nhwc/free"] < 1.05 * times["denoise/free"]
+    assert (1, 6, 128, 128) in shapes(results, "free", "denoise_nhwc")
+
+
 def test_each_forced_layout_is_the_one_it_is_called(results: Results):
     after = SIZE // 2
     assert (1, 128, after, after) in shapes(results, "NCHW")

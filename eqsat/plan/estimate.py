@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; of a copy, per byte
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
+GATHERED = 0.7  # additions per element of a panel that is read one by one, beside the copy
 # additions per vector of f32: to spread the elements, then to convert or shift them
 WIDENING = {"f32": 0, "i32": 0, "bf16": 1, "f16": 1, "i8": 1, "u8": 1, "i16": 1, "u16": 1}
 LEVELS = (4, 10, 25, 50)  # picoseconds per byte, innermost first: some 250 to 20 GB/s
@@ -198,6 +199,8 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
             if factor is b and sizes.sums_columns:
                 prologue += 3 * elements / p.lanes / p.fused
             strided += elements * _strided(factor, along, p.reduced)
+            if factor is b:
+                prologue += elements * GATHERED * _gathers(sizes)
     return copied, prologue, strided
 
 
@@ -237,6 +240,16 @@ def _strided(factor: ProductFactor, along: int, reduced: tuple[int, ...]) -> flo
         elif any(x.strides[along] for x in a.indices):
             found += 1
     return found
+
+
+def _gathers(sizes: Blocking) -> bool:
+    """Whether a copied panel is read element by element: along no loop that the copy walks it is
+    contiguous for a vector's length."""
+    p, a = sizes.plan, sizes.factors[1].direct
+    if a is None or a.strides[p.vector_loop] in (0, 1) or not p.reduced:
+        return False
+    last = p.reduced[-1]
+    return a.strides[last] != 1 or sizes.nest.sizes[last] < p.lanes
 
 
 def _is_streamed(sizes: Blocking) -> bool:

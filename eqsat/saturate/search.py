@@ -20,11 +20,11 @@ from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
-from eqsat.ops.contractions.dimorders import target_orders
 from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
+from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import (
@@ -115,7 +115,7 @@ class Saturation:
         sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
         functions: dict[str, Callable[..., Any]] = {
             "target.tiles": cache(_priced(sizes, target_tiles(target))),
-            "target.orders": cache(partial(target_orders, target)),
+            "target.orders": cache(partial(target_orders, target, sizes)),
             "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
             **target_facts(target),
         }

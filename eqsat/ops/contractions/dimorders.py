@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
-from eqsat.model.target import Target
 from eqsat.ops.contractions.convolution import Convolution, spatial_contraction
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.propagate import permute_operand, permute_result
@@ -123,7 +122,7 @@ def order_convolution(g: Generic, image: str, filters: str) -> OrderedConvolutio
     return OrderedConvolution(lhs, rhs, sig, None if result is None else inverse(result))
 
 
-# ---- the orders of a target ----------------------------------------------------------------------
+# ---- the orders in use ---------------------------------------------------------------------------
 COMMON = (("nhwc", "hwio"), ("nchw", "oihw"), ("nwc", "wio"), ("ncw", "oiw"))
 
 
@@ -131,17 +130,6 @@ def common_orders(g: Generic) -> list[OrderedConvolution]:
     """The two orders in common use, where no target says which ones it has kernels for."""
     found = [order_convolution(g, *pair) for pair in COMMON]
     return [o for o in found if o is not None]
-
-
-def target_orders(target: Target, g: Generic) -> list[OrderedConvolution]:
-    """The convolution in every order that the target has a kernel for."""
-    found = spatial_contraction(g)
-    if found is None:
-        return []
-    kernels = target.untiled_kernels(f"conv{len(found.spatial)}d")
-    pairs = dict.fromkeys((k.image, k.filters) for k in kernels if k.image and k.filters)
-    ordered = [order_convolution(g, *pair) for pair in pairs]
-    return [o for o in ordered if o is not None]
 
 
 FUNCTIONS = attr_functions(("target.orders", common_orders))

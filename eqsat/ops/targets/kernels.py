@@ -7,7 +7,7 @@ contraction without windows is a matmul: its dims have to come as groups, batch 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,9 +16,15 @@ from eqsat.model.generic import Generic
 from eqsat.model.innermost import innermost
 from eqsat.model.target import Target, UntiledKernel
 from eqsat.ops.contractions.convolution import spatial_contraction
-from eqsat.ops.contractions.dimorders import lies_in, orders
+from eqsat.ops.contractions.dimorders import (
+    OrderedConvolution,
+    lies_in,
+    order_convolution,
+    orders,
+)
 from eqsat.ops.contractions.roles import Roles
 from eqsat.ops.contractions.streams import lies_in_order
+from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.targets.tiles import Facts, is_met
 
 RESULT = 2  # the result among operands 0 and 1
@@ -36,6 +42,27 @@ def kernel_choices(target: Target, g: Generic) -> tuple[KernelChoice, ...]:
     """What may run an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
     kind = kernel_kind(g)
     return _calls(target.untiled_kernels(kind), target.untiled_rate, kind, g)
+
+
+def target_orders(target: Target, sizes: Mapping[str, int], g: Generic) -> list[OrderedConvolution]:
+    """The convolution in every order that the target has a kernel for, whose `when` holds.
+
+    sizes: of symbols, at which that is judged.
+    """
+    found = spatial_contraction(g)
+    if found is None:
+        return []
+    kind = f"conv{len(found.spatial)}d"
+    bound = bind_attr(g, sizes) if sizes else g
+    assert isinstance(bound, Generic)
+    known = facts(bound, kind)
+    pairs = dict.fromkeys(
+        (k.image, k.filters)
+        for k in target.untiled_kernels(kind)
+        if k.image and k.filters and all(is_met(c, known) for c in k.when)
+    )
+    ordered = [order_convolution(g, *pair) for pair in pairs]
+    return [o for o in ordered if o is not None]
 
 
 @lru_cache(maxsize=10_000)
