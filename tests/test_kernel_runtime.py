@@ -42,7 +42,7 @@ out:
 """
 
 
-def registered(kernel: Written, workers: int = 8) -> str:
+def registered(kernel: Written, workers: int = 99) -> str:
     """The kernel as an FFI target."""
     jit.start_runtime()
     reads, writes = len(kernel.reads), len(kernel.writes)
@@ -94,18 +94,17 @@ def test_items_are_split_and_every_one_is_done_once(items: int) -> None:
 
 
 def test_a_range_of_items_is_of_one_part() -> None:
-    """Two workers have halves of the items, and nobody claims items of both at once."""
-    items = 16
-    kernel = Written("ranges", RANGES, items, 0, (0,), (1,))
-    name = registered(kernel, workers=2)
+    """Each worker has a stretch of the items, and nobody claims items of two at once."""
+    items = 64
+    name = registered(Written("ranges", RANGES, items, 0, (0,), (1,)))
     call = jax.jit(jax.ffi.ffi_call(name, jax.ShapeDtypeStruct((items,), np.int64)))
     with jax.enable_x64(True):
         found = np.asarray([call(np.zeros(items, np.int64)) for _ in range(20)])
-    if len(os.sched_getaffinity(0)) == 1:
-        assert (found == 0).all()  # the caller does them all at once
-        return
-    assert (found[:, 8:] >= 8).all() and (found[:, :8] < 8).all()
+    parts = min(len(os.sched_getaffinity(0)), items)  # with one the caller does all at once
+    own = np.arange(items) * parts // items
+    assert (found * parts // items == own).all()
     assert (found <= np.arange(items)).all()
+    assert (found[:, own > 0] > 0).all()
 
 
 def test_many_threads_call_at_once() -> None:
@@ -128,6 +127,55 @@ def test_many_threads_call_at_once() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def sums_of(name: str, items: int) -> bool:
+    """Whether a chain of calls of a sum kernel is right, several times."""
+    a, b = rows(items)
+
+    @jax.jit
+    def chain(x: jax.Array, y: jax.Array) -> jax.Array:
+        for _ in range(8):
+            x = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(a.shape, a.dtype))(x, y)
+        return x
+
+    return all(np.array_equal(chain(a, b), a + 8 * b) for _ in range(20))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are looked up in /proc")
+def test_workers_leave_when_no_job_comes() -> None:
+    """They wait for the next job for a while, and then sleep."""
+    assert sums_of(registered(sum_kernel(61, "leaves")), 61)
+    own = threading.get_native_id()
+
+    def running() -> list[str]:
+        stats = [p for p in Path("/proc/self/task").glob("*/stat") if int(p.parent.name) != own]
+        return [s for s in (p.read_text() for p in stats) if s.rpartition(")")[2].split()[0] == "R"]
+
+    deadline = time.monotonic() + 30
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not running()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are pinned one by one")
+def test_threads_that_are_all_pinned_to_one_core() -> None:
+    name = registered(sum_kernel(24, "pinned"))
+    assert sums_of(name, 24)
+    threads = [int(p.name) for p in Path("/proc/self/task").iterdir()]
+    before = {t: os.sched_getaffinity(t) for t in threads}
+    try:
+        for t in threads:
+            os.sched_setaffinity(t, {min(before[t])})
+        assert sums_of(name, 24)
+    finally:
+        for t, cores in before.items():
+            os.sched_setaffinity(t, cores)
+
+
+def test_what_is_not_worth_waking_for_is_done_by_the_caller() -> None:
+    name = registered(sum_kernel(24, "small"), workers=2)
+    assert sums_of(name, 24)
 
 
 def test_a_fork_calls_and_compiles() -> None:

@@ -9,7 +9,7 @@ Several items are split over XLA's own thread pool: see `kernels.jobs`.
 
 from __future__ import annotations
 
-from eqsat.execute.kernels import jobs
+from eqsat.execute.kernels import jobs, waiting
 from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
 
 RUN = "eqsat_run"  # of the runtime, called by handlers
@@ -26,6 +26,7 @@ def handler(
     """
     count = reads + writes
     most = min(workers, items, jobs.MOST_WORKERS) if items <= jobs.MOST_ITEMS else 1
+    wakes = int(workers >= jobs.WAKE_WORKERS)
     loads = [_buffer(abi, i, i, "args") for i in range(reads)]
     loads += [_buffer(abi, reads + i, i, "rets") for i in range(writes)]
     pointers = "".join(f", ptr %q{i}" for i in range(count))
@@ -35,7 +36,7 @@ def handler(
     )
     stage = abi.at("CallFrame", "stage")
     return f"""
-declare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64, i64)
+declare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64, i64, i64)
 define internal void @{kernel}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
 {invoked}
   call void @{kernel}(i64 %lo, i64 %hi{pointers}, ptr %scratch)
@@ -59,7 +60,7 @@ other:
   ret ptr null
 execute:
 {chr(10).join(loads)}
-  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {most})
+  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {most}, i64 {wakes})
   ret ptr %err
 }}
 """  # noqa: E501
@@ -95,6 +96,8 @@ def runtime(abi: Abi, pause: str) -> str:
         [
             _HEADER,
             jobs.core(),
+            waiting.clock(),
+            waiting.stay(pause),
             _scratch(),
             _errors(abi),
             jobs.work(abi),
@@ -217,7 +220,7 @@ define internal void @error_drop(ptr %api, ptr %e) {{
 def _run(abi: Abi) -> str:
     """All items of a kernel, alone or with tasks on XLA's pool; gives an error of XLA's or null."""
     return f"""
-define ptr @{RUN}(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %most) {{
+define ptr @{RUN}(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %most, i64 %worth) {{
 entry:
   %n = alloca i64, align 8
 {room(abi, "ThreadPool_NumThreads")}
@@ -235,7 +238,13 @@ memory:
 ready:
   %scratch = phi ptr [null, %entry], [%taken, %need]
   %single = icmp sle i64 %most, 1
-  br i1 %single, label %alone, label %ask
+  br i1 %single, label %alone, label %several
+several:
+  %wakes = icmp ne i64 %worth, 0
+  br i1 %wakes, label %ask, label %awake
+awake:
+  %waits = call i1 @anyone()
+  br i1 %waits, label %ask, label %alone
 ask:
   store i64 1, ptr %n, align 8
 {arguments(abi, "ThreadPool_NumThreads", ctx="ptr %ctx", num_threads="ptr %n")}
@@ -251,7 +260,7 @@ decide:
   %one = icmp sle i64 %workers, 1
   br i1 %one, label %alone, label %split
 split:
-  %did = call i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, ptr %scratch)
+  %did = call i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, ptr %scratch)
   br i1 %did, label %out, label %alone
 alone:
   call void %invoke(i64 0, i64 %items, ptr %p, ptr %scratch)

@@ -5,8 +5,10 @@ number of its core says, so that in one dispatch after another a core takes the 
 finds in its caches what it wrote. It claims half of what is left of its part at a time, then the
 last half of what is left of others' parts, so that nobody waits for one who is late. The job lies
 on the heap and is freed by whoever uses it last, so a task that the pool starts late, when nothing
-is left to do, is harmless. The caller never waits for a task that did not start. For those that did
-it looks for about a microsecond, then hands XLA a future that the last of them completes.
+is left to do, is harmless. The caller never waits for a task that did not start. For
+those that did it looks as long as a worker stays, then hands XLA a future that the last of them
+completes. Workers who still wait for a job get it without XLA (`kernels.waiting`); those who sleep
+are woken where the work is worth it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from __future__ import annotations
 import sys
 
 from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
-
-LOOKS = 64  # at the counter of a job, a pause of the CPU in between, before a future is made
+from eqsat.execute.kernels.waiting import LOOKS, STAY_NS
 
 # a job: counters, what never changes, then on two lines of cache each the parts, and the pointers
 DONE, REFERENCES, MEETING, OWNERS = 0, 8, 16, 24
-INVOKE, ITEMS, SCRATCH, WORKERS, API, FUTURE, POINTERS = 64, 72, 80, 88, 96, 104, 112
+INVOKE, ITEMS, SCRATCH, WORKERS, API, FUTURE, POINTERS, CALLER = 64, 72, 80, 88, 96, 104, 112, 120
 PARTS, PART_SHIFT = 128, 7
+WAKE_WORKERS = 13  # that a dispatch is worth from which on sleeping threads are woken for it
 MOST_WORKERS = 64  # those who have a part are bits of one word
 MOST_ITEMS = 2**31 - 1  # a part is two 32-bit numbers in one word: its first item and its end
 
@@ -194,8 +196,11 @@ failed:
 out:
   ret void
 }}
-define internal void @task(ptr %job) {{
+define internal void @task(ptr %given) {{
 entry:
+  br label %begin
+begin:
+  %job = phi ptr [%given, %entry], [%next, %leave]
   %some = call i1 @left(ptr %job)
   br i1 %some, label %start, label %out
 start:
@@ -215,7 +220,16 @@ tell:
   call void @complete(ptr %job)
   br label %out
 out:
+{get("caller", "job", CALLER, "i64")}
+  %core = call i64 @core()
   call void @drop(ptr %job, i64 1)
+  %apart = icmp ne i64 %core, %caller
+  br i1 %apart, label %leave, label %end
+leave:
+  %next = call ptr @stay()
+  %none = icmp eq ptr %next, null
+  br i1 %none, label %end, label %begin
+end:
   ret void
 }}"""
 
@@ -223,7 +237,7 @@ out:
 def parallel(abi: Abi) -> str:
     """False if there is no memory for a job: nothing is done then."""
     return f"""
-define internal i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, ptr %scratch) {{
+define internal i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, ptr %scratch) {{
 entry:
 {room(abi, "ThreadPool_Schedule")}
 {get("api", "frame", abi.at("CallFrame", "api"), "ptr")}
@@ -252,6 +266,8 @@ fill:
 {put("j.9", "ptr null", "job", FUTURE)}
   %to = getelementptr i8, ptr %job, i64 %to.at
 {put("j.10", "ptr %to", "job", POINTERS)}
+  %core = call i64 @core()
+{put("j.11", "i64 %core", "job", CALLER)}
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %p, i64 %pbytes, i1 false)
   br label %divide
 divide:
@@ -272,6 +288,11 @@ schedule:
   br label %start
 start:
   %left = phi i64 [%tasks, %schedule], [%left1, %started]
+  %handed = call i1 @hand(ptr %job)
+  br i1 %handed, label %started, label %asleep
+asleep:
+  br i1 %wakes, label %wake, label %without
+wake:
   %e = call ptr %f(ptr %a)
   %fine = icmp eq ptr %e, null
   br i1 %fine, label %started, label %refused
@@ -280,8 +301,10 @@ started:
   %more = icmp sgt i64 %left1, 0
   br i1 %more, label %start, label %go
 refused:
-  ; the caller's own reference keeps the job
   call void @error_drop(ptr %api, ptr %e)
+  br label %without
+without:
+  ; the caller's own reference keeps the job
   call void @drop(ptr %job, i64 %left)
   br label %go
 go:
@@ -297,6 +320,7 @@ out:
 
 
 def join(abi: Abi, pause: str) -> str:
+    bound = STAY_NS if sys.platform.startswith("linux") else 0
     declared, call = (f"declare void {pause}", f"  call void {pause}") if pause else ("", "")
     return f"""
 {declared}
@@ -306,9 +330,10 @@ entry:
 {get("items", "job", ITEMS, "i64")}
 {get("api", "job", API, "ptr")}
   %done.at = getelementptr i8, ptr %job, i64 {DONE}
+  %begin = call i64 @clock()
   br label %look
 look:
-  %i = phi i64 [0, %entry], [%i1, %again]
+  %i = phi i64 [0, %entry], [%i1, %again], [0, %longer]
   %done = load atomic i64, ptr %done.at acquire, align 8
   %all = icmp eq i64 %done, %items
   br i1 %all, label %out, label %again
@@ -316,7 +341,15 @@ again:
 {call}
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, {LOOKS}
-  br i1 %more, label %look, label %promise
+  br i1 %more, label %look, label %pass
+pass:
+  %y = call i32 @sched_yield()
+  %time = call i64 @clock()
+  %past = sub i64 %time, %begin
+  %early = icmp slt i64 %past, {bound}
+  br i1 %early, label %longer, label %promise
+longer:
+  br label %look
 promise:
 {arguments(abi, "Future_Create", future="ptr null")}
   %e = call ptr %f(ptr %a)

@@ -19,7 +19,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.plan.inplace import in_place
 from eqsat.plan.planner import plan
 
-WORKER_PS = 5_000_000  # that a thread should have to do: to wake one takes some microseconds
+WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
 
 _lock = threading.Lock()
 _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
