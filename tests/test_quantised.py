@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx
+import onnxmodels
 import pytest
 
 import eqsat
@@ -84,6 +86,16 @@ def test_quantised_layers_multiply_bytes(case):
     apart = np.abs(np.asarray(run.compile()(*given)) - wanted) / quantum
     assert apart.max() < 1.001
     assert np.mean(apart > 0.5) < 0.01
+
+
+def test_layers_of_an_exporter_multiply_bytes(tmp_path):
+    """Zero points per channel that are all zero are none; those of activations are pads, too."""
+    file = str(tmp_path / "block.onnx")
+    onnx.save(onnxmodels.qdq_block(32, 14), file)  # of few channels f32 is as quick
+    run = eqsat.optimize(file, target="avx512-vnni", rules=RULES, stop_after="schedule")
+    products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]
+    assert len(products) == 2
+    assert all(set(g.dtypes) == {"u8", "i8"} for g in products)
 
 
 def is_product(attr):

@@ -30,10 +30,23 @@ def _spread(c: OnnxCall, held_shape: tuple[int, ...], value: Any) -> Any:
     return value.reshape([-1 if d == axis else 1 for d in range(rank)])
 
 
+def _zero_point(c: OnnxCall) -> Any | None:
+    """Operand 2 broadcast over operand 0: one number where all are known to be equal, None where
+    they are zeros, which exporters write per channel of symmetric weights."""
+    if not c.has(2):
+        return None
+    held = c.held(2)
+    if held.known and held.dtype.kind in "iu" and held.array.size:
+        first = held.array.flat[0]
+        if (held.array == first).all():
+            return np.asarray(first) if first else None
+    return _spread(c, c.shape(0), c[2])
+
+
 @operator("QuantizeLinear", newest=28)
 def quantize_linear(c: OnnxCall) -> Any:
     dtype = _quantized_type(c)
-    zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
+    zero = _zero_point(c)
     scale, x = _spread(c, c.shape(0), c[1]), c[0]
     if x.dtype.kind == "i":
         x = x.astype(scale.dtype)
@@ -75,8 +88,7 @@ def dequantize_linear(c: OnnxCall) -> Any:
     scale = _spread(c, c.shape(0), c[1])
     number = int(c.attribute("output_dtype", 0))
     dtype = element_dtype(stored_type(number, c.node.label).name) if number else scale.dtype
-    zero = _spread(c, c.shape(0), c[2]) if c.has(2) else None
-    return dequantized(c[0], scale, zero).astype(dtype)
+    return dequantized(c[0], scale, _zero_point(c)).astype(dtype)
 
 
 def dequantized(x: Any, scale: Any, zero: Any | None) -> Any:
