@@ -140,6 +140,31 @@ def test_short_elements_are_converted_where_they_are_read(machine, m, k, n, form
     close(run(nest, MACHINES[machine], inputs, (m, n)), expected, k)
 
 
+@pytest.mark.parametrize(
+    ("machine", "m", "k", "n", "forms", "dtype"),
+    [
+        ("avx512", 1, 300, 3010, ("mk", "kn"), "f32"),  # several work items, the last one short
+        ("avx512", 1, 37, 1061, ("mk", "kn"), "bf16"),
+        ("avx2", 1, 45, 531, ("mk", "kn"), "bf16"),
+        ("avx2", 1, 37, 264, ("km", "kn"), "f32"),
+        ("avx512", 1030, 50, 1, ("km", "kn"), "f32"),  # the other way round
+    ],
+)
+def test_columns_of_one_row_are_read_in_order(machine, m, k, n, forms, dtype):
+    rng = np.random.default_rng(0)
+    dtypes = ("f32", dtype, "f32")
+    nest = matmul(m, k, n, *forms, bias=True, relu=True, dtypes=dtypes)
+    assert plan(nest, MACHINES[machine]).in_order
+    x, y, bias = drawn(rng, (m, k), "f32"), drawn(rng, (k, n), dtype), drawn(rng, (n,), "f32")
+    y[k // 2, n // 3] = np.nan
+    given = [x.T.copy() if forms[0] == "km" else x, y, bias]
+    with np.errstate(invalid="ignore"):
+        expected = np.maximum(x.astype(np.float64) @ y.astype(np.float64) + bias, 0)
+    found = run(nest, MACHINES[machine], given, (m, n))
+    assert (np.isnan(found) == np.isnan(expected)).all()
+    close(np.nan_to_num(found), np.nan_to_num(expected), k)
+
+
 @pytest.mark.parametrize(("n", "dtype"), [(40, "bf16"), (1030, "f16")])
 def test_nan_and_infinity_of_short_elements(n, dtype):
     x = np.ones((2, 9), np.float32)

@@ -20,6 +20,7 @@ from eqsat.plan.windowblocks import window_blocks
 
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 STREAM_RUN = 1024  # columns of a row that are read in order at least
+IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -51,7 +52,20 @@ def blocked(
     tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
     panel_block = one.panels if one.copied[0] or streamed else 1
     one = replace(one, tile_block=tile_block, panel_block=panel_block)
-    return _prefetching(nest, roles, split(nest, roles, one, machine))
+    one = split(nest, roles, one, machine)
+    if streamed and _is_in_order(nest, roles, one):
+        return replace(one, in_order=True)
+    return _prefetching(nest, roles, one)
+
+
+def _is_in_order(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
+    """Whether B's rows, of which one row of A takes a few at a time, can be read whole."""
+    a, b = (f.direct for f in (roles.factors[::-1] if one.swapped else roles.factors))
+    if a is None or b is None or a.dtype != "f32" or b.dtype not in IN_ORDER:
+        return False
+    is_one = one.k_blocks > 1 and nest.points(one.row_loops) * nest.points(one.outer_rows) == 1
+    plain = not (any(one.copied) or one.windows or one.outer_columns or one.batch or one.extra)
+    return is_one and plain and len(one.reduced) == 1 and b.strides[one.vector_loop] == 1
 
 
 def panel_count(nest: Nest, one: Tiling) -> int:

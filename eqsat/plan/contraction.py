@@ -3,7 +3,6 @@
 The product's factors are the rows' (A: one element at a time, broadcast, or as vectors) and the
 columns' (B: vectors). A register tile sums `rows x vectors` vectors over a block of the reduction;
 after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008).
-`plan.tiling` chooses one.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.cores import LINE
+from eqsat.plan.cores import ASKED_BYTES, LINE
 from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
 
-ASKED_BYTES = 12 << 10  # of streams, between what is read and what is asked for
 WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
 UNROLL = 4  # points of the innermost reduction loop a turn
 
@@ -59,6 +57,7 @@ class Tiling(Plan):
     k_block: int = 1  # of the outermost reduction loop
     chain: tuple[int, int] = (0, 1)  # loop of `reduced` and its points that registers sum
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
+    in_order: bool = False  # of one row: rows of B are read whole, `k_block` of them side by side
     windows: bool = False  # A is copied element by element, each once; see `plan.windows`
     strips: bool = False  # tiles follow each other down `outer_rows` and leave pads out
     in_registers: bool = True  # the epilogue; else over the tile in memory
@@ -83,6 +82,7 @@ class Tiling(Plan):
             + (f", copied {' and '.join(copies)}" if copies else "")
             + (", strips beside pads" if self.strips else "")
             + (f", {self.fused} products at once" if self.fused > 1 else "")
+            + (", columns in order" if self.in_order else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
 

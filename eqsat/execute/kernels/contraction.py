@@ -12,6 +12,7 @@ from eqsat.execute.kernels.frame import Frame, ahead_start, first_row, operands
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
+from eqsat.execute.kernels.streamed import StreamedProduct
 from eqsat.execute.kernels.tiles import write_tile
 from eqsat.execute.kernels.windows import block_start, copy_window
 from eqsat.model.nest import Nest
@@ -56,6 +57,10 @@ class CacheBlocks:
 
     def _item(self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
         p, code = frame.plan, frame.code
+        if p.in_order:
+            self._columns_in_order(frame, panels[0])
+            code.loop(*panels, 1, [], lambda n: self._finish_panel(frame, tiles, panels, n))
+            return
         if p.k_blocks > 1:
             self._clear(code.mul(code.sub(panels[1], panels[0]), p.tile_block))
         if p.windows and not p.vector_rows:
@@ -93,6 +98,32 @@ class CacheBlocks:
             [],
             lambda i: code.store(zero, code.at(self.sums, kind, i), kind),
         )
+
+    def _columns_in_order(self, frame: Frame, panel: Index) -> None:
+        """The sums of one row of A and of all columns of an item, from its first panel on."""
+        p, s, code = frame.plan, frame.sizes, frame.code
+        a, b = s.a_access, source_access(s.factors[1])
+        assert a is not None and b is not None
+        (loop,), each = p.reduced, p.panel_block * s.width
+        here = self._at_panel(frame, panel)
+        own = [self._rows(here, 0, 0, 0), self._sources(here, 0)[0], self.sums]
+
+        def variant(width: int) -> None:
+            product = StreamedProduct(
+                1, width, p.k_block, p.lanes, frame.nest.sizes[loop], 0, b.strides[loop], 0,
+                a.strides[loop], b.dtype,
+            )  # fmt: skip
+            if product not in self.parts:
+                name = code.module.get_unique_name(f"{code.function.name}.inorder")
+                self.parts[product] = product.write(code.module, name)
+            code.builder.call(self.parts[product], own)
+
+        last = frame.nest.sizes[p.vector_loop] - (s.groups - 1) * each
+        if s.groups == 1 or last == each:
+            variant(last)
+            return
+        is_last = code.compare("==", panel, (s.groups - 1) * p.panel_block)
+        code.when(is_last, lambda: variant(last), lambda: variant(each))
 
     # ---- panels ----------------------------------------------------------------------------------
     def _at_panel(self, frame: Frame, number: Index) -> Frame:

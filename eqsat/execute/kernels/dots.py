@@ -9,7 +9,7 @@ from eqsat.execute.kernels.frame import F32, Frame, operands
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.tiles import argument_kinds
-from eqsat.plan.contraction import ASKED_BYTES
+from eqsat.plan.cores import ASKED_BYTES
 
 
 def write_dots(outer: Frame, rows: int, last: bool) -> Any:

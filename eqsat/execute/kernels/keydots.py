@@ -10,8 +10,7 @@ import llvmlite.ir as ll
 
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I32, I64, POINTER, TYPES, Value, lanes_of, vector
-from eqsat.plan.contraction import ASKED_BYTES
-from eqsat.plan.cores import LINE
+from eqsat.plan.cores import ASKED_BYTES, LINE
 
 F32 = TYPES["f32"]
 BLOCK = 4  # elements of 16 bytes, within which shuffles are cheapest

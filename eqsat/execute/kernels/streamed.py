@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.execute.kernels.frame import converted
 from eqsat.execute.kernels.ir import Code, Index, Mask
-from eqsat.execute.kernels.kinds import POINTER, TYPES, Value
-from eqsat.plan.contraction import ASKED_BYTES
-from eqsat.plan.cores import LINE
+from eqsat.execute.kernels.kinds import POINTER, TYPES, Value, nbytes
+from eqsat.execute.kernels.pairs import even_and_odd, in_order
+from eqsat.plan.cores import ASKED_BYTES, LINE
 
 F32 = TYPES["f32"]
 
@@ -19,7 +21,7 @@ class StreamedProduct:
 
     Bands of `together` rows of b are read side by side and added to sums in memory: so many streams
     prefetchers follow, and what is asked for goes on in the next band where a row of b ends.
-    Strides are elements from row to row; c has room for whole vectors.
+    Strides are elements from row to row; c has room for whole vectors. dtype: of b, f32 or bf16.
     """
 
     rows: int
@@ -30,6 +32,8 @@ class StreamedProduct:
     a_stride: int
     b_stride: int
     c_stride: int
+    a_step: int = 1  # elements between columns of a
+    dtype: str = "f32"
 
     def write(self, module: Any, name: str) -> Any:
         """The function `name(a, b, c)`, a part of a kernel."""
@@ -46,7 +50,8 @@ class StreamedProduct:
             )
 
         def band(k: Index, count: int) -> None:
-            here = code.at(a, F32, k), code.at(b, F32, code.mul(k, self.b_stride))
+            first = code.at(b, TYPES[self.dtype], code.mul(k, self.b_stride))
+            here = code.at(a, F32, code.mul(k, self.a_step)), first
             _Band(self, code, count, *here, c).write()
 
         whole = self.depth // self.together * self.together
@@ -72,13 +77,15 @@ class _Band:
         p, code = self.product, self.code
         # of one row they stay in registers; of more, multiply-adds read them
         known = [self._element(0, k) for k in range(self.count)] if p.rows == 1 else []
-        group = max(1, LINE // p.lanes) * p.lanes
+        in_line = 4 * LINE // nbytes(TYPES[p.dtype])
+        together = p.lanes if p.dtype == "f32" else 2 * p.lanes
+        group = max(in_line, together)
         whole = p.width // group * group
 
         def line(j: Index) -> None:
             self._ask_ahead(j)
-            for n in range(0, group, p.lanes):
-                self._vector(code.add(j, n), known, None)
+            for n in range(0, group, together):
+                (self._vector if p.dtype == "f32" else self._pair)(code.add(j, n), known)
 
         code.loop(0, whole, group, [], line)
         for j in range(whole, p.width, p.lanes):
@@ -87,26 +94,47 @@ class _Band:
 
     def _element(self, r: int, k: int) -> Value:
         p = self.product
-        at = self.code.at(self.a, F32, r * p.a_stride + k)
+        at = self.code.at(self.a, F32, r * p.a_stride + k * p.a_step)
         return self.code.load(at, F32, p.lanes, 0)
 
     def _ask_ahead(self, j: Index) -> None:
         p, code = self.product, self.code
-        there = code.add(j, ASKED_BYTES // (4 * self.count))
+        there = code.add(j, ASKED_BYTES // (nbytes(TYPES[p.dtype]) * self.count))
         down = code.add(code.sub(there, p.width), p.together * p.b_stride)
         there = code.select(code.compare("<", there, p.width), there, down)
         for k in range(self.count):
-            code.prefetch(code.at(self.b, F32, code.add(there, k * p.b_stride)), level=2)
+            self.code.prefetch(self._place(k, there), level=2)
 
-    def _vector(self, j: Index, known: list[Value], mask: Mask) -> None:
+    def _place(self, k: int, j: Index) -> Value:
+        p = self.product
+        return self.code.at(self.b, TYPES[p.dtype], self.code.add(j, k * p.b_stride))
+
+    def _vector(self, j: Index, known: list[Value], mask: Mask = None) -> None:
         p, code = self.product, self.code
-        columns = [
-            code.load(code.at(self.b, F32, code.add(j, k * p.b_stride)), F32, p.lanes, mask=mask)
-            for k in range(self.count)
-        ]
+        kind = TYPES[p.dtype]
+        read = [code.load(self._place(k, j), kind, p.lanes, mask=mask) for k in range(self.count)]
+        columns = [converted(code, x, p.dtype, "f32") for x in read]
         for r in range(p.rows):
-            x = code.zero(F32, p.lanes)
-            for k, y in enumerate(columns):
-                x = code.fma(known[k] if known else self._element(r, k), y, x)
-            to = code.at(self.c, F32, code.add(j, r * p.c_stride))
-            code.store(code.builder.fadd(code.load(to, F32, p.lanes), x), to, F32)
+            self._add(r, j, self._sum(r, columns, known))
+
+    def _pair(self, j: Index, known: list[Value]) -> None:
+        """Two vectors of bf16 at once."""
+        p, code = self.product, self.code
+        kind = TYPES[p.dtype]
+        read = [code.load(self._place(k, j), kind, 2 * p.lanes) for k in range(self.count)]
+        columns = [even_and_odd(code, x) for x in read]
+        for r in range(p.rows):
+            even, odd = (self._sum(r, some, known) for some in zip(*columns, strict=True))
+            for n, x in enumerate(in_order(code, even, odd)):
+                self._add(r, code.add(j, n * p.lanes), x)
+
+    def _sum(self, r: int, columns: Sequence[Value], known: list[Value]) -> Value:
+        x = self.code.zero(F32, self.product.lanes)
+        for k, y in enumerate(columns):
+            x = self.code.fma(known[k] if known else self._element(r, k), y, x)
+        return x
+
+    def _add(self, r: int, j: Index, x: Value) -> None:
+        p, code = self.product, self.code
+        to = code.at(self.c, F32, code.add(j, r * p.c_stride))
+        code.store(code.builder.fadd(code.load(to, F32, p.lanes), x), to, F32)
