@@ -75,6 +75,8 @@ SHAPES = {
     "many channels, dilated": Convolution(
         h=12, w=9, channels=65, features=16, k=5, dilation=2, low=4, high=3
     ),
+    "sums in blocks": Convolution(h=6, w=5, channels=300, features=17),
+    "sums in blocks, uneven rows": Convolution(h=3, w=17, channels=300, features=33),
     "pads alone": Convolution(h=4, w=5, channels=68, features=33, low=4, high=5),
     "many channels, relu": Convolution(h=6, w=30, channels=64, features=24, k=5, low=2, high=2,
         relu=True),
@@ -138,6 +140,11 @@ def test_each_element_is_copied_once(name):
     assert chosen.kind == "contraction" and chosen.windows and not chosen.copied[0]
     assert "copied windows" in chosen.to_text()
     assert Plan.from_json(chosen.to_json()) == chosen
+
+
+@pytest.mark.parametrize("name", [x for x in SHAPES if x.startswith("sums in")])
+def test_long_sums_are_finished_behind_their_blocks(name):
+    assert plan(SHAPES[name].nest(), AVX512).k_blocks > 1
 
 
 @pytest.mark.parametrize("name", [x for x in SHAPES if x.startswith("rows of")])
