@@ -251,12 +251,42 @@ class Checks(DevicePool):
         if state.roots > 1 and self._crowds(state, filter(legality.is_root, made)):
             return False
         fusion, blocks = legality.fusion, legality.row_blocks
+        if self._reads_rows_too_often(state):
+            return False
         if blocks.is_on and state.members > 1:
             again = any(n in state.repeated for n in made if legality.is_contraction(n))
             if not blocks.is_legal(state.inside, by_rows=again):
                 return False
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
+
+    def _reads_rows_too_often(self, state: Grown) -> bool:
+        """Whether a reduction is computed again for a reader that is longer than its rows.
+
+        Such as a packed one, with pads behind each row, that reads the sums of plain rows.
+        """
+        own, kinds = self._iterations, self.space.kinds
+        return any(
+            n in state.repeated and state.runs[n] > own[n] and self._is_repeated_by(state, n)
+            for n in state.inside.values()
+            if kinds[n] == "reduction"
+        )
+
+    def _is_repeated_by(self, state: Grown, reduction: int) -> bool:
+        """Whether a reader of a reduction, or of what is computed from it, runs more often."""
+        own, repeats = self._iterations, self.legality.repeats
+        seen, work = {reduction}, [reduction]
+        while work:
+            readers = [r for b in self.space.made[work.pop()] for r in state.readers.get(b, ())]
+            for q, i in readers:
+                if self._keeps[q]:
+                    continue
+                if repeats(q, i) and own[q] > own[reduction]:
+                    return True
+                if q not in seen:
+                    seen.add(q)
+                    work.append(q)
+        return False
 
     def _has_twice(self, state: Grown) -> bool:
         """Whether a value is computed twice, or computed and read."""
