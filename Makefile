@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock peers algebra sets kernels prices pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -92,6 +92,11 @@ kernels: $(DEMO) ## what the search chooses, run by kernels, against jax.jit: fi
 
 prices: $(DEMO) ## what plans are predicted to take against the clock: 63 dispatches, and variants of five programs; JSON
 	$(BIN)/python benchmarks/prices.py
+
+accelerators: $(TEST) ## what compilers of GPUs and TPUs say about eqsat's answers, without such a device; JSON (20 minutes)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tpu,cuda]' || \
+	  echo "the compilers of TPUs and NVIDIA's GPUs could not be installed" >&2
+	$(BIN)/python benchmarks/accelerators.py
 
 pages: $(TEST) ## open pages of runs in a browser, use them, take screenshots into results/pages; JSON (five minutes)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pages]' || \
