@@ -17,6 +17,7 @@ from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, c
 from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
 from eqsat.model.diag import did_you_mean
 from eqsat.model.executor import BUILT_IN
+from eqsat.model.oracle import COMPILERS, parse_oracle
 from eqsat.model.precision import PRECISIONS
 from eqsat.model.tensor import DTYPES
 from eqsat.plugins import plugged_in
@@ -78,6 +79,23 @@ def _executor(name: str) -> str:
     if name not in known:
         raise coded("E218", f"no executor named `{name}`", did_you_mean(name, known))
     return name
+
+
+def _oracle(text: str) -> str:
+    try:
+        return str(parse_oracle(" ".join(text.split())))
+    except ValueError as error:
+        compiler = text.split()[0] if text.split() else ""
+        known = [f"{c} {d}" for c, devices in COMPILERS.items() for d in devices]
+        own = [k for k in known if k.startswith(f"{compiler} ")] or known
+        raise coded("E225", str(error), did_you_mean(text, own)) from None
+
+
+_ORACLE = {
+    "type": "string",
+    "description": "the compiler that `--check-compile` asks, and for what: `libtpu v5e`",
+}
+OracleName = Annotated[str, AfterValidator(_oracle), WithJsonSchema(_ORACLE)]
 
 
 class FusionRecord(Record):
@@ -278,6 +296,7 @@ class TargetRecord(Record):
     )
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()
+    oracle: OracleName | None = None
     originals: Literal["stored", "dropped", "held"] = Field(
         default="dropped",
         description="of weights: stored packed, dropped as they are packed, held by the caller",

@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
+from eqsat.model.oracle import parse_oracle
 from eqsat.model.pipelines import Pipeline
 from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
@@ -212,6 +213,7 @@ class Target:
     calls: int = 1  # times are of so many runs: what runs here is called so often
     # bytes between two uses of a weight, where the program is part of what runs; None: as it says
     touched_bytes: int | None = None
+    oracle: str | None = None  # the compiler that is asked about answers, see `model.oracle`
 
     @property
     def is_planned(self) -> bool:
@@ -328,6 +330,8 @@ class Target:
 
     def verify(self) -> None:
         """ValueError if a figure makes no sense."""
+        if self.oracle is not None:
+            parse_oracle(self.oracle)
         if self.originals not in ORIGINALS:
             raise ValueError(f"originals are one of {', '.join(ORIGINALS)}")
         self.verify_devices()
