@@ -80,7 +80,7 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
     assert known.is_asked.all() and len(known) == len(free)
     floors, times = free.problem.adds[:, 0], known.problem.adds[:, 0]
     assert (floors <= times).all()
-    assert np.median(floors / times) > 0.15  # floors of plans; some dispatches have none
+    assert np.median(floors / times) > 0.12  # floors of plans; some dispatches have none, and cost passes
 
 
 @dataclass
