@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
 from eqsat.borders import Request, labels_of, with_layouts
+from eqsat.checked import check_oracle, checked
 from eqsat.measured import check_measure, measured
 from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
@@ -73,6 +74,8 @@ def optimize(
     unchecked: bool = False,
     stop_after: str | None = None,
     measure: int = 0,
+    check_compile: bool = False,
+    compile_limit: float = 300.0,
     progress: Listener | None = None,
     stop: Stop | None = None,
 ) -> Run:
@@ -107,6 +110,9 @@ def optimize(
       scalar operations.
     * measure: how many programs are timed on this machine after the search (the best one, nearly
       as good ones and the input); the fastest is kept (`run.measured`).
+    * check_compile: ask the compiler that the target names as its oracle about the answer, a few
+      nearly as good ones and the input; the one that it counts best is kept, and none that is worse
+      than the input (`run.checked`). compile_limit: seconds for each of them.
     * progress: called with the search's `model.progress.Progress` whenever its phase, best value
       or bound changes; the whole course is in `run.curve`.
     * stop: ends everything after the first answer early, with the best one so far.
@@ -119,6 +125,8 @@ def optimize(
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
     check_measure(measure)
+    if measure and check_compile:
+        raise fail("E400", "the answer is measured or checked by a compiler, not both")
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
         from eqsat.ops.spelling.chains import canonical as searched
@@ -134,6 +142,8 @@ def optimize(
         wanted = _goals(goals)
         placed = _placed(source.program, places)
         check_precisions(placed, machine)
+        if check_compile:
+            check_oracle(machine)
         canonical = searched(placed)
     checked = _checked(ruleset, unchecked, seconds)
     if extractor not in EXTRACTORS:
@@ -150,6 +160,8 @@ def optimize(
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
                 run = _measured(run, measure)
+            if check_compile and run.schedule is not None:
+                run = _checked_by_compiler(run, compile_limit)
             if verify and run.schedule is not None:
                 phase("verify")
                 run = replace(run, curve=told.curve)  # what verifying makes is of this run
@@ -212,6 +224,13 @@ def _measured(run: Run, count: int) -> Run:
     phase("measure")
     with timed(run.seconds, "measure"), heard(None):
         return measured(run, count, MEASURING * run.search["time_limit"])
+
+
+def _checked_by_compiler(run: Run, limit: float) -> Run:
+    """Programs of the search as the oracle counts them; the best is the run's."""
+    phase("check")
+    with timed(run.seconds, "check"), heard(None):
+        return checked(run, MEASURING * run.search["time_limit"], limit)
 
 
 def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:

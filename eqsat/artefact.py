@@ -32,6 +32,8 @@ FILES = {
     "bodies": "5-bodies.json",
     "curve": "3-curve.json",
     "measured": "6-measured.json",
+    "checked": "6-checked.json",
+    "compiled": "7-compiled.json",
     "target": "target.json",
     "rules": "rules.json",
     "summary": "summary.json",
@@ -65,6 +67,37 @@ def write_folder(
     except OSError as e:
         raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
     return folder
+
+
+def keep(folder: Path, values: Mapping[str, Any]) -> None:
+    """Put more values (keys of FILES → JSON data) into a folder, sealed with the rest of it.
+
+    All other files stay the same ones. EqsatError: E309 if it is no run, E407 if it cannot be
+    written.
+    """
+    _, _, _ = read_folder(folder)  # damage is found here, not sealed
+    added = {FILES[key]: _encoded(data) for key, data in values.items()}
+    manifest = json.loads((folder / FILES["manifest"]).read_text(encoding="utf-8"))
+    digests = manifest["sha256"] | {k: hashlib.sha256(v).hexdigest() for k, v in added.items()}
+    own = FILES["manifest"]
+    sealed_again = _sealed(manifest, {k: v for k, v in digests.items() if k != own})
+    added[own] = _encoded(sealed_again)
+    check_writable(folder)
+    try:
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+        try:
+            shutil.copytree(
+                folder, aside, copy_function=os.link, dirs_exist_ok=True,
+                ignore=lambda _, names: [n for n in names if n in added],
+            )  # fmt: skip
+            for name, data in added.items():
+                (aside / name).write_bytes(data)
+            put_in_place(aside, folder)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    except OSError as e:
+        raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
 
 
 def check_run_place(folder: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat import artefact
+from eqsat.model.compiled import Compiled
 from eqsat.model.diag import fail
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
@@ -79,6 +80,7 @@ class SavedRun(_Texts, Run):
     baseline = _later()
     baseline_schedule = _later()
     measured = _later()
+    checked = _later()
     curve = _later()
 
     def read_stage(self, key: str) -> Any:
@@ -127,6 +129,7 @@ def load_folder(folder: str | Path) -> Run:
         verification = None if verified is None else Verification(**verified)
         machine = _read(place, "target", texts["target"])
         schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
+        compiled = _read_compiled(texts)
         missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
             raise KeyError(artefact.FILES[missing[0]])
@@ -138,13 +141,18 @@ def load_folder(folder: str | Path) -> Run:
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
         rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
-        use=RunUse({}, verification),
+        use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
     return run
+
+
+def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
+    """What compilers told of the run, which is no stage of its search."""
+    return Compiled.from_json(_data(texts["compiled"])) if "compiled" in texts else None
 
 
 def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
-from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR, Measured, Timed
-from eqsat.model.schedule import Schedule
-from eqsat.model.selection import Selection
+from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
 from eqsat.run import Run
-from eqsat.scheduling import schedule_of
-
-XLA = "xla"
-
-
-@dataclass(frozen=True)
-class TimedProgram:
-    """A program to be timed."""
-
-    name: str
-    origin: str
-    selection: Selection
-    schedule: Schedule
+from eqsat.variants import XLA, Variant, chosen_variant, input_variants, near_variants
 
 
 def check_measure(count: int) -> None:
@@ -57,33 +43,17 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
 
 
-def _candidates(run: Run, count: int, seconds: float) -> Iterator[TimedProgram]:
+def _candidates(run: Run, count: int, seconds: float) -> Iterator[Variant]:
     """The chosen program, those near it, and the input as the target's executor and XLA have it."""
-    from eqsat.extract.ask.near import near_optimal
-
-    assert run.egraph is not None and run.selection is not None and run.schedule is not None
-    yield TimedProgram(CHOSEN, CHOSEN, run.selection, run.schedule)
-    own: list[TimedProgram] = []
-    if run.baseline is not None and run.baseline_schedule is not None:
-        same = run.baseline_schedule.program == run.schedule.program
-        sides = run.baseline, run.baseline_schedule
-        if not (same and run.baseline_schedule.dispatches == run.schedule.dispatches):
-            own.append(TimedProgram(INPUT, INPUT, *sides))
-        if run.target.executor != XLA:
-            own.append(TimedProgram(INPUT_BY_XLA, INPUT_BY_XLA, *sides))
+    yield chosen_variant(run)
+    own = list(input_variants(run, by_xla=run.target.executor != XLA))
     wanted = max(count - 1 - len(own), 0)
-    others = ()
     if wanted:
-        others = near_optimal(
-            run.egraph, run.target, run.goals, run.selection, run.baseline,
-            count=wanted, seconds=seconds, seed=run.search["seed"],
-        )  # fmt: skip
-    for i, s in enumerate(others, 1):
-        yield TimedProgram(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
+        yield from near_variants(run, wanted, seconds)
     yield from own[: max(count - 1, 0)]
 
 
-def _call(run: Run, c: TimedProgram) -> Callable[..., Any]:
+def _call(run: Run, c: Variant) -> Callable[..., Any]:
     """A candidate as the function that a run with it would call."""
     from eqsat.execute.executors import build_executable
 
@@ -120,7 +90,7 @@ def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any
     return interleave(sides)
 
 
-def _timed(c: TimedProgram, times: dict[str, Any], per_batch: int) -> Timed:
+def _timed(c: Variant, times: dict[str, Any], per_batch: int) -> Timed:
     from eqsat.execute.timing import interval
 
     own, chosen = times[c.name], times[CHOSEN]

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.model.compiled import Checked, Compiled, Told
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph
@@ -51,6 +52,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "schedule": Schedule.from_json,
     "baseline_schedule": Schedule.from_json,
     "measured": Measured.from_json,
+    "checked": Checked.from_json,
     "curve": Curve.from_json,
 }
 
@@ -67,6 +69,7 @@ class RunUse:
 
     weights: dict[str, Any] = field(default_factory=dict)
     verification: Verification | None = None
+    compiled: Compiled | None = None  # what compilers of devices that are not here told
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,6 +94,7 @@ class Run:
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
     measured: Measured | None = None  # programs that were timed, of which this one was kept
+    checked: Checked | None = None  # programs that a compiler was asked about, likewise
     curve: Curve | None = None  # how the search came to its answer; None in a body
     packed_file: Path | None = None  # packed weights of a saved run
     bodies: Mapping[str, Run] = field(
@@ -130,6 +134,11 @@ class Run:
     def verification(self) -> Verification | None:
         """The outcome of verification, if it was requested."""
         return self.use.verification
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """What compilers of devices that are not here told of it, if any was asked."""
+        return self.use.compiled
 
     def summary(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
@@ -202,6 +211,8 @@ class Run:
         from eqsat.ops.spelling.chains import leaves_work_out
 
         chosen = self.schedule
+        if self.checked is not None and self.checked.keeps_input_by_xla:
+            return True
         if chosen is None or any(chosen.program.nodes[i].operands for i in chosen.ahead):
             return False
         return is_same(chosen.program, self.canonical) and not leaves_work_out(self.program)
@@ -247,8 +258,9 @@ class Run:
 
     @property
     def runs_on(self) -> Target:
-        """The target whose executor runs the schedule: XLA's where that was measured as fastest."""
-        if self.measured is not None and self.measured.keeps_input_by_xla:
+        """The target whose executor runs the schedule: XLA's where that was found best."""
+        asked = (self.measured, self.checked)
+        if any(a is not None and a.keeps_input_by_xla for a in asked):
             return replace(self.target, executor="xla")
         return self.target
 
@@ -361,6 +373,8 @@ class Run:
         values = self.stages(READERS)
         if self.bodies:
             values["bodies"] = _bodies_to_json(self.bodies)
+        if self.compiled is not None:
+            values["compiled"] = self.compiled.to_json()
         values["summary"] = self.summary()
         options = {
             "goals": [vars(g) for g in self.goals],
@@ -406,6 +420,26 @@ class Run:
             weights=weights, partial=partial, external=beside, name=self.program.name,
         )  # fmt: skip
         return found if path is None else write_files(found, Path(path))
+
+    def compile_for(self, device: str, *, weights: str = "auto", limit: float = 300.0) -> Told:
+        """What the compiler of a device that is not here makes of the answer and of the input.
+
+        device: `v5e`, `h100`, `gfx942` … (`model.oracle.DEVICES`). weights: `arguments` or
+        `constants` of what is compiled; `auto`: see `compiling.Questions`. limit: seconds of one
+        compilation. Kept in `run.compiled` when the run is saved. EqsatError: E460 for a device of
+        which no compiler is known, E461 if its package is missing, E462 and E463 (exit_code 3) if
+        it crashes or is not done in time, E464 if the program cannot be lowered for the device,
+        E383 for unknown words.
+        """
+        from eqsat.compiling import told_of
+
+        itself = self.callee is not None and self.callee.is_input
+        told = told_of(
+            device, self.source, self.weights, self._need_schedule(), self.target, self.runs_on,
+            itself=itself, weights=weights, limit=limit,
+        )  # fmt: skip
+        self.use.compiled = (self.compiled or Compiled()).with_told(told)
+        return told
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""

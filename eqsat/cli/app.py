@@ -15,6 +15,7 @@ from eqsat.cli import (
     alone,
     bench,
     calibrate,
+    compile,
     discover,
     experiment,
     export,
@@ -66,7 +67,7 @@ def _root(
 for commands in (
     search.COMMANDS, experiment.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS,
     judge.COMMANDS, export.COMMANDS, files.COMMANDS, discover.COMMANDS, alone.COMMANDS,
-    calibrate.COMMANDS, bench.COMMANDS,
+    calibrate.COMMANDS, bench.COMMANDS, compile.COMMANDS,
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)

@@ -155,6 +155,10 @@ TimeLimit = Annotated[
     str,
     typer.Option("--time-limit", help="Wall time from reading to the end of the schedule: `60s`."),
 ]
+CompileLimit = Annotated[
+    str,
+    typer.Option("--compile-limit", help="Wall time of one program in another compiler: `300s`."),
+]
 Seed = Annotated[
     int,
     typer.Option(  # CP-SAT's is an int32, NumPy's is not negative
@@ -221,11 +225,11 @@ def search_request(
     }
 
 
-def seconds(time_limit: str) -> float:
-    """What `--time-limit` says; EqsatError if that is no duration."""
+def seconds(time_limit: str, option: str = "--time-limit") -> float:
+    """What `--time-limit`, or an option like it, says; EqsatError if that is no duration."""
     from eqsat.lang.units import read_quantity
 
-    return float(read_quantity(time_limit, "duration", "--time-limit"))
+    return float(read_quantity(time_limit, "duration", option))
 
 
 def search_limits(texts: list[str] | None) -> Limits:

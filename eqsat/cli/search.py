@@ -51,6 +51,14 @@ def optimize(
             " fastest.",
         ),
     ] = 0,
+    check_compile: Annotated[
+        bool,
+        typer.Option(
+            "--check-compile",
+            help="Ask the target's `oracle` about the best answers and the input; keep its best.",
+        ),
+    ] = False,
+    compile_limit: o.CompileLimit = "300s",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
     ] = None,
@@ -69,7 +77,8 @@ def optimize(
     is admissible or nothing could be verified. Ctrl-C prints the best answer so far and saves it
     with `-o`, or says that there is none yet (exit code 130).
     """
-    for option in [n for n, on in (("--verify", verify), ("--measure", measure)) if on]:
+    asked = (("--verify", verify), ("--measure", measure), ("--check-compile", check_compile))
+    for option in [name for name, on in asked if on]:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop, watch = Stop(), Onlooker()
@@ -85,6 +94,8 @@ def optimize(
             "devices": devices,
             "stop_after": stop_after.value if stop_after else None,
             "measure": measure,
+            "check_compile": check_compile,
+            "compile_limit": o.seconds(compile_limit, "--compile-limit"),
             "seed": seed,
             "extractor": extractor,
             "threads": threads,

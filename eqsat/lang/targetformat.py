@@ -85,7 +85,7 @@ def _oracle(text: str) -> str:
     try:
         return str(parse_oracle(" ".join(text.split())))
     except ValueError as error:
-        compiler = text.split()[0] if text.split() else ""
+        compiler = text.split(maxsplit=1)[0] if text.split() else ""
         known = [f"{c} {d}" for c, devices in COMPILERS.items() for d in devices]
         own = [k for k in known if k.startswith(f"{compiler} ")] or known
         raise coded("E225", str(error), did_you_mean(text, own)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from eqsat.model.compiled import Checked, Compiled
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
@@ -57,6 +58,10 @@ class Finished(Protocol):
     def bodies(self) -> Mapping[str, Finished]: ...
     @property
     def measured(self) -> Measured | None: ...
+    @property
+    def checked(self) -> Checked | None: ...
+    @property
+    def compiled(self) -> Compiled | None: ...
     @property
     def curve(self) -> Curve | None: ...
     @property

@@ -63,9 +63,16 @@ def summary(run: Finished) -> dict[str, Any]:
         "loops": _loops(run),
         "devices": _devices(run),
         "measured": None if run.measured is None else run.measured.to_json(),
+        "checked": None if run.checked is None else run.checked.to_json(),
+        "compiled": _compiled(run),
         "verify": _verify(run.verification),
         "seconds": _seconds(run.seconds),
     }
+
+
+def _compiled(run: Finished) -> dict[str, Any]:
+    """Per device the object that `eqsat compile` prints; empty where none was asked about."""
+    return {} if run.compiled is None else {t.device: t.summary() for t in run.compiled.told}
 
 
 def _sinks(run: Finished) -> dict[str, int] | None:

@@ -13,6 +13,7 @@ from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, GoalResult, Selection
 from eqsat.ops.targets.occupancy import device_figures
+from eqsat.report.compiled import checked_lines
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
 from eqsat.report.origins import rules_in_result
@@ -32,6 +33,7 @@ def summary_text(run: Finished) -> str:
         lines += _executor_lines(run)
         lines += _device_lines(run)
         lines += measured_lines(run.measured)
+        lines += checked_lines(run.checked)
     return "\n".join(lines) + "\n"
 
 

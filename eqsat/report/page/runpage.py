@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from eqsat.model.compiled import Told
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
+from eqsat.report.compiled import (
+    CHECKED_COLUMNS,
+    TOLD_COLUMNS,
+    checked_kept,
+    checked_rows,
+    refusals,
+    told_head,
+    told_rows,
+)
 from eqsat.report.explain import removed_lines
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
@@ -68,6 +79,7 @@ def page(run: Finished) -> str:
         _intro(run, selection),
         TOOLS,
         section("Result", html_table(GOAL_COLUMNS, _goals(run), GOAL_FIGURES)),
+        *_compilers(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
         section("Rules", _rules(run)),
         section("Log of the search", _search(run)),
@@ -101,6 +113,24 @@ def _figures(run: Finished, selection: Selection) -> str:
         text = f"<b>{escape(figure)}</b> {escape(row.name)} "
         items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
     return f'<ul class="figures">{"".join(items)}</ul>'
+
+
+def _compilers(run: Finished) -> list[str]:
+    """A section for what compilers of other devices told; none where none was asked."""
+    told = [] if run.compiled is None else [table for t in run.compiled.told for table in _told(t)]
+    if run.checked is not None:
+        rows = checked_rows(run.checked)
+        told += [
+            f'<p class="soft">{escape(checked_kept(run.checked))}</p>',
+            html_table(CHECKED_COLUMNS, rows, range(1, len(CHECKED_COLUMNS))),
+        ]
+    return [section("Other devices' compilers", "\n".join(told))] if told else []
+
+
+def _told(told: Told) -> Iterator[str]:
+    lines = [told_head(told), *refusals(told)]
+    yield "\n".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
+    yield html_table(TOLD_COLUMNS, told_rows(told), range(1, len(TOLD_COLUMNS)))
 
 
 def _proof(gap: float) -> str:

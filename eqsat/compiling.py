@@ -1,0 +1,154 @@
+"""A program and its answers → what the compiler of a device that is not here tells of each."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eqsat.execute.compilers.ask import (
+    DEFAULT_LIMIT,
+    ask_iree,
+    ask_xla,
+    need_compiler,
+    place_for,
+)
+from eqsat.execute.compilers.lower import ARGUMENTS, CONSTANTS, Lowering, weights_as
+from eqsat.export.plan import Exported
+from eqsat.export.write import check_word, export, write_files
+from eqsat.model.compiled import Figures, Prediction, Told
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.oracle import DEVICES, Oracle, oracle_of
+from eqsat.model.program import Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
+from eqsat.source import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+AUTO = "auto"
+WEIGHTS = (AUTO, CONSTANTS, ARGUMENTS)
+TEXT = "module.mlir"
+FUNCTION, PROGRAM = "function", "program"
+
+
+def oracle_for(device: str) -> Oracle:
+    """Who is asked about a device; EqsatError E460 if nobody is."""
+    try:
+        return oracle_of(device)
+    except KeyError:
+        message = f"no compiler is known for a device `{device}`"
+        raise fail("E460", message, help=did_you_mean(device, DEVICES)) from None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A source whose programs one compiler is asked about.
+
+    arrays: of weights, by key. weights: `constants` of what is compiled, or its `arguments`;
+    `auto`: arguments of XLA's, so that memory has them, constants of IREE's, which packs no
+    arguments ahead of time. limit: seconds of one answer.
+    """
+
+    oracle: Oracle
+    source: Source
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    weights: str = AUTO
+    limit: float = DEFAULT_LIMIT
+
+    @property
+    def held_as(self) -> str:
+        """What weights are; those that a call brings, or that are large, are arguments of XLA's."""
+        if self.oracle.compiler == "iree":
+            return CONSTANTS if self.weights == AUTO else self.weights
+        asked = ARGUMENTS if self.weights == AUTO else self.weights
+        return weights_as(self.source.program, self.arrays, asked)
+
+    @property
+    def plain_is(self) -> str:
+        """Whether the plain program is the traced function, or its ops."""
+        traced = self.source.traced
+        is_function = traced is not None and not traced.captured
+        return FUNCTION if is_function and self.oracle.compiler != "iree" else PROGRAM
+
+    def module(self, schedule: Schedule, target: Target) -> bytes:
+        """The program of a schedule, as the compiler reads it.
+
+        EqsatError: E464 if it cannot be lowered for the device, E380 for IREE if an op has no form.
+        """
+        if self.oracle.compiler == "iree":
+            return self._packed_text(schedule)
+        lowering = Lowering(self.oracle, self.held_as)
+        return lowering.of_schedule(schedule, self.source, self.arrays, target)
+
+    def plain_module(self) -> bytes:
+        """The input, unrewritten; EqsatError as of `module`."""
+        if self.oracle.compiler == "iree":
+            return self._packed_text(self.source.program)
+        return Lowering(self.oracle, self.held_as).of_program(self.source, self.arrays)
+
+    def answer(self, module: bytes) -> Figures:
+        """What the compiler tells of a module; EqsatError: E461 to E463 where it does not."""
+        if self.oracle.compiler != "iree":
+            return ask_xla(self.oracle, module, self.limit)
+        with place_for(self.oracle) as folder:
+            text = folder / TEXT
+            files = json.loads(module)
+            write_files(Exported(tuple((k, b64decode(v)) for k, v in files), 0), text)
+            return ask_iree(self.oracle.device, text, self.limit, self._border_bytes)
+
+    def _packed_text(self, what: Program | Schedule) -> bytes:
+        """The files of an MLIR module, as one."""
+        places = "auto" if self.held_as == CONSTANTS else ARGUMENTS
+        found = export(
+            what, "mlir", self.arrays, self.source.opaque, weights=places, external=f"{TEXT}.data",
+            name=self.source.program.name,
+        )  # fmt: skip
+        return json.dumps([(k, b64encode(v).decode()) for k, v in found.files]).encode()
+
+    @property
+    def _border_bytes(self) -> int:
+        """Of arguments and results, which IREE does not allocate."""
+        program = self.source.program
+        borders = {*program.inputs, *program.results}
+        borders |= set(program.weights) if self.held_as == ARGUMENTS else set()
+        return sum(program.nodes[i].type.nbytes for i in borders)
+
+
+def told_of(
+    device: str,
+    source: Source,
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    schedule: Schedule,
+    target: Target,
+    runs_on: Target,
+    *,
+    itself: bool = False,
+    weights: str = AUTO,
+    limit: float = DEFAULT_LIMIT,
+) -> Told:
+    """Both sides of a run; EqsatError as `Run.compile_for` says.
+
+    itself: whether a call of the answer is a call of the traced function.
+    """
+    check_word("place for weights", weights, WEIGHTS)
+    oracle = oracle_for(device)
+    need_compiler(oracle)
+    asked = Questions(oracle, source, arrays, weights, limit)
+    itself = itself and asked.plain_is == FUNCTION
+    read = asked.plain_module()
+    found = read if itself else asked.module(schedule, runs_on)
+    plain = asked.answer(read)
+    chosen = plain if found == read else asked.answer(found)
+    return Told(
+        str(oracle), asked.held_as, chosen, plain, asked.plain_is, predicted(schedule, target)
+    )
+
+
+def predicted(schedule: Schedule, target: Target) -> Prediction:
+    """What the model says of a schedule."""
+    s = schedule
+    return Prediction(target.name, s.kernels, s.peak_bytes, s.arena_bytes, s.time_ps)

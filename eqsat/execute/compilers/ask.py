@@ -1,0 +1,167 @@
+"""A lowered program and the name of a device → what its compiler tells, or a sentence why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from eqsat.execute.compilers import hlo, ptx
+from eqsat.execute.compilers.chips import NVIDIA, TPUS, description
+from eqsat.execute.compilers.iree import ask_iree, tool
+from eqsat.execute.compilers.process import crashed, run
+from eqsat.model.compiled import Figures
+from eqsat.model.diag import fail
+from eqsat.model.oracle import Oracle
+
+CHILD = Path(__file__).with_name("child.py")
+PLATFORMS = {"libtpu": "tpu", "xla-cuda": "cuda"}  # of XLA, as JAX names them
+# compiler -> (package, what installs it)
+PACKAGES = {
+    "libtpu": (("libtpu", "tpu"),),
+    "xla-cuda": (("jax_plugins.xla_cuda12", "cuda"),),
+}
+DEFAULT_LIMIT = 300.0  # seconds for one program
+SHOWN_REFUSAL = 600  # characters
+
+
+def need_compiler(oracle: Oracle) -> None:
+    """EqsatError E461 if what the compiler of a device needs is not installed."""
+    if oracle.compiler == "iree":
+        tool()
+        return
+    for package, extra in PACKAGES[oracle.compiler]:
+        if not _is_installed(package):
+            raise fail(
+                "E461",
+                f"the compiler for {oracle.device} needs the package `{package}`",
+                help=f"install it: `pip install 'eqsat[{extra}]'`",
+            )
+    if oracle.compiler == "xla-cuda":
+        cuda_tools()
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def cuda_tools() -> Path:
+    """The folder of CUDA with `bin/ptxas` in it; EqsatError E461 if there is none."""
+    spec = find_spec("nvidia")
+    for place in spec.submodule_search_locations or () if spec else ():
+        if (Path(place) / "cuda_nvcc" / "bin" / "ptxas").is_file():
+            return Path(place) / "cuda_nvcc"
+    found = shutil.which("ptxas")
+    if found is None:
+        help_text = "install it: `pip install 'eqsat[cuda]'`"
+        raise fail("E461", "`ptxas`, NVIDIA's assembler, is not installed", help=help_text)
+    return Path(found).parent.parent
+
+
+@contextmanager
+def place_for(oracle: Oracle) -> Iterator[Path]:
+    """A folder for the files of one question."""
+    with TemporaryDirectory(prefix=f"eqsat-{oracle.device}-") as folder:
+        yield Path(folder)
+
+
+def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figures:
+    """What XLA for this device makes of a program that `jax.export` wrote.
+
+    limit: seconds. EqsatError: E461 if its package is missing, E462 if it crashes, E463 if it is
+    not done in time. What it refuses is in the figures.
+    """
+    need_compiler(oracle)
+    with place_for(oracle) as folder:
+        told = _told(oracle, module, limit, folder)
+        if "refused" in told:
+            return Figures(refused=shortened(told["refused"]))
+        peak = peak_bytes(told["memory"])
+        if oracle.compiler == "libtpu":
+            return hlo.figures(told["text"], peak, counts_cycles=True)
+        return _of_nvidia(oracle, told["text"], peak, limit, folder)
+
+
+def shortened(refusal: str) -> str:
+    """The beginning of what a compiler says, on one line."""
+    text = " ".join(refusal.split())
+    return text if len(text) <= SHOWN_REFUSAL else f"{text[:SHOWN_REFUSAL]}…"
+
+
+def peak_bytes(memory: Mapping[str, int]) -> int:
+    """Of the device's main memory.
+
+    XLA's peak for TPUs counts what lies in VMEM, too, which is no part of the sum of arguments,
+    results and temporaries; that sum counts pages that temporaries do not fill.
+    """
+    whole = memory["argument"] + memory["output"] + memory["temp"] - memory["alias"]
+    return min(whole, memory["peak"]) if memory["peak"] else whole
+
+
+def _told(oracle: Oracle, module: bytes, limit: float, folder: Path) -> dict[str, Any]:
+    """The answer of the child."""
+    request, answer, given = (folder / n for n in ("request.json", "answer.json", "module.bin"))
+    given.write_bytes(module)
+    asked = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
+    topology, env = _tpu(oracle) if oracle.compiler == "libtpu" else _cuda(oracle, folder)
+    request.write_text(json.dumps(asked | {"topology": topology}), encoding="utf-8")
+    what = f"{oracle.compiler} for {oracle.device}"
+    command = [sys.executable, "-P", CHILD, request, answer]  # -P: nothing here hides a package
+    code, _, said = run(command, what, limit, env, folder)
+    if code or not answer.is_file():
+        raise crashed(what, f"ended with exit code {code}", said)
+    return json.loads(answer.read_text(encoding="utf-8"))
+
+
+Topology = tuple[str, dict[str, str]]
+
+
+def _tpu(oracle: Oracle) -> tuple[Topology, dict[str, str]]:
+    """JAX itself stays on the CPU; libtpu asks nobody what this machine is, and locks nothing."""
+    chip = TPUS[oracle.device]
+    env = {
+        "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": chip.accelerator, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "XLA_FLAGS": "",
+    }  # fmt: skip
+    return (chip.topology, {}), env
+
+
+def _cuda(oracle: Oracle, folder: Path) -> tuple[Topology, dict[str, str]]:
+    flags = f"--xla_dump_to={folder / 'dump'} --xla_gpu_cuda_data_dir={cuda_tools()}"
+    options = {"target_config": description(oracle.device), "topology": "1x1x1"}
+    return (oracle.device, options), {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
+def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path) -> Figures:
+    """Kernels and shared memory from XLA's list of steps, registers from ptxas."""
+    found = hlo.figures(text, peak, counts_cycles=False)
+    sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
+    steps = "\n".join(p.read_text(errors="replace") for p in sequences)
+    count, shared = ptx.launches(steps) if sequences else (found.kernels, None)
+    told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
+    registers, spills = ptx.most(ptx.kernels("\n".join(told)))
+    return Figures(count, peak, shared, registers, spills, relayout_copies=found.relayout_copies)
+
+
+def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
+    """What ptxas says of one file; "" if it refuses it."""
+    command = [
+        cuda_tools() / "bin" / "ptxas", "-v", f"-arch={NVIDIA[oracle.device].arch}", source,
+        "-o", os.devnull,
+    ]  # fmt: skip
+    code, out, said = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
+    return "" if code else out + said
+
+
+__all__ = ["DEFAULT_LIMIT", "ask_iree", "ask_xla", "need_compiler", "place_for", "shortened"]

@@ -1,0 +1,179 @@
+"""Programs and schedules → what XLA's compiler for another device reads (`jax.export`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from eqsat.execute.calls import Signature
+from eqsat.execute.compilers.ask import PLATFORMS
+from eqsat.execute.compilers.chips import TPUS
+from eqsat.execute.crossing import in_layouts
+from eqsat.execute.draw import drawn_weights
+from eqsat.execute.executors import build_executable
+from eqsat.execute.lowering import OpaqueFunction
+from eqsat.execute.weights import resident
+from eqsat.execute.xla import xla_executable
+from eqsat.model.border import Border
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.layout import Layout
+from eqsat.model.oracle import Oracle
+from eqsat.model.program import Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
+from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import element_dtype
+
+CONSTANTS, ARGUMENTS = "constants", "arguments"
+MOST_CONSTANT_BYTES = 256 * 2**20  # more than that, and compiling takes longer than anybody waits
+CPU_EXECUTORS = ("kernels", "arena")  # XLA's ops stand for what these run on another device
+
+
+class Lowerable(Protocol):
+    """What is needed of a source: a program, its weights and calls, and the traced function."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def opaque(self) -> Mapping[str, OpaqueFunction]: ...
+
+    @property
+    def traced(self) -> Signature | None: ...
+
+    @property
+    def layouts(self) -> Mapping[Border, Layout]: ...
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How programs are handed to a compiler: for which device, and what weights are."""
+
+    oracle: Oracle
+    weights: str  # CONSTANTS | ARGUMENTS
+
+    @property
+    def platform(self) -> str:
+        return PLATFORMS[self.oracle.compiler]
+
+    def of_schedule(
+        self, schedule: Schedule, source: Lowerable, arrays: Mapping[str, Any], target: Target
+    ) -> bytes:
+        """The chosen program of a schedule; weights are packed already.
+
+        arrays: of weights, by key. EqsatError: E464 if it cannot be lowered for the device.
+        """
+        held = self._held(schedule.program, arrays)
+        if target.executor in CPU_EXECUTORS:
+            made: Any = xla_executable(schedule, source.opaque, held, target)
+        else:
+            made = build_executable(schedule, source.opaque, held, target)
+        program = schedule.program
+        inputs = [_struct(program.nodes[i].type) for i in program.inputs]
+        name, kept = source.program.name, resident(schedule)
+        if self.weights == CONSTANTS:
+            return self._exported(made.flat, inputs, name)
+        packed = [_struct(program.nodes[i].types[0]) for i in kept]
+
+        def run(packed: Sequence[Any], *inputs: Any) -> Any:
+            return made.run(dict(zip(kept, packed, strict=True)), *inputs)
+
+        return self._exported(run, [packed, *inputs], name)
+
+    def of_program(self, source: Lowerable, arrays: Mapping[str, Any]) -> bytes:
+        """The input: the traced function where there is one, else the ops of the program.
+
+        EqsatError: E464 if it cannot be lowered for the device.
+        """
+        program, signature = source.program, source.traced
+        if signature is None or signature.captured:
+            whole = Schedule(program, (), (), (), "")
+            return self.of_schedule(whole, source, arrays, _XLA_ALONE)
+        call = in_layouts(signature, source.layouts)
+        leaves = [self._leaf(program, kind, key) for kind, key in signature.bindings]
+        if self.weights == ARGUMENTS:
+            call, leaves = hoisted(call, leaves)
+        return self._exported(call, leaves, program.name)
+
+    def _held(self, program: Program, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """All weights of a program; those without values are not looked at where they are args."""
+        if self.weights == ARGUMENTS:
+            return dict(arrays)
+        return {**arrays, **drawn_weights(program, arrays)}
+
+    def _leaf(self, program: Program, kind: str, key: int | str) -> Any:
+        if kind == "input":
+            return _struct(program.nodes[program.inputs[int(key)]].type)
+        at = next(i for i in program.weights if program.leaf(i).key == key)
+        return _struct(program.nodes[at].type)
+
+    def _exported(self, call: Callable[..., Any], args: Sequence[Any], name: str) -> bytes:
+        import jax
+        from jax import export
+
+        def named(*args: Any) -> Any:
+            return call(*args)
+
+        named.__name__ = name if name.isidentifier() else "program"
+        checks = [export.DisabledSafetyCheck.custom_call(c) for c in KERNEL_CALLS]
+        try:
+            with self._device():
+                found = export.export(
+                    jax.jit(named), platforms=[self.platform], disabled_checks=checks
+                )(*args)
+        except EqsatError:
+            raise
+        except Exception as error:  # whatever a primitive without this platform raises
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise fail(
+                "E464",
+                f"`{name}` cannot be lowered for {self.oracle.device}: {why}",
+                help="an opaque op of a saved run is compiled for one kind of device: ask about the"
+                " run before it is saved (`run.compile_for(…)`)",
+            ) from error
+        return bytes(found.serialize())
+
+    def _device(self) -> AbstractContextManager[Any]:
+        """The device as kernels see it while they are traced."""
+        if self.oracle.compiler != "libtpu":
+            return nullcontext()
+        from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+        kind = TPUS[self.oracle.device].kind
+        device = AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
+        return use_abstract_mesh(AbstractMesh((1,), ("one",), abstract_device=device))
+
+
+KERNEL_CALLS = ("tpu_custom_call", "mosaic_gpu_v2", "__gpu$xla.gpu.triton", "triton_kernel_call")
+_XLA_ALONE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, ())
+
+
+def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """The same with the arrays that it closes over as an argument in front, and all arguments."""
+    import jax
+    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+    closed, result = jax.make_jaxpr(call, return_shape=True)(*args)
+    tree = jax.tree_util.tree_structure(result)
+    arrays = [jax.ShapeDtypeStruct(c.shape, c.dtype) for c in closed.consts]
+
+    def outside(consts: Sequence[Any], *given: Any) -> Any:
+        flat = jax.tree_util.tree_leaves(given)
+        return tree.unflatten(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(consts)))(*flat))
+
+    return outside, [arrays, *args]
+
+
+def weights_as(program: Program, arrays: Mapping[str, Any], asked: str) -> str:
+    """`asked`, but weights that a call brings, or that are too large, are no constants."""
+    known = all(program.leaf(i).key in arrays for i in program.weights)
+    small = program.weight_bytes <= MOST_CONSTANT_BYTES
+    return asked if asked == ARGUMENTS or (known and small) else ARGUMENTS
+
+
+def _struct(t: TensorType) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype))

@@ -1,0 +1,165 @@
+"""What a compiler told of programs, without running them: the answer, the plain one, others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eqsat.model.measured import INPUT_BY_XLA
+from eqsat.model.oracle import Oracle, parse_oracle
+from eqsat.model.restore import restored
+
+# figures in which answers are compared, the first that a compiler tells counts
+COUNTS = ("cycles", "kernels", "peak_bytes")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One program as a compiler has it; None where it does not tell.
+
+    kernels: launches, those of a loop's body once. peak_bytes: arguments, results and temporaries
+    in the device's main memory. scratch_bytes: of the kernel with the most. registers: of a
+    thread, likewise. spill_bytes: of all kernels. cycles: the compiler's own estimate, of all
+    kernels that have one. uncounted: kernels without, by what they are; `cycles` is then a lower
+    bound. relayout_copies: copies that change a layout. refused: why it was not compiled, in the
+    compiler's words.
+    """
+
+    kernels: int | None = None
+    peak_bytes: int | None = None
+    scratch_bytes: int | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    cycles: int | None = None
+    uncounted: tuple[str, ...] = ()
+    relayout_copies: int | None = None
+    refused: str | None = None
+
+    def is_better(self, other: Figures, count: str) -> bool:
+        """Whether it surely has less of a count than the other one.
+
+        Kernels without cycles may take any time: an answer is better only if the other one has all
+        of those that it has.
+        """
+        own, theirs = getattr(self, count), getattr(other, count)
+        if self.refused is not None or own is None:
+            return False
+        if other.refused is not None or theirs is None:
+            return True
+        unknown = Counter(self.uncounted) - Counter(other.uncounted)
+        return own < theirs and not (count == "cycles" and unknown)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"uncounted": list(self.uncounted)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Figures:
+        return restored(cls, data)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What eqsat's model says of the chosen program, on the target of the run."""
+
+    target: str
+    dispatches: int
+    peak_bytes: int
+    temporary_bytes: int | None  # of the arena
+    time_ps: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the compiler of a device says of the chosen program and of the plain one.
+
+    weights: whether they were `arguments` or `constants` of what was compiled. plain: the
+    `function` that was traced, or the input `program` of a run that was saved.
+    """
+
+    oracle: str
+    weights: str
+    chosen: Figures
+    plain: Figures
+    plain_is: str
+    predicted: Prediction
+
+    @property
+    def device(self) -> str:
+        return parse_oracle(self.oracle).device
+
+    @property
+    def asked(self) -> Oracle:
+        return parse_oracle(self.oracle)
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `eqsat compile --json` prints."""
+        p = self.predicted
+        predicted = {
+            "target": p.target, "dispatches": p.dispatches, "peak_bytes": p.peak_bytes,
+            "temporary_bytes": p.temporary_bytes, "time_us": p.time_ps / 1e6,
+        }  # fmt: skip
+        return {
+            "format": 1,
+            "device": self.device,
+            "compiler": self.asked.compiler,
+            "weights": self.weights,
+            **self.chosen.to_json(),
+            "predicted": predicted,
+            "plain": {"is": self.plain_is, **self.plain.to_json()},
+        }
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All that compilers told of a run, one entry per device, in the order of asking."""
+
+    told: tuple[Told, ...] = ()
+
+    def with_told(self, one: Told) -> Compiled:
+        """With the answer for one device, in place of an earlier one for it."""
+        return Compiled((*(t for t in self.told if t.oracle != one.oracle), one))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "told": [asdict(t) for t in self.told]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Compiled:
+        return restored(cls, {"told": data["told"]})
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """One program that `--check-compile` asked about; predicted_us: None of the plain function."""
+
+    name: str
+    origin: str
+    predicted_us: float | None
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Programs of a search as their oracle counts them, the chosen one first, and which was kept.
+
+    count: one of `COUNTS`; "" where the compiler told none of them of any program.
+    """
+
+    oracle: str
+    count: str
+    weights: str
+    programs: tuple[Weighed, ...]
+    kept: int
+
+    @property
+    def keeps_input_by_xla(self) -> bool:
+        """Whether the function as the compiler has it was kept."""
+        return self.programs[self.kept].origin == INPUT_BY_XLA
+
+    def to_json(self) -> dict[str, Any]:
+        programs = [vars(p) | {"figures": p.figures.to_json()} for p in self.programs]
+        return vars(self) | {"programs": programs}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Checked:
+        return restored(cls, data)
