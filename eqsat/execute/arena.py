@@ -175,10 +175,10 @@ class Buffers:
 
     def _place(self, b: Buffer) -> Array:
         if b.offset is None:
-            return np.full(b.nbytes, POISON, np.uint8)
+            return np.full(self.nodes[b.node].type.nbytes, POISON, np.uint8)
         if b.offset < 0:
             raise ArenaFault(f"%{b.node} lies in front of the arena")
-        return self.arena[b.offset : b.offset + b.nbytes]
+        return self.arena[b.offset : b.offset + self.nodes[b.node].type.nbytes]
 
     def give(self, node: int, x: Array) -> None:
         """What the caller brings, where there is a buffer for it."""

@@ -50,7 +50,7 @@ def priced_selection(
 
     Values only: no bound is claimed.
     """
-    space = Space(egraph)
+    space = Space(egraph, target.padding)
     costs = Costs(space, target)
     steps = {s: n for n, s in enumerate(sorted({g.step for g in groups}))}
     made = tuple(_priced(costs, replace(g, step=steps[g.step])) for g in groups)

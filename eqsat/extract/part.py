@@ -66,7 +66,7 @@ def part_egraph(egraph: EGraph, target: Target, part: CutPart) -> tuple[EGraph, 
 
 def _computable(egraph: EGraph, target: Target, part: CutPart) -> list[int]:
     """The classes that some nodes compute from the arguments of the part and weights alone."""
-    held = Devices(Space(egraph), target).classes
+    held = Devices(Space(egraph, target.padding), target).classes
     found: set[int] = set()
     left = [n for n in egraph.nodes if held[n.eclass] in (part.name, ANYWHERE)]
     size = -1
@@ -103,7 +103,7 @@ def part_selection(
     target: that of the part, of one call. Nothing bounds the goals: the part alone was not
     searched. EqsatError E902 (our bug) if it is not legal.
     """
-    space = Space(egraph)
+    space = Space(egraph, target.padding)
     groups = [g for g in whole.groups if numbers.nodes.keys() >= set(g.members)]
     own = _needed(space, [_group(g, numbers) for g in groups])
     ahead = [numbers.nodes[i] for i in whole.ahead if i in numbers.nodes]

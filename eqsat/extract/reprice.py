@@ -29,7 +29,7 @@ def reprice(
     )
     ahead = _renumbered(selection.ahead, number, where)
     moved = replace(selection, groups=groups, ahead=ahead, removed=(), stop=OTHER_SIZES)
-    checker = Checker(Space(egraph), target, moved)
+    checker = Checker(Space(egraph, target.padding), target, moved)
     priced = replace(moved, groups=tuple(_priced(checker, g) for g in groups))
     found = replace(priced, goals=_goals(egraph, target, priced))
     faults = check(egraph, target, found)
@@ -58,7 +58,7 @@ def _goals(
 ) -> tuple[tuple[str, GoalResult], ...]:
     linear = linear_goals(dict(selection.goals))
     values = {n: value_stated(n, g, egraph, target, selection) for n, g in linear.items()}
-    checker = Checker(Space(egraph), target, selection)
+    checker = Checker(Space(egraph, target.padding), target, selection)
     values["memory"] = checker.peak_bytes()
     values |= {
         "resident": checker.weights.resident_bytes(),

@@ -206,7 +206,7 @@ def prepare(
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     progress.phase("baseline")
-    space, least = Space(egraph), LEAST_OWN if target.budget else 0.0
+    space, least = Space(egraph, target.padding), LEAST_OWN if target.budget else 0.0
     own_enough = max(share(OWN_ENOUGH), time.monotonic() + least / 2)
     baseline_end = max(share(BASELINE), time.monotonic() + least)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
@@ -251,7 +251,7 @@ def baseline_of(
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     small = small_bytes(target, goals)
-    of = partial(choices, Space(egraph), target, goals=linear, asked=asked, small_bytes=small)
+    of = partial(choices, Space(egraph, target.padding), target, goals=linear, asked=asked, small_bytes=small)
     with uncollected():
         found = of(input_only=True, enough=end)
     sides = _Asked(egraph, target, linear, goals, seed, stop, False)

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from eqsat.lang.memoryformat import NativeTile, PaddingRecord, Stages, UnitsRecord
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
 from eqsat.model.diag import did_you_mean
@@ -56,6 +57,8 @@ def _rated(name: str) -> str:
     return name
 
 
+_TYPE = {"type": "string", "description": "an element type, such as `bf16`"}
+ElementType = Annotated[str, AfterValidator(_dtype), WithJsonSchema(_TYPE)]
 Precision = Annotated[
     str, AfterValidator(_precision), WithJsonSchema({"type": "string", "enum": list(PRECISIONS)})
 ]
@@ -171,6 +174,17 @@ class PipelineRecord(Record):
         default=[], description="of a matrix unit; none listed: any extents and types"
     )
     when: Annotated[list[When], BeforeValidator(as_list)] = Field(default=[])
+    walk: Literal["workgroups", "grid"] = Field(
+        default="workgroups",
+        description="a grid holds blocks of operands and results in scratch, as a TPU's kernels do",
+    )
+    stages: Stages = Field(default=1, description="tiles of an operand that are there at once")
+    from_scratch: list[Literal["lhs", "rhs"]] = Field(
+        default=[], description="operands that the matrix unit reads in scratch, as wgmma does"
+    )
+    subgroups: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="warps or waves of a workgroup"
+    )
 
     @model_validator(mode="after")
     def _extents_fit(self) -> PipelineRecord:
@@ -290,6 +304,15 @@ class TargetRecord(Record):
     fusion: FusionRecord = FusionRecord()
     pipelines: dict[PipelineName, PipelineRecord | None] = Field(
         default={}, description="of a GPU, for unpacked contractions; null: not this one"
+    )
+    padding: PaddingRecord | None = Field(
+        default=None, description="of buffers in memory; left out: none"
+    )
+    native_tiles: dict[ElementType, NativeTile] = Field(
+        default={}, description="rows and lanes that one register holds, by element type"
+    )
+    units: UnitsRecord | None = Field(
+        default=None, description="of a GPU: what runs workgroups, and what each has"
     )
     kernels: KernelsRecord | None = Field(
         default=None, description="what `executor: kernels` plans and prices dispatches from"

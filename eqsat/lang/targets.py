@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from eqsat.lang.contradictions import contradictions
 from eqsat.lang.owntarget import AUTO, own_target
 from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
@@ -131,6 +132,7 @@ def _target(layers: _Layered) -> Target:
         )  # fmt: skip
     if record is not None:
         problems += _rate_problems(record, source)
+        problems += contradictions(record, _joined(layers))
         problems += join_problems(fusion_of(Fusion(), record.fusion), _joined(layers))
     refuse(problems)
     assert record is not None

@@ -21,7 +21,8 @@ from eqsat.lang.tileformat import (
     TileRecord,
     condition,
 )
-from eqsat.model.pipelines import Intrinsic, Pipeline
+from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Intrinsic, Pipeline, Units
 from eqsat.model.plan import Constants, Kernels
 from eqsat.model.target import (
     DispatchLimits,
@@ -46,7 +47,8 @@ def target_of(r: TargetRecord) -> Target:
         "limits": dispatch_limits_of(DispatchLimits(), r.limits),
         "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
         "kernels": None if r.kernels is None else _planned(r.kernels),
-        "measured_on": _measured_on(r.measured_on),
+        "measured_on": _measured_on(r.measured_on), "padding": _padding(r), "units": _units(r),
+        "native_tiles": tuple((d, (t[0], t[1])) for d, t in r.native_tiles.items()),
     }  # fmt: skip
     return Target(**{k: _plain(getattr(r, k)) for k in AS_WRITTEN if k not in made} | made)
 
@@ -65,6 +67,18 @@ def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
         return None
     features, caches = tuple(sorted(r.features)), tuple(r.caches)
     return MeasuredOn(r.processor, features, caches, r.cores, tuple(r.versions.items()))
+
+
+def _padding(r: TargetRecord) -> Padding | None:
+    p = r.padding
+    return None if p is None else Padding(p.rows, p.lanes, p.granule)
+
+
+def _units(r: TargetRecord) -> Units | None:
+    u = r.units
+    if u is None:
+        return None
+    return Units(u.count, u.scratch, u.subgroups, u.lanes, u.registers, u.lane)
 
 
 def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
@@ -142,6 +156,8 @@ def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
     """The base with what is written."""
     changes: dict[str, Any] = {k: getattr(r, k) for k in r.model_fields_set}
     changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+    if "subgroups" in changes:
+        changes["subgroups"] = r.subgroups or 0
     if "rates" in changes:
         changes["rates"] = tuple(r.rates.items())
     if "when" in changes:

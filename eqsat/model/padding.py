@@ -37,6 +37,10 @@ class Padding:
         *outer, rows, lanes = shape
         return (*outer, self._rows(rows, dtype), cdiv(lanes, self.lanes) * self.lanes)
 
+    def to_text(self) -> str:
+        """What it says, on one line."""
+        return f"padded to {self.rows} rows of {self.lanes} lanes, {self.granule_bytes} bytes"
+
     def _rows(self, rows: int, dtype: str) -> int:
         if rows >= self.rows:
             return cdiv(rows, self.rows) * self.rows

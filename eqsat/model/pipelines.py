@@ -1,4 +1,4 @@
-"""Pipeline: one way in which the compiler of a GPU computes unpacked contractions."""
+"""Pipeline: one way in which the compiler of a GPU or TPU computes unpacked contractions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from eqsat.model.condition import Condition
 
 CUTS = ("innermost", "any")  # loops of a role that an extent may cut
 UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides
+# what a kernel walks: workgroups side by side, or the blocks of a grid one after another
+WORKGROUPS, GRID = "workgroups", "grid"
+WALKS = (WORKGROUPS, GRID)
+ACCUMULATOR = "f32"  # what a grid keeps of a result between steps of k; of integers i32
 Unit = tuple[int, int, int]  # extents of m, n and k that are computed at once
 
 
@@ -24,6 +28,39 @@ class Intrinsic:
 
 
 @dataclass(frozen=True)
+class Units:
+    """What runs workgroups: compute units or streaming multiprocessors, and what each has.
+
+    lanes: of a subgroup; register_bytes: of all that is resident, most: of one lane.
+    """
+
+    count: int
+    scratch_bytes: int
+    subgroups: int
+    lanes: int
+    register_bytes: int
+    lane_bytes: int
+
+    def resident(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int = 0) -> int:
+        """Workgroups of so many subgroups that a unit holds at once: its occupancy; 0: none.
+
+        >>> Units(132, 233472, 64, 32, 262144, 1020).resident(4, 131072, 65536)
+        1
+        """
+        if accumulator_bytes > subgroups * self.lanes * self.lane_bytes:
+            return 0
+        limits = [self.subgroups // subgroups, self.scratch_bytes // max(1, scratch_bytes)]
+        return min(*limits, self.register_bytes // max(1, accumulator_bytes))
+
+    def to_text(self) -> str:
+        """What it is, on one line."""
+        return (
+            f"{self.count} units: {self.scratch_bytes} bytes of scratch, {self.subgroups} subgroups"
+            f" of {self.lanes} lanes, {self.register_bytes} bytes of registers"
+        )
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """How contractions are cut into workgroups, with the scratch and the rate of these.
 
@@ -31,6 +68,10 @@ class Pipeline:
     unit, of which extents are multiples and whose types it takes; none: any extents and types.
     rates: operations per second where they are not the target's, by type or `type/precision`.
     rate: the share of that; None: what the target says of unpacked contractions.
+
+    walk: a `grid` holds blocks of operands and results in scratch, `stages` of each that moves, and
+    an accumulator. Workgroups hold `stages` tiles of every operand in `from_scratch`, which the
+    matrix unit reads there, and one less of the others. subgroups: of a workgroup; 0: not stated.
     """
 
     name: str
@@ -45,6 +86,10 @@ class Pipeline:
     rates: tuple[tuple[str, float], ...] = ()
     intrinsics: tuple[Intrinsic, ...] = ()
     when: tuple[Condition, ...] = ()
+    walk: str = WORKGROUPS
+    stages: int = 1
+    from_scratch: tuple[str, ...] = ()
+    subgroups: int = 0
 
     def __hash__(self) -> int:  # asked of every dispatch that is priced
         return hash(self.name)
@@ -78,5 +123,8 @@ class Pipeline:
         how += ["collapsed first"] * self.collapse + [f"unaligned: {self.unaligned}"]
         units = ("x".join(map(str, i.mnk)) + f" {'|'.join(i.types)}" for i in self.intrinsics)
         how += [f"by {', '.join(units)}"] if self.intrinsics else []
+        how += [f"{self.stages} stages"] if self.stages > 1 else []
+        how += ["blocks of a grid"] if self.walk == GRID else []
+        how += [f"{self.subgroups} subgroups"] if self.subgroups else []
         how += [f"{self.rate:g} of the peak"] if self.rate is not None else []
         return f"pipeline {self.name}: {extents}; {', '.join(how)}"

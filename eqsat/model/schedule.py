@@ -27,6 +27,7 @@ class Schedule(Printed):
     target: str
     originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
     in_place: tuple[tuple[int, int], ...] = ()  # (result, argument): one buffer has both
+    padded: tuple[tuple[int, int], ...] = ()  # (node, bytes) of those that memory pads
 
     def verify(self) -> None:
         """ValueError if a dispatch reads what was not written, or a temporary when it is not live.
@@ -87,6 +88,15 @@ class Schedule(Printed):
             live.append(b)
 
     @cached_property
+    def _padded(self) -> dict[int, int]:
+        return dict(self.padded)
+
+    def nbytes(self, node: int) -> int:
+        """Bytes of a node's buffer, as the target's memory pads it."""
+        found = self._padded.get(node)
+        return self.program.nodes[node].type.nbytes if found is None else found
+
+    @cached_property
     def temporaries(self) -> tuple[Buffer, ...]:
         return tuple(b for b in self.buffers if b.role == "temporary")
 
@@ -139,7 +149,7 @@ class Schedule(Printed):
     @cached_property
     def donated_bytes(self) -> int:
         """Bytes of results that lie where arguments lay: so many fewer are needed."""
-        return sum(self.program.nodes[r].type.nbytes for r, _ in self.in_place)
+        return sum(self.nbytes(r) for r, _ in self.in_place)
 
     @cached_property
     def time_ps(self) -> int:
@@ -153,13 +163,13 @@ class Schedule(Printed):
         """
         nodes = self.program.nodes
         plain = [d for d in self.dispatches if self.control(d) is None]
-        written = sum(nodes[i].type.nbytes for d in plain for i in d.writes)
+        written = sum(self.nbytes(i) for d in plain for i in d.writes)
         read = sum(self._read_bytes(d, i) for d in plain for i in d.reads)
         return written + read + self._inside("bytes_moved")
 
     def _read_bytes(self, dispatch: Dispatch, buffer: int) -> int:
         nodes = self.program.nodes
-        nbytes = nodes[buffer].type.nbytes
+        nbytes = self.nbytes(buffer)
         readers = [nodes[m] for m in dispatch.members if buffer in nodes[m].operands]
         if any(n.op != "gather" or buffer in n.operands[1:] for n in readers):
             return nbytes
@@ -213,12 +223,12 @@ class Schedule(Printed):
 
         Nothing is packed at load, so it is what is read at run time.
         """
-        return sum(self.program.nodes[i].type.nbytes for i in self.kept)
+        return sum(self.nbytes(i) for i in self.kept)
 
     @property
     def load_peak_held_bytes(self) -> int:
         """The same where the originals stay: arrays that the program or its caller holds."""
-        return sum(self.program.nodes[i].type.nbytes for i in {*self.kept, *self._needed})
+        return sum(self.nbytes(i) for i in {*self.kept, *self._needed})
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
@@ -256,12 +266,12 @@ class Schedule(Printed):
         nodes, sources = self.program.nodes, self.sources
         made = [i for i in self.kept if sources[i] != (i,)]
         last = {i: max(sources[i]) for i in made}
-        worst = sum(nodes[i].type.nbytes for i in self._needed)
+        worst = sum(self.nbytes(i) for i in self._needed)
         for turn in set(last.values()):
             live = {s for i in made if last[i] >= turn for s in sources[i]}
             live |= {i for i in self.kept if sources[i] == (i,)}
             live |= {i for i in made if last[i] <= turn}
-            worst = max(worst, sum(nodes[i].type.nbytes for i in live))
+            worst = max(worst, sum(self.nbytes(i) for i in live))
         return worst
 
     def viewed(self, node: int) -> int:
@@ -338,7 +348,7 @@ class Schedule(Printed):
             "target": self.target,
             "originals": self.originals,
             "in_place": [list(pair) for pair in self.in_place],
-        }
+        } | ({"padded": [list(pair) for pair in self.padded]} if self.padded else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:

@@ -9,7 +9,8 @@ from typing import Any
 from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
 from eqsat.model.oracle import parse_oracle
-from eqsat.model.pipelines import Pipeline
+from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Pipeline, Units
 from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
 from eqsat.model.restore import restored
@@ -195,6 +196,11 @@ class Target:
     places: tuple[tuple[str, str], ...] = ()
     # op kind -> the plugged-in strategy that computes its vocabulary
     strategies: tuple[tuple[str, str], ...] = ()
+    # of buffers in memory; None: a tensor takes the bytes of its elements
+    padding: Padding | None = None
+    # dtype -> rows and lanes that one register holds: a tensor packed so lies as if it were not
+    native_tiles: tuple[tuple[str, tuple[int, int]], ...] = ()
+    units: Units | None = None  # of a GPU, that run workgroups
     # of a GPU, for unpacked contractions; none: only tiles of packed ones are in scratch
     pipelines: tuple[Pipeline, ...] = ()
     # op kind -> kernels for unpacked contractions, the first one that applies counts
@@ -311,6 +317,9 @@ class Target:
         lines += [f"  kernels: {self.kernels}"] if self.kernels else []
         lines += [f"  {self.fusion}", f"  {self.limits}"]
         lines += [f"  {p.to_text()}" for p in self.pipelines]
+        lines += [f"  {self.padding.to_text()}"] if self.padding else []
+        lines += [f"  native tile {d}: {r}x{c}" for d, (r, c) in self.native_tiles]
+        lines += [f"  {self.units.to_text()}"] if self.units else []
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
         lines += [f"  device {name}: {t.name}" for name, t in self.devices]
         lines += [

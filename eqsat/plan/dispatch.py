@@ -8,8 +8,10 @@ from functools import cached_property, lru_cache
 
 from eqsat.model.egraph import EGraph
 from eqsat.model.nest import Nest, NoNest
+from eqsat.model.padding import Padding
 from eqsat.model.plan import Machine, Parts, Plan
 from eqsat.model.target import Target
+from eqsat.model.unionfind import union_find
 from eqsat.plan.inplace import kept_in_place
 from eqsat.plan.planner import plan
 from eqsat.plan.price import Rates, price, rates
@@ -71,21 +73,37 @@ def planner_of(egraph: EGraph, target: Target) -> Planner:
 
 def bytes_between_uses(egraph: EGraph, target: Target) -> int:
     """The `working_set` of a program, or what its target says where it is one of several parts."""
-    return working_set(egraph) if target.touched_bytes is None else target.touched_bytes
+    if target.touched_bytes is not None:
+        return target.touched_bytes
+    return working_set(egraph, target.padding)
 
 
-def working_set(egraph: EGraph) -> int:
+def class_bytes(egraph: EGraph, padding: Padding | None) -> tuple[int, ...]:
+    """Per class: the bytes of its buffer (of its first result if it has several).
+
+    Shapes of the same bytes are one buffer, which has the fewest bytes that any of them takes.
+    """
+    if padding is None:
+        return tuple(t[0].nbytes for t in egraph.types)
+    own = [padding.buffer_bytes(t[0].shape, t[0].dtype) for t in egraph.types]
+    same = [(n.eclass, n.children[0]) for n in egraph.nodes if n.op == "reshape"]
+    buffer, least = union_find(len(own), same), dict[int, int]()
+    for b, nbytes in zip(buffer, own, strict=True):
+        least[b] = min(nbytes, least.get(b, nbytes))
+    return tuple(least[b] for b in buffer)
+
+
+def working_set(egraph: EGraph, padding: Padding | None = None) -> int:
     """Bytes that lie between a run's read of a weight and the next run's, at the least.
 
     Arguments, results and weights, as the input program reads them: of a table that it only
     gathers from, the rows. So it is known before the search, and the same for every answer; what
     an answer writes in between comes on top and is not counted.
     """
-    types, tables = egraph.types, _gathered_bytes(egraph)
-    leaves = {n.eclass for n in egraph.nodes if n.op in ("weight", "input")}
-    return sum(
-        min(tables.get(c, t.nbytes), t.nbytes) for c in leaves.union(egraph.roots) for t in types[c]
-    )
+    sizes, tables = class_bytes(egraph, padding), _gathered_bytes(egraph)
+    read = {n.eclass for n in egraph.nodes if n.op in ("weight", "input")}.union(egraph.roots)
+    further = sum(t.nbytes for c in read for t in egraph.types[c][1:])
+    return further + sum(min(tables.get(c, sizes[c]), sizes[c]) for c in read)
 
 
 def _gathered_bytes(egraph: EGraph) -> dict[int, int]:

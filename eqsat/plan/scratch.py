@@ -17,6 +17,7 @@ from eqsat.model.padding import Padding
 from eqsat.model.tensor import DTYPES, cdiv
 
 PLAIN = Padding(1, 1)  # of a memory in which nothing is padded
+ROWS_AT_ONCE = 16  # of a result that a subgroup has in its registers, by mma.sync and wgmma alike
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,17 @@ def loop_bytes(tiles: Iterable[StagedTile], stages: int, result_bytes: int = 0) 
     """
     staged = sum(t.nbytes * _times(t, stages) for t in tiles)
     return max(staged, result_bytes)
+
+
+def passed_bytes(rows: int, columns: int, dtype: str, subgroups: int) -> int:
+    """Bytes that a workgroup's result passes through to memory: 16 rows of every subgroup at once.
+
+    0 where the number of subgroups is not stated.
+
+    >>> passed_bytes(128, 128, "f32", 4), passed_bytes(32, 32, "f32", 4)
+    (32768, 4096)
+    """
+    return tile_bytes((min(rows, ROWS_AT_ONCE * subgroups), columns), dtype)
 
 
 def _times(tile: StagedTile, stages: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from eqsat.model.attr import Attr
@@ -20,7 +20,7 @@ from eqsat.model.selection import Group, Selection
 from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
-from eqsat.plan.dispatch import weight_classes
+from eqsat.plan.dispatch import class_bytes, weight_classes
 from eqsat.schedule.devices import with_devices
 from eqsat.schedule.plans import with_plans
 
@@ -64,6 +64,7 @@ class _Writer:
         self.written: dict[int, int] = {}  # node -> step that writes its buffer
         self.read: dict[int, int] = {}  # node -> last step that reads its buffer
         self.kept: set[int] = set()  # nodes whose buffers follow from weights alone
+        self.classes: dict[int, int] = {}  # node -> its class
 
     def write(self) -> Schedule:
         self._inputs()
@@ -76,7 +77,8 @@ class _Writer:
         buffers = self._buffers(set(ahead), [self._base(r) for r in results])
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
         rest = self.target.name, self.target.originals
-        schedule = Schedule(program, dispatches, buffers, ahead_nodes, *rest)
+        padded = tuple(self._padded())
+        schedule = Schedule(program, dispatches, buffers, ahead_nodes, *rest, padded=padded)
         return with_plans(schedule, self.egraph, self.target, self.kept)
 
     # ---- values -----------------------------------------------------------------------------
@@ -113,6 +115,7 @@ class _Writer:
     def _hold(self, eclass: int, node: int) -> int:
         """Remember that a class is in memory."""
         self.held[eclass] = node
+        self.classes.setdefault(node, eclass)
         self.first.setdefault(self.buffer[eclass], eclass)
         return node
 
@@ -121,6 +124,7 @@ class _Writer:
         attr = Reshape(self.builder.type(node).shape, wanted.shape)
         self.builder.origin = self._origin(eclass)
         view = self.builder.add("reshape", (node,), attr)
+        self.classes[view] = eclass
         self.owner[view] = self._base(node)
         return view
 
@@ -143,6 +147,7 @@ class _Writer:
             self.builder.origin = self._origin(n.eclass)
             self.known[key] = self.builder.append(n.op, operands, n.attr)
         node = self.known[key]
+        self.classes.setdefault(node, n.eclass)
         if n.op in SAME_BYTES:
             self.owner.setdefault(node, self._base(operands[0]))
         return node
@@ -251,7 +256,21 @@ class _Writer:
         return tuple(found)
 
     def _buffer(self, node: int, role: str, first: int, last: int) -> Buffer:
-        return Buffer(node, self.builder.type(node).nbytes, role, first, last)
+        return Buffer(node, self._bytes(node), role, first, last)
+
+    def _bytes(self, node: int) -> int:
+        return self._sizes[self.classes[node]]
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return class_bytes(self.egraph, self.target.padding)
+
+    def _padded(self) -> Iterator[tuple[int, int]]:
+        """Nodes that memory pads, and the bytes of their buffers."""
+        if self.target.padding is not None:
+            for node, eclass in sorted(self.classes.items()):
+                if self._sizes[eclass] != self.builder.nodes[node].types[0].nbytes:
+                    yield node, self._sizes[eclass]
 
 
 def _is_named(n: Node) -> bool:

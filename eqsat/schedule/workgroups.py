@@ -6,13 +6,14 @@ Written from that page, apart from the search: loops that a pipeline puts togeth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
-from eqsat.model.pipelines import Pipeline, Unit
+from eqsat.model.padding import Padding
+from eqsat.model.pipelines import GRID, Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.targets.tiles import COMPARE
@@ -45,8 +46,30 @@ class Workgroup:
                 dims.append(1 + sum(abs(s) * (self._extent(d) - 1) for d, s in e.terms))
         return tile_bytes((*dims, beside), self.g.dtypes[i])
 
+    def block(self, i: int) -> tuple[int, ...]:
+        """Extents of an operand's dims that a step of a grid reads."""
+        return tuple(
+            1 + sum(abs(s) * (self._extent(d) - 1) for d, s in e.terms) for e in self.g.maps[i]
+        )
+
+    @property
+    def result_block(self) -> tuple[int, ...]:
+        """Extents of the result's dims that a step of a grid writes."""
+        return tuple(self._extent(d) for d in range(self.g.rank))
+
+    def steps(self, loops: Iterable[int]) -> int:
+        """How many blocks a grid has along these loops."""
+        return math.prod(cdiv(self.g.sizes[d], self._extent(d)) for d in loops)
+
     def _extent(self, loop: int) -> int:
         return self.taken.get((loop,), 1)
+
+    @property
+    def result_rows(self) -> int:
+        """Of the result's tile those that only the first operand has."""
+        return math.prod(n for run, n in self.taken.items() if _role(self.g, run[0]) == "m") * (
+            self.rows
+        )
 
     @property
     def result_tile(self) -> tuple[int, ...]:
@@ -67,14 +90,17 @@ def packed_workgroup(g: Generic) -> Workgroup:
     return Workgroup(g, {(d,): g.sizes[d] if d < g.rank else min(depth, g.sizes[d]) for d in inner})
 
 
-def workgroup(g: Generic, pipeline: Pipeline) -> Workgroup | None:
-    """Of an unpacked contraction; None if the pipeline does not take it."""
+def workgroup(g: Generic, pipeline: Pipeline, padding: Padding | None = None) -> Workgroup | None:
+    """Of an unpacked contraction; None if the pipeline does not take it.
+
+    padding: of memory, to whose rows and lanes the blocks of a grid are aligned.
+    """
     if not all(_conditions(g, pipeline)):
         return None
     best = None
     for unit in pipeline.units(g.dtypes, g.precision):
         found = _by(g, pipeline, unit)
-        if found is None:
+        if found is None or (pipeline.walk == GRID and padding and not _fits(found, padding)):
             continue
         is_better = best is not None and (found.aligned, -found.padded) > (
             best.aligned,
@@ -110,6 +136,19 @@ def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
             aligned = False
             taken |= dict(zip(mine, sizes, strict=True))
     return Workgroup(g, taken, lone["m"], lone["n"], padded, aligned)
+
+
+def _fits(found: Workgroup, padding: Padding) -> bool:
+    """Whether the last extents of all blocks are whole, or multiples of a row and of the lanes."""
+    g = found.g
+    pairs = [(found.result_block, g.result_shape)]
+    pairs += [(found.block(i), shape) for i, shape in enumerate(g.shapes)]
+    for block, whole in pairs:
+        last = [block[-1] % padding.lanes, block[-1] - whole[-1]] if block else [0]
+        row = [block[-2] % padding.rows, block[-2] - whole[-2]] if len(block) > 1 else [0]
+        if all(last) or all(row):
+            return False
+    return True
 
 
 def _fitting(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:

@@ -370,7 +370,7 @@ def counterfactuals(
     deadline it is under leaves no time to state the problem.
     """
     asked = dict.fromkeys([*(g.name for g in goals), *dict(target.budget)])
-    sides = Space(egraph), target, False, linear_goals(asked)
+    sides = Space(egraph, target.padding), target, False, linear_goals(asked)
     assembly = assemble(*sides, keep_all=True, enough=enough, asked=frozenset(asked))
     budget = dict(target.budget)
     first = goals if goals[0].weight is not None else goals[:1]

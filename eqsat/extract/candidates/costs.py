@@ -90,7 +90,7 @@ class Costs(NodePrices):
         g = self.space.egraph.nodes[node].attr
         if not isinstance(g, Generic) or not needs_pipeline(g):
             return None
-        found = cut(g, pipeline)
+        found = cut(g, pipeline, self.target.padding)
         if found is None:
             return None
         own = pipeline.peak(g.dtypes[0], g.precision)

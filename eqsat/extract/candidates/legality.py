@@ -118,7 +118,7 @@ class Legality(Ownership):
             return (Way(None, 0),)
         attrs = ((self.space.egraph.nodes[r.root].attr, r.reading) for r in roots)
         asked = tuple((a, reading) for a, reading in attrs if isinstance(a, Generic))
-        return ways(self.target.pipelines, asked)
+        return ways(self.target.pipelines, asked, self.target.padding)
 
     def fits(self, way: Way) -> bool:
         """Whether what a pipeline keeps in scratch keeps the limit."""

@@ -1,4 +1,4 @@
-"""Pipelines of a GPU: which take a dispatch, the scratch bytes they need, what they compute.
+"""Pipelines of a GPU or TPU: which take a dispatch, the scratch bytes they need, what they compute.
 
 Every loop of a contraction gets the extent one workgroup computes; tiles of operands and results
 follow from the maps. The rules are written down in docs/targets.md.
@@ -7,18 +7,28 @@ follow from the maps. The rules are written down in docs/targets.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
-from eqsat.model.pipelines import Pipeline, Unit
-from eqsat.model.tensor import DTYPES, cdiv
+from eqsat.model.padding import Padding
+from eqsat.model.pipelines import ACCUMULATOR, GRID, Pipeline, Unit
+from eqsat.model.tensor import DTYPES, cdiv, is_float
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.movement.collapse import collapse_loops
 from eqsat.ops.targets.kernels import facts
 from eqsat.ops.targets.tiles import is_met
+from eqsat.plan.scratch import (
+    PLAIN,
+    Block,
+    StagedTile,
+    grid_bytes,
+    loop_bytes,
+    misaligned,
+    passed_bytes,
+)
 
 NOT_READ, ALONG, APART = range(3)  # how the other members of a dispatch read a root's result
 Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
@@ -61,24 +71,31 @@ def needs_pipeline(g: Generic) -> bool:
 
 
 @lru_cache(maxsize=50_000)
-def ways(pipelines: tuple[Pipeline, ...], roots: tuple[Root, ...]) -> tuple[Way, ...]:
-    """The pipelines that take all unpacked contractions of a dispatch, in the target's order."""
+def ways(
+    pipelines: tuple[Pipeline, ...], roots: tuple[Root, ...], padding: Padding | None = None
+) -> tuple[Way, ...]:
+    """The pipelines that take all unpacked contractions of a dispatch, in the target's order.
+
+    padding: of the target's memory.
+    """
     asked = [g for g, _ in roots if needs_pipeline(g)]
     if not asked:
         return (Way(None, sum(root_bytes(g, None, reading) for g, reading in roots)),)
     found = []
     for p in pipelines:
-        cuts = [c for g in asked if (c := cut(g, p)) is not None]
+        cuts = [c for g in asked if (c := cut(g, p, padding)) is not None]
         if len(cuts) == len(asked):
-            nbytes = sum(root_bytes(g, p, reading) for g, reading in roots)
+            nbytes = sum(root_bytes(g, p, reading, padding) for g, reading in roots)
             found.append(Way(p, nbytes, "; ".join(filter(None, (c.whole_text() for c in cuts)))))
     return tuple(found)
 
 
 # ---- how a contraction is cut ----------------------------------------------------------------
 @lru_cache(maxsize=50_000)
-def cut(g: Generic, pipeline: Pipeline) -> WorkgroupTile | None:
+def cut(g: Generic, pipeline: Pipeline, padding: Padding | None = None) -> WorkgroupTile | None:
     """An unpacked contraction cut into workgroups; None if the pipeline does not take it.
+
+    Nor does it if a block of its grid would not be aligned to the rows and lanes of memory.
 
     Of several intrinsics the one by which the least is computed, the first of equal ones; one that
     aligns all loops comes before one that does not.
@@ -89,6 +106,8 @@ def cut(g: Generic, pipeline: Pipeline) -> WorkgroupTile | None:
     nest = _collapsed(g) if pipeline.collapse else g
     tried = (_cut(nest, pipeline, u) for u in pipeline.units(g.dtypes, g.precision))
     found = [c for c in tried if c is not None]
+    if pipeline.walk == GRID and padding is not None:
+        found = [c for c in found if _is_aligned(c, padding)]
     return min(found, key=lambda c: (bool(c.whole), c.computed), default=None)
 
 
@@ -162,16 +181,66 @@ def _packed(g: Generic) -> WorkgroupTile:
 
 
 # ---- what a workgroup keeps ------------------------------------------------------------------
+def operand_tile(found: WorkgroupTile, operand: int) -> tuple[int, ...]:
+    """Extents of the part of an operand that a workgroup reads, padding included."""
+    terms = (e.terms for e in found.nest.maps[operand])
+    return tuple(1 + sum(abs(s) * (found.extents[d] - 1) for d, s in t) for t in terms)
+
+
 def operand_tile_bytes(found: WorkgroupTile, operand: int) -> int:
     """Bytes of the part of an operand that a workgroup reads, padding included."""
+    elements = math.prod(operand_tile(found, operand)) * found.rows[operand]
+    return cdiv(elements * DTYPES[found.nest.dtypes[operand]][0], 8)
+
+
+def _is_aligned(found: WorkgroupTile, padding: Padding) -> bool:
+    nest, unit = found.nest, (padding.rows, padding.lanes)
+    blocks = [(operand_tile(found, i), nest.shapes[i]) for i in range(len(nest.maps))]
+    blocks.append((found.extents[: nest.rank], nest.result_shape))
+    return not any(misaligned(block, whole, unit) for block, whole in blocks)
+
+
+def _moves(found: WorkgroupTile, loops: Iterable[int]) -> bool:
+    """Whether another step of the grid has another block of what these loops index."""
+    return any(found.extents[d] < found.nest.sizes[d] for d in loops)
+
+
+def _grid_bytes(found: WorkgroupTile, stages: int, padding: Padding) -> int:
+    """Of blocks of operands and result, and what is kept of the result between steps of k."""
     nest = found.nest
-    reach = (
-        1 + sum(abs(s) * (found.extents[d] - 1) for d, s in e.terms) for e in nest.maps[operand]
-    )
-    return cdiv(math.prod(reach) * found.rows[operand] * DTYPES[nest.dtypes[operand]][0], 8)
+    blocks = [
+        Block(operand_tile(found, i), nest.dtypes[i], _moves(found, map_loops(m)))
+        for i, m in enumerate(nest.maps)
+    ]
+    made, result = [y.dtype for y in nest.yields], found.extents[: nest.rank]
+    blocks += [Block(result, dtype, _moves(found, range(nest.rank))) for dtype in made]
+    kept = [ACCUMULATOR if is_float(dtype) else "i32" for dtype in made]
+    if not _moves(found, range(nest.rank, len(nest.sizes))):
+        kept = []
+    return grid_bytes(blocks, [Block(result, dtype) for dtype in kept], padding, stages)
 
 
-def root_bytes(g: Generic, pipeline: Pipeline | None, reading: int) -> int:
+def _loop_bytes(found: WorkgroupTile, pipeline: Pipeline) -> int:
+    """Of the stages of the promoted operands, and of what results pass through."""
+    sides = [(i, s) for i, s in enumerate(("lhs", "rhs")) if s in pipeline.promote]
+    tiles = [StagedTile(operand_tile_bytes(found, i), s in pipeline.from_scratch) for i, s in sides]
+    rank = found.nest.rank
+    rows = math.prod(e for d, e in enumerate(found.extents[:rank]) if d in _rows(found.nest))
+    columns = math.prod((*found.extents[:rank], *found.rows)) // (rows * found.rows[0])
+    passed = [
+        passed_bytes(rows * found.rows[0], columns, y.dtype, pipeline.subgroups)
+        for y in found.nest.yields
+    ]
+    return loop_bytes(tiles, pipeline.stages, sum(passed))
+
+
+def _rows(nest: Generic) -> set[int]:
+    return set(_roles(nest)["m"])
+
+
+def root_bytes(
+    g: Generic, pipeline: Pipeline | None, reading: int, padding: Padding | None = None
+) -> int:
     """Scratch bytes of a contraction or reduction whose result the other members read so.
 
     A reduction is cut into single results; they and the tile of a packed contraction's result stay
@@ -184,11 +253,18 @@ def root_bytes(g: Generic, pipeline: Pipeline | None, reading: int) -> int:
         found = _packed(g)
     elif is_contraction:
         assert pipeline is not None, "unpacked contractions are asked about by pipeline"
-        taken = cut(g, pipeline)
+        taken = cut(g, pipeline, padding)
         assert taken is not None, "asked of pipelines that take it"
         found, promote = taken, pipeline.promote
+        if pipeline.walk == GRID:
+            held = [(g.result_shape, y.dtype) for y in g.yields] if reading == APART else []
+            of = padding or PLAIN
+            blocks = _grid_bytes(found, pipeline.stages, of)
+            return blocks + sum(of.nbytes(*whole) for whole in held)
     total = 0
-    if is_contraction and not found.whole:
+    if pipeline is not None and is_contraction and not g.tile and not found.whole:
+        total = _loop_bytes(found, pipeline)
+    elif is_contraction and not found.whole:
         total = sum(
             operand_tile_bytes(found, i) for i, s in enumerate(("lhs", "rhs")) if s in promote
         )

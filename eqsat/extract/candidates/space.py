@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
+from eqsat.model.padding import Padding
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
-from eqsat.plan.dispatch import weight_classes
+from eqsat.plan.dispatch import class_bytes, weight_classes
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
@@ -33,6 +34,7 @@ class Space:
     """
 
     egraph: EGraph
+    padding: Padding | None = None  # of buffers on the target; None: nothing is padded
 
     @cached_property
     def _remembered(self) -> dict[Any, Any]:
@@ -55,7 +57,7 @@ class Space:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Per class: its bytes (of its first result if it has several)."""
-        return tuple(t[0].nbytes for t in self.egraph.types)
+        return class_bytes(self.egraph, self.padding)
 
     def _same(self, ops: frozenset[str]) -> list[tuple[int, int]]:
         g = self.egraph
