@@ -80,7 +80,8 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
     assert known.is_asked.all() and len(known) == len(free)
     floors, times = free.problem.adds[:, 0], known.problem.adds[:, 0]
     assert (floors <= times).all()
-    assert np.median(floors / times) > 0.12  # floors of plans; some dispatches have none, and cost passes
+    # floors of plans; some dispatches have none, and cost passes
+    assert np.median(floors / times) > 0.12
 
 
 @dataclass

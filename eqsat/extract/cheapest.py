@@ -53,7 +53,9 @@ def extract_greedily(
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
         enough = now + ENOUGH * (limits.deadline - now)
-        found = choices(Space(egraph, target.padding), target, False, linear, enough=enough, asked=asked)
+        found = choices(
+            Space(egraph, target.padding), target, False, linear, enough=enough, asked=asked
+        )
         assembly = found.ordered()
     progress.phase("greedy")
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}

@@ -251,7 +251,9 @@ def baseline_of(
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     small = small_bytes(target, goals)
-    of = partial(choices, Space(egraph, target.padding), target, goals=linear, asked=asked, small_bytes=small)
+    of = partial(
+        choices, Space(egraph, target.padding), target, goals=linear, asked=asked, small_bytes=small
+    )
     with uncollected():
         found = of(input_only=True, enough=end)
     sides = _Asked(egraph, target, linear, goals, seed, stop, False)

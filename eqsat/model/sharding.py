@@ -1,4 +1,4 @@
-"""ShardProblem: one strategy for each node, as the IOPDDL format states it; Sharding: the answer."""
+"""ShardProblem: a strategy for each node, as the IOPDDL format states it; Sharding: the answer."""
 
 from __future__ import annotations
 
