@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from eqsat.compiling import Questions
+from eqsat.compiling import CompilerQuestions
+from eqsat.contenders import Contender, chosen_contender, input_contenders, near_contenders
 from eqsat.execute.compilers.ask import need_compiler
 from eqsat.execute.compilers.lower import CONSTANTS
 from eqsat.model.compiled import COUNTS, Checked, Figures, Weighed
@@ -22,7 +23,6 @@ from eqsat.model.measured import CHOSEN, INPUT_BY_XLA
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.target import Target
 from eqsat.run import Run
-from eqsat.variants import Variant, chosen_variant, input_variants, near_variants
 
 NEAR_COUNT = 3  # programs near the chosen one that are compiled, too
 BYTES = ("memory", "resident", "load_peak")  # goals of which memory is the count
@@ -47,15 +47,15 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
     the chosen program nor of the input.
     """
     assert run.target.oracle is not None
-    asked = _Asked(Questions(
+    asked = _Weighing(CompilerQuestions(
         parse_oracle(run.target.oracle), run.source, run.weights, CONSTANTS, limit
     ), run)  # fmt: skip
-    found: list[Variant] = []
+    found: list[Contender] = []
     weighed: list[Weighed] = []
-    for variant in _variants(run, seconds):
+    for contender in _contenders(run, seconds):
         tick()  # somebody may have asked to stop
-        found.append(variant)
-        weighed.append(asked.weigh(variant))
+        found.append(contender)
+        weighed.append(asked.weigh(contender))
     count = _count(run, weighed)
     if not count and asked.errors:
         raise asked.errors[0]
@@ -65,35 +65,35 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
     return replace(run, selection=chosen.selection, schedule=chosen.schedule, checked=told)
 
 
-def _variants(run: Run, seconds: float) -> Iterator[Variant]:
+def _contenders(run: Run, seconds: float) -> Iterator[Contender]:
     """The chosen one, a few near it unless it has loops (searched for one answer), the input."""
-    yield chosen_variant(run)
+    yield chosen_contender(run)
     if not run.bodies:
-        yield from near_variants(run, NEAR_COUNT, seconds)
-    yield from input_variants(run, by_xla=True)
+        yield from near_contenders(run, NEAR_COUNT, seconds)
+    yield from input_contenders(run, by_xla=True)
 
 
 @dataclass
-class _Asked:
+class _Weighing:
     """Answers so far, by what was compiled: programs that differ in their fusion alone are one."""
 
-    questions: Questions
+    questions: CompilerQuestions
     run: Run
     known: dict[str, Figures] = field(default_factory=dict)
     errors: list[EqsatError] = field(default_factory=list)
 
-    def weigh(self, variant: Variant) -> Weighed:
-        plain = variant.origin == INPUT_BY_XLA
-        predicted = None if plain else round(variant.schedule.time_ps / 1e6, 3)
-        return Weighed(variant.name, variant.origin, predicted, self._figures(variant, plain))
+    def weigh(self, contender: Contender) -> Weighed:
+        plain = contender.origin == INPUT_BY_XLA
+        predicted = None if plain else round(contender.schedule.time_ps / 1e6, 3)
+        return Weighed(contender.name, contender.origin, predicted, self._figures(contender, plain))
 
-    def _figures(self, variant: Variant, plain: bool) -> Figures:
+    def _figures(self, contender: Contender, plain: bool) -> Figures:
         asked = self.questions
         try:
-            itself = plain or (variant.origin == CHOSEN and self._is_function)
+            itself = plain or (contender.origin == CHOSEN and self._is_function)
             module = (
                 asked.plain_module() if itself
-                else asked.module(variant.schedule, self.run.runs_on)
+                else asked.module(contender.schedule, self.run.runs_on)
             )  # fmt: skip
             key = hashlib.sha256(module).hexdigest()
             if key not in self.known:

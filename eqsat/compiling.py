@@ -15,7 +15,7 @@ from eqsat.execute.compilers.ask import (
     need_compiler,
     place_for,
 )
-from eqsat.execute.compilers.lower import ARGUMENTS, CONSTANTS, Lowering, weights_as
+from eqsat.execute.compilers.lower import ARGUMENTS, CONSTANTS, DeviceLowering, weights_as
 from eqsat.export.plan import Exported
 from eqsat.export.write import check_word, export, write_files
 from eqsat.model.compiled import Figures, Prediction, Told
@@ -45,7 +45,7 @@ def oracle_for(device: str) -> Oracle:
 
 
 @dataclass(frozen=True)
-class Questions:
+class CompilerQuestions:
     """A source whose programs one compiler is asked about.
 
     arrays: of weights, by key. weights: `constants` of what is compiled, or its `arguments`;
@@ -81,14 +81,14 @@ class Questions:
         """
         if self.oracle.compiler == "iree":
             return self._packed_text(schedule)
-        lowering = Lowering(self.oracle, self.held_as)
+        lowering = DeviceLowering(self.oracle, self.held_as)
         return lowering.of_schedule(schedule, self.source, self.arrays, target)
 
     def plain_module(self) -> bytes:
         """The input, unrewritten; EqsatError as of `module`."""
         if self.oracle.compiler == "iree":
             return self._packed_text(self.source.program)
-        return Lowering(self.oracle, self.held_as).of_program(self.source, self.arrays)
+        return DeviceLowering(self.oracle, self.held_as).of_program(self.source, self.arrays)
 
     def answer(self, module: bytes) -> Figures:
         """What the compiler tells of a module; EqsatError: E461 to E463 where it does not."""
@@ -137,7 +137,7 @@ def told_of(
     check_word("place for weights", weights, WEIGHTS)
     oracle = oracle_for(device)
     need_compiler(oracle)
-    asked = Questions(oracle, source, arrays, weights, limit)
+    asked = CompilerQuestions(oracle, source, arrays, weights, limit)
     itself = itself and asked.plain_is == FUNCTION
     read = asked.plain_module()
     found = read if itself else asked.module(schedule, runs_on)

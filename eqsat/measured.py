@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from eqsat.contenders import XLA, Contender, chosen_contender, input_contenders, near_contenders
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
 from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
 from eqsat.run import Run
-from eqsat.variants import XLA, Variant, chosen_variant, input_variants, near_variants
 
 
 def check_measure(count: int) -> None:
@@ -43,17 +43,17 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
 
 
-def _candidates(run: Run, count: int, seconds: float) -> Iterator[Variant]:
+def _candidates(run: Run, count: int, seconds: float) -> Iterator[Contender]:
     """The chosen program, those near it, and the input as the target's executor and XLA have it."""
-    yield chosen_variant(run)
-    own = list(input_variants(run, by_xla=run.target.executor != XLA))
+    yield chosen_contender(run)
+    own = list(input_contenders(run, by_xla=run.target.executor != XLA))
     wanted = max(count - 1 - len(own), 0)
     if wanted:
-        yield from near_variants(run, wanted, seconds)
+        yield from near_contenders(run, wanted, seconds)
     yield from own[: max(count - 1, 0)]
 
 
-def _call(run: Run, c: Variant) -> Callable[..., Any]:
+def _call(run: Run, c: Contender) -> Callable[..., Any]:
     """A candidate as the function that a run with it would call."""
     from eqsat.execute.executors import build_executable
 
@@ -90,7 +90,7 @@ def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any
     return interleave(sides)
 
 
-def _timed(c: Variant, times: dict[str, Any], per_batch: int) -> Timed:
+def _timed(c: Contender, times: dict[str, Any], per_batch: int) -> Timed:
     from eqsat.execute.timing import interval
 
     own, chosen = times[c.name], times[CHOSEN]

@@ -19,7 +19,7 @@ from eqsat.cli import app, run
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
     "list", "schema", "extract", "place", "pareto", "state",
-    "calibrate", "export", "bench", "discover", "query", "judge",
+    "calibrate", "compile", "export", "bench", "discover", "query", "judge",
 )  # fmt: skip
 SMALL = """program small
 input a: f32[32, 16]

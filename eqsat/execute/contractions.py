@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.operands import operand_types, to_loops
+from eqsat.execute.platforms import TPU, known_platform
+from eqsat.execute.pointwise import as_pointwise, is_pointwise
 from eqsat.execute.precision import dot_general
 from eqsat.model.generic import Generic
 from eqsat.ops.meaning.programs import element_dtype
@@ -63,7 +65,10 @@ def as_dot(g: Generic, arrays: Sequence[Any], products: Collection[int]) -> Any 
         return lambda x, y: _written(g, lhs, rhs, k, order, x, y)
 
     anywhere, on_cpu = _Order(_is_exchanged(g, lhs, rhs)), _on_cpu(g, lhs, rhs)
-    if on_cpu is None or on_cpu == anywhere:
+    known = known_platform()
+    if known == TPU and is_pointwise(g, lhs, rhs):
+        return as_pointwise(g, lhs, rhs, a, b)
+    if on_cpu is None or on_cpu == anywhere or known:
         return written(anywhere)(a, b)
     return lax.platform_dependent(a, b, cpu=written(on_cpu), default=written(anywhere))
 

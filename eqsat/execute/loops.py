@@ -16,6 +16,8 @@ from eqsat.execute.contractions import as_dot
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, unpadded
 from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
 from eqsat.execute.operands import cast_factors
+from eqsat.execute.platforms import TPU, known_platform
+from eqsat.execute.pointwise import as_strided
 from eqsat.model.affine import Affine, Map, affine, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr
@@ -40,6 +42,8 @@ def generic(
     """
     if math.prod(g.sizes) == 0:
         return [_empty(g, y.combine, y.dtype) for y in g.yields]
+    if known_platform() == TPU and (stepped := as_strided(g, operands)) is not None:
+        return [stepped]
     g, arrays = _project_all(_forwards(g), operands)
     windows = _window_loops(g)
     few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT

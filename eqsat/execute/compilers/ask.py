@@ -86,9 +86,9 @@ def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figu
         told = _told(oracle, module, limit, folder)
         if "refused" in told:
             return Figures(refused=shortened(told["refused"]))
-        peak = peak_bytes(told["memory"])
+        peak = main_memory_bytes(told["memory"])
         if oracle.compiler == "libtpu":
-            return hlo.figures(told["text"], peak, counts_cycles=True)
+            return hlo.module_figures(told["text"], peak, counts_cycles=True)
         return _of_nvidia(oracle, told["text"], peak, limit, folder)
 
 
@@ -98,7 +98,7 @@ def shortened(refusal: str) -> str:
     return text if len(text) <= SHOWN_REFUSAL else f"{text[:SHOWN_REFUSAL]}…"
 
 
-def peak_bytes(memory: Mapping[str, int]) -> int:
+def main_memory_bytes(memory: Mapping[str, int]) -> int:
     """Of the device's main memory.
 
     XLA's peak for TPUs counts what lies in VMEM, too, which is no part of the sum of arguments,
@@ -145,12 +145,12 @@ def _cuda(oracle: Oracle, folder: Path) -> tuple[Topology, dict[str, str]]:
 
 def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path) -> Figures:
     """Kernels and shared memory from XLA's list of steps, registers from ptxas."""
-    found = hlo.figures(text, peak, counts_cycles=False)
+    found = hlo.module_figures(text, peak, counts_cycles=False)
     sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
     steps = "\n".join(p.read_text(errors="replace") for p in sequences)
     count, shared = ptx.launches(steps) if sequences else (found.kernels, None)
     told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
-    registers, spills = ptx.most(ptx.kernels("\n".join(told)))
+    registers, spills = ptx.most(ptx.assembled("\n".join(told)))
     return Figures(count, peak, shared, registers, spills, relayout_copies=found.relayout_copies)
 
 

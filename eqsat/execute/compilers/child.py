@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 
-def main(request: str, answer: str) -> None:
+def answer_request(request: str, answer: str) -> None:
     asked = json.loads(Path(request).read_text(encoding="utf-8"))
-    Path(answer).write_text(json.dumps(compiled(asked)), encoding="utf-8")
+    Path(answer).write_text(json.dumps(compile_module(asked)), encoding="utf-8")
 
 
-def compiled(asked: dict[str, Any]) -> dict[str, Any]:
+def compile_module(asked: dict[str, Any]) -> dict[str, Any]:
     """asked: `platform`, `topology` (name and options), `module` (a file of `jax.export`)."""
     import jax
     from jax import export
@@ -41,10 +41,10 @@ def compiled(asked: dict[str, Any]) -> dict[str, Any]:
         done = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return {"refused": str(error)}
-    return {"text": done.as_text(), "memory": memory(done.memory_analysis())}
+    return {"text": done.as_text(), "memory": memory_sizes(done.memory_analysis())}
 
 
-def memory(told: Any) -> dict[str, int]:
+def memory_sizes(told: Any) -> dict[str, int]:
     """Bytes by what they are; those that a back end does not tell are 0."""
     names = ("argument", "output", "temp", "alias")
     found = {n: int(getattr(told, f"{n}_size_in_bytes", 0)) for n in names}
@@ -52,4 +52,4 @@ def memory(told: Any) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer_request(*sys.argv[1:])

@@ -56,19 +56,19 @@ class Instruction:
 Computations = Mapping[str, Sequence[Instruction]]
 
 
-def figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) -> Figures:
+def module_figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) -> Figures:
     """Of a module; counts_cycles: whether the compiler estimates the cycles of kernels.
 
     ValueError if there is no entry computation in the text.
     """
-    computations, entry = read(text)
-    launched = list(_launched(computations, entry))
+    found, entry = computations(text)
+    launched = list(_launched(found, entry))
     kernels = [i for _, i in launched]
     scratch = [i.scratch_bytes for i in kernels]
     known = [i.cycles for i in kernels if i.cycles is not None]
     uncounted = sorted(i.label for i in kernels if i.cycles is None)
-    copies = sum(_is_relayout(computations[c], i) for c, i in launched)
-    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(computations, entry))
+    copies = sum(_is_relayout(found[c], i) for c, i in launched)
+    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(found, entry))
     return Figures(
         kernels=len(kernels),
         peak_bytes=peak_bytes,
@@ -79,7 +79,7 @@ def figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) -> Figure
     )
 
 
-def read(text: str) -> tuple[Computations, str]:
+def computations(text: str) -> tuple[Computations, str]:
     """Computations by name, and the name of the entry one; ValueError if there is none."""
     found: dict[str, list[Instruction]] = {}
     entry, now = "", None

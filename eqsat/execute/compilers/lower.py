@@ -14,6 +14,7 @@ from eqsat.execute.crossing import in_layouts
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.executors import build_executable
 from eqsat.execute.lowering import OpaqueFunction
+from eqsat.execute.platforms import lowered_for
 from eqsat.execute.weights import resident
 from eqsat.execute.xla import xla_executable
 from eqsat.model.border import Border
@@ -48,7 +49,7 @@ class Lowerable(Protocol):
 
 
 @dataclass(frozen=True)
-class Lowering:
+class DeviceLowering:
     """How programs are handed to a compiler: for which device, and what weights are."""
 
     oracle: Oracle
@@ -119,7 +120,7 @@ class Lowering:
         named.__name__ = name if name.isidentifier() else "program"
         checks = [export.DisabledSafetyCheck.custom_call(c) for c in KERNEL_CALLS]
         try:
-            with self._device():
+            with self._device(), lowered_for(self.platform):
                 found = export.export(
                     jax.jit(named), platforms=[self.platform], disabled_checks=checks
                 )(*args)

@@ -15,22 +15,22 @@ _HOLDING = frozenset({"kSequential", "kWhile", "kConditional", "kCommandBuffer",
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PtxKernel:
     """One kernel, by ptxas."""
 
     registers: int  # of a thread
     spill_bytes: int  # stored and loaded
 
 
-def kernels(told: str) -> tuple[Kernel, ...]:
+def assembled(told: str) -> tuple[PtxKernel, ...]:
     """The kernels of what `ptxas -v` wrote."""
-    found: list[Kernel] = []
+    found: list[PtxKernel] = []
     spilled = 0
     for line in told.splitlines():
         if spills := _SPILLS.search(line):
             spilled = int(spills[1]) + int(spills[2])
         if used := _USED.search(line):
-            found.append(Kernel(int(used[1]), spilled))
+            found.append(PtxKernel(int(used[1]), spilled))
             spilled = 0
     return tuple(found)
 
@@ -45,7 +45,7 @@ def launches(sequence: str) -> tuple[int, int | None]:
     return sum(m[1] not in _HOLDING for m in steps), max(shared, default=None)
 
 
-def most(found: Sequence[Kernel]) -> tuple[int | None, int | None]:
+def most(found: Sequence[PtxKernel]) -> tuple[int | None, int | None]:
     """(registers of the kernel with the most, spilled bytes of all); None where there is none."""
     if not found:
         return None, None

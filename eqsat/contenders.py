@@ -15,7 +15,7 @@ XLA = "xla"
 
 
 @dataclass(frozen=True)
-class Variant:
+class Contender:
     """A program that is admissible, as it was found and as it runs."""
 
     name: str
@@ -24,7 +24,7 @@ class Variant:
     schedule: Schedule
 
 
-def near_variants(run: Run, count: int, seconds: float) -> Iterator[Variant]:
+def near_contenders(run: Run, count: int, seconds: float) -> Iterator[Contender]:
     """At most so many programs other than the chosen one, nearly as good, the best first."""
     from eqsat.extract.ask.near import near_optimal
 
@@ -34,10 +34,10 @@ def near_variants(run: Run, count: int, seconds: float) -> Iterator[Variant]:
         count=count, seconds=seconds, seed=run.search["seed"],
     )  # fmt: skip
     for i, s in enumerate(found, 1):
-        yield Variant(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
+        yield Contender(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
 
 
-def input_variants(run: Run, *, by_xla: bool) -> Iterator[Variant]:
+def input_contenders(run: Run, *, by_xla: bool) -> Iterator[Contender]:
     """The input's own fusion, unless it is what was chosen; by_xla: also as XLA compiles it."""
     assert run.schedule is not None
     if run.baseline is None or run.baseline_schedule is None:
@@ -45,12 +45,12 @@ def input_variants(run: Run, *, by_xla: bool) -> Iterator[Variant]:
     same = run.baseline_schedule.program == run.schedule.program
     sides = run.baseline, run.baseline_schedule
     if not (same and run.baseline_schedule.dispatches == run.schedule.dispatches):
-        yield Variant(INPUT, INPUT, *sides)
+        yield Contender(INPUT, INPUT, *sides)
     if by_xla:
-        yield Variant(INPUT_BY_XLA, INPUT_BY_XLA, *sides)
+        yield Contender(INPUT_BY_XLA, INPUT_BY_XLA, *sides)
 
 
-def chosen_variant(run: Run) -> Variant:
+def chosen_contender(run: Run) -> Contender:
     """What the search chose."""
     assert run.selection is not None and run.schedule is not None
-    return Variant(CHOSEN, CHOSEN, run.selection, run.schedule)
+    return Contender(CHOSEN, CHOSEN, run.selection, run.schedule)
