@@ -426,10 +426,10 @@ class Run:
 
         device: `v5e`, `h100`, `gfx942` … (`model.oracle.DEVICES`). weights: `arguments` or
         `constants` of what is compiled; `auto`: see `compiling.CompilerQuestions`. limit: seconds
-        of one compilation. Kept in `run.compiled` when the run is saved. EqsatError: E460 for a device of
-        which no compiler is known, E461 if its package is missing, E462 and E463 (exit_code 3) if
-        it crashes or is not done in time, E464 if the program cannot be lowered for the device,
-        E383 for unknown words.
+        of one compilation. The answer is kept in `run.compiled`, and saved with the run.
+        EqsatError: E460 for a device of which no compiler is known, E461 if its package is missing,
+        E462 and E463 (exit_code 3) if it crashes or is not done in time, E464 if the program cannot
+        be lowered for the device, E383 for unknown words.
         """
         from eqsat.compiling import told_of
 
