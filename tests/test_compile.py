@@ -322,6 +322,7 @@ def test_the_answer_that_the_compiler_counts_best_is_kept(tmp_path: Path, monkey
     assert told.programs[-1].origin == "input by XLA"
     assert run.summary()["checked"]["kept"] == told.kept
     assert "kept by libtpu v5e" in summary_text(run)
+    assert "kept by libtpu v5e" in run.explain(price=False).to_text()
     again = eqsat.load(run.save(tmp_path / "run"))
     assert again.checked == told
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.model.classnames import AGAIN
+from eqsat.model.compiled import Checked
 from eqsat.model.control import Control
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
@@ -24,6 +25,7 @@ from eqsat.report.alternatives import (
     without_text,
 )
 from eqsat.report.asked import Questions
+from eqsat.report.compiled import checked_kept
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
@@ -102,10 +104,12 @@ class Explanation:
     elsewhere: tuple[Choice, ...]  # the same data in other layouts
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
+    checked: Checked | None = None  # which of several answers a compiler counted best
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
-        lines = [self.title, ""]
+        kept = [] if self.checked is None else [checked_kept(self.checked)]
+        lines = [self.title, *kept, ""]
         told: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
             lines += [*choice_lines(c, c.dispatch not in told, folded=self.is_whole), ""]
@@ -140,6 +144,7 @@ class Explanation:
             "elsewhere": [c.to_json() for c in self.elsewhere],
             "removed": [dict(vars(r)) for r in self.removed],
             "weights": weights_json(self.schedule),
+            "checked": None if self.checked is None else self.checked.to_json(),
         }
 
 
@@ -157,7 +162,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
-        return Explanation(title, goal, all_choices, (), selection.removed, schedule)
+        rest = (selection.removed, schedule, run.checked)
+        return Explanation(title, goal, all_choices, (), *rest)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)
     elsewhere, removed = (), ()
