@@ -97,7 +97,10 @@ def dispatches(name: str) -> Row:
     from eqsat.lang.experiments import find_program
 
     begin = time.monotonic()
-    run = eqsat.optimize(find_program(name), target="gfx942", time_limit=SECONDS)
+    run = eqsat.optimize(
+        find_program(name), target="gfx942", settings=("oracle='iree gfx942'",),
+        check_compile=True, time_limit=SECONDS,
+    )  # fmt: skip
     told = run.compile_for("gfx942")
     ours, theirs, plain = told.predicted.dispatches, told.chosen.kernels, told.plain.kernels
     fine = False

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.ahead import OpaqueFunction
+from eqsat.export.merged import merged
 from eqsat.export.plan import WEIGHTS, Exported, Plan, plan_program, plan_schedule
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
@@ -44,6 +45,8 @@ def export(
     """
     check_word("format", to, FORMATS)
     check_word("place for weights", weights, WEIGHTS)
+    if isinstance(what, Schedule) and to == "mlir":
+        what = merged(what)
     plan = _plan(what, held, opaque, weights == "arguments")
     if name:
         plan = replace(plan, program=replace(plan.program, name=name))

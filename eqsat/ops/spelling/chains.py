@@ -10,7 +10,7 @@ left is written once, with the body of all it took in. So a chain of any length 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -83,6 +83,19 @@ def merge_elementwise(program: Program) -> Program:
         program = merged  # equal operands were found: there may be room for one more
 
 
+def merge_within(
+    program: Program, place: Mapping[int, int], kept: Collection[int]
+) -> tuple[Program, dict[int, int]]:
+    """The same program with elementwise ops inside readers of their own group, and the new nodes.
+
+    place: the group of every op that may take in or be taken in. kept: ops that stay. Nothing that
+    is taken in was left in memory, so casts to narrower types are, too.
+    """
+    groups = {i: (g, i in kept) for i, g in place.items()}
+    b, new = _written(program, _decided(program, groups))
+    return b.build([new[r] for r in program.results], program.symbols), new
+
+
 @dataclass(frozen=True)
 class _Chain:
     """A generic with what it took in: what all of it reads, over the generic's own loops.
@@ -104,7 +117,12 @@ class _Chain:
 
 
 def _once(program: Program) -> Program:
-    parts = _decided(program)
+    b, new = _written(program, _decided(program, None))
+    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+
+def _written(program: Program, parts: Mapping[int, _Chain]) -> tuple[Builder, dict[int, int]]:
+    """What is left of a program, and the new nodes of its nodes."""
     inside = {id(p) for part in parts.values() for p in part.taken.values()}
     b = Builder(program.name)
     new: dict[int, int] = {}
@@ -118,17 +136,26 @@ def _once(program: Program) -> Program:
             reads = [(new[o], m) for o, m in part.reads]
             y = replace(g.yields[0], body=_body(part))
             new[i] = generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+    return b, new
 
 
 # ---- what is merged ------------------------------------------------------------------------------
-def _decided(program: Program) -> dict[int, _Chain]:
+Groups = Mapping[int, tuple[int, bool]]  # of an op its group, and whether it stays
+
+
+def _decided(program: Program, groups: Groups | None) -> dict[int, _Chain]:
     """Every op that may take in what it reads, with what it takes."""
     parts: dict[int, _Chain] = {}
     for i, n in enumerate(program.nodes):
-        if _is_consumer(n):
-            parts[i] = _part(program, n, parts)
+        if _is_consumer(n) and (groups is None or i in groups):
+            beside = parts if groups is None else _beside(n, parts, groups, groups[i][0])
+            parts[i] = _part(program, n, beside, keeps_narrow=groups is None)
     return parts
+
+
+def _beside(n: Node, parts: Mapping[int, _Chain], groups: Groups, own: int) -> dict[int, _Chain]:
+    """The parts that an op reads, of its own group, which need not stay."""
+    return {o: parts[o] for o in n.operands if o in parts and groups[o] == (own, False)}
 
 
 def _is_consumer(n: Node) -> bool:
@@ -136,7 +163,7 @@ def _is_consumer(n: Node) -> bool:
     return isinstance(g, Generic) and len(g.yields) == 1 and contraction_roles(g) is None
 
 
-def _part(program: Program, n: Node, parts: dict[int, _Chain]) -> _Chain:
+def _part(program: Program, n: Node, parts: Mapping[int, _Chain], *, keeps_narrow: bool) -> _Chain:
     g = n.attr
     assert isinstance(g, Generic)
     reads: list[Operand] = []
@@ -146,7 +173,8 @@ def _part(program: Program, n: Node, parts: dict[int, _Chain]) -> _Chain:
     for j, (o, m) in enumerate(zip(n.operands, g.maps, strict=True)):
         p = parts.get(o) if program.uses[o] == 1 else None
         found: Sequence[Operand] = [(o, m)]
-        if p is not None and _is_mergeable(program, p, g, m, operands, operations):
+        fits = p is not None and _is_mergeable(p, g, m, operands, operations)
+        if p is not None and fits and not (keeps_narrow and _narrows(program, p)):
             operands -= len(p.reads) - 1
             operations += p.operations
             taken[j] = p
@@ -164,10 +192,8 @@ def _part(program: Program, n: Node, parts: dict[int, _Chain]) -> _Chain:
     return _Chain(g, tuple(kept), at, taken, operations, function)
 
 
-def _is_mergeable(
-    program: Program, part: _Chain, g: Generic, m: Map, operands: int, operations: int
-) -> bool:
-    """The part is elementwise over exactly the loops of g and does not shrink what is kept."""
+def _is_mergeable(part: _Chain, g: Generic, m: Map, operands: int, operations: int) -> bool:
+    """The part is elementwise over exactly the loops of g."""
     p = part.generic
     if not part.is_elementwise or not part.reads or len(part.reads) - 1 > operands:
         return False
@@ -176,11 +202,13 @@ def _is_mergeable(
     loops = [e.dim for e in m]
     if None in loops or sorted(d for d in loops if d is not None) != list(range(len(g.sizes))):
         return False
-    if tuple(g.sizes[d] for d in loops if d is not None) != p.sizes:
-        return False
-    # a cast to a narrower type stays: its result is the smaller thing to leave in memory
+    return tuple(g.sizes[d] for d in loops if d is not None) == p.sizes
+
+
+def _narrows(program: Program, part: _Chain) -> bool:
+    """A cast to a narrower type stays: its result is the smaller thing to leave in memory."""
     widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
-    return DTYPES[p.yields[0].dtype][0] >= widest
+    return DTYPES[part.generic.yields[0].dtype][0] < widest
 
 
 def _kept(
