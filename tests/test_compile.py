@@ -22,10 +22,12 @@ from eqsat.execute.compilers import ask, hlo, iree, ptx
 from eqsat.execute.compilers.chips import NVIDIA, TPUS, description
 from eqsat.execute.platforms import lowered_for
 from eqsat.execute.xla import XlaExecutable
+from eqsat.export.merged import merged
 from eqsat.model.compiled import Compiled, Figures
 from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import COMPILERS, Oracle, oracle_of, parse_oracle
 from eqsat.model.schedule import Schedule
+from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.report.text import summary_text
 
 TPU = """HloModule jit_f, entry_computation_layout={(f32[8,128]{1,0:T(8,128)})->f32[8,128]{1,0}}
@@ -357,6 +359,34 @@ def test_a_tiny_program_on_a_tpu():
     assert told.chosen.cycles and told.chosen.refused is None
     assert told.plain_is == "function"
     assert told.plain == told.chosen  # the answer is the input
+
+
+# -- what an export hands over --------------------------------------------------------------------
+
+
+def rounded(x: Any, y: Any) -> Any:
+    """A product and a sum, each rounded to multiples of 1/64 by way of i8."""
+    quantise = [jnp.clip(jnp.round(v * 64), -128, 127).astype("int8") for v in (x @ W, y)]
+    a, b = (q.astype("float32") / 64 for q in quantise)
+    return jax.nn.relu(a + b)
+
+
+def test_elementwise_ops_of_a_dispatch_are_one_op_of_an_export():
+    run = eqsat.optimize(
+        rounded, X, jax.ShapeDtypeStruct((32, 96), "float32"), target="gfx942-unpadded",
+        rules=(), time_limit=10,
+    )  # fmt: skip
+    schedule = run.schedule
+    assert schedule is not None
+    found = merged(schedule)
+    assert found.program.op_count < schedule.program.op_count
+    assert len(found.dispatches) == len(schedule.dispatches)
+    given = [np.random.default_rng(i).standard_normal(s).astype("f4") for i, s in
+             enumerate(((32, 64), (32, 96)))]  # fmt: skip
+    one, other = (evaluate_program(s.program, given, run.weights, {})[0] for s in (found, schedule))
+    np.testing.assert_array_equal(one, other)
+    text = run.export("mlir").data.decode()
+    assert text.count("arith.fptosi") == 2 * text.count('iterator_types = ["parallel", "parallel"]')
 
 
 # -- forms for TPUs -------------------------------------------------------------------------------
