@@ -25,6 +25,7 @@ from eqsat.report.alternatives import (
 )
 from eqsat.report.asked import Questions
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
@@ -102,10 +103,11 @@ class Explanation:
     elsewhere: tuple[Choice, ...]  # the same data in other layouts
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
+    notes: tuple[str, ...] = ()  # in which order arguments and results lie, and why
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
-        lines = [self.title, ""]
+        lines = [self.title, *self.notes, ""]
         told: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
             lines += [*choice_lines(c, c.dispatch not in told, folded=self.is_whole), ""]
@@ -135,6 +137,7 @@ class Explanation:
         return {
             "format": 1,
             "title": self.title,
+            "notes": list(self.notes),
             "goal": self.goal,
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
@@ -157,7 +160,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
-        return Explanation(title, goal, all_choices, (), selection.removed, schedule)
+        notes = tuple(order_lines(run.orders))
+        return Explanation(title, goal, all_choices, (), selection.removed, schedule, notes)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)
     elsewhere, removed = (), ()
@@ -170,7 +174,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         }
         removed = tuple(r for r in selection.removed if known & set(r.what.split()))
     here, elsewhere = _priced(prices, here, elsewhere)
-    return Explanation(asked.title, goal, here, elsewhere, removed)
+    notes = tuple(order_lines(run.orders, value.removeprefix("%")))
+    return Explanation(asked.title, goal, here, elsewhere, removed, notes=notes)
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
