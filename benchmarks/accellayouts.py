@@ -14,6 +14,7 @@ more than 3 %.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -171,15 +172,18 @@ def _jitted(
     function: Any, shapes: Sequence[Any], donate: Sequence[str], sharding: Any, every: Any
 ) -> Any:
     """The function compiled for a device, with one format for all arguments and results."""
-    import inspect
-
     import jax
 
     ins: Any = tuple(every or sharding for _ in shapes)
-    names = list(inspect.signature(function).parameters)
-    numbers = tuple(names.index(name) for name in donate)
+    numbers = _numbers(function, donate)
     jitted = jax.jit(function, in_shardings=ins, out_shardings=every, donate_argnums=numbers)
     return jitted.trace(*shapes).lower(lowering_platforms=("tpu",)).compile()
+
+
+def _numbers(function: Any, names: Sequence[str]) -> tuple[int, ...]:
+    """Which arguments these are."""
+    known = list(inspect.signature(function).parameters)
+    return tuple(known.index(name) for name in names)
 
 
 def _eqsat(made: Made, target: str, layouts: str | None, sharding: Any) -> Row:
@@ -193,15 +197,13 @@ def _eqsat(made: Made, target: str, layouts: str | None, sharding: Any) -> Row:
     run = eqsat.optimize(
         function, *shapes, target=target, donate=donate, layouts=layouts, time_limit=SECONDS
     )
+    assert run.callee is not None
     tree = jax.tree.structure((shapes, {}))
-    import inspect
-
-    names = list(inspect.signature(function).parameters)
-    donated = tuple(names.index(name) for name in donate)
+    donated = _numbers(function, donate)
     found = Formatted(run.callee, tree, donated, sharding, choosing=layouts is not None)
     compiled = found.compile(run.executable.packed if run.callee.packs_arguments else None, shapes)
     row = _cycles(compiled)
-    if layouts is not None:
+    if run.orders is not None:
         row["by_search"] = {o.name: list(o.order) for o in run.orders.chosen}
     return row
 
@@ -258,6 +260,7 @@ def _cpu_row(made: Made) -> Row:
     calls, times = interleave(sides)
     cpu = {k: [c / calls for _, c in each] for k, each in times.items()}
     orders = auto.optimize(*shapes).orders
+    assert orders is not None and orders.plain is not None and orders.value is not None
     (want, *_), (got, *_) = (jax.tree.leaves(f(*_fresh(given))) for f in (function, auto))
     return {
         "us": {k: round(1e6 * statistics.median(v), 2) for k, v in cpu.items()},

@@ -48,6 +48,14 @@ class Optimized(Protocol):
         """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`)."""
         ...
 
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        """These arguments as arrays that a call takes as they lie (with `layouts`)."""
+        ...
+
+    def formats(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """JAX's formats of the arguments and of the results (with `layouts`)."""
+        ...
+
 
 @overload
 def jit(function: Callable[..., Any], **options: Any) -> Optimized: ...
